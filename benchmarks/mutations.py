@@ -416,7 +416,11 @@ MUTANTS = (
             "        if holder.lives_here:\n",
             "        if False:\n",
         ),
-        ("renewals are no sign of life", "if now[1].renewals > holder.renewals:", "if False:"),
+        (
+            "renewals are no sign of life",
+            "if newest_holder.renewals > holder.renewals:",
+            "if False:",
+        ),
         (
             "nobody learns that the lease is lost",
             (
@@ -499,8 +503,8 @@ MUTANTS = (
         ),
         (
             "nobody is asked before the marker",
-            "        check()\n        earlier = [",
-            "        earlier = [",
+            "        check()\n        # The earlier",
+            "        # The earlier",
             f"{ATTEMPTS} {CHECKPOINTS}",
         ),
     ),

@@ -31,7 +31,10 @@ WHOLE_FILES = ("study.json", "plan.parquet")
 
 
 def _check_place(place: str) -> str:
-    """Return `place` if it is a folder (with a slash at its end) or file of a study that may move to the archive."""
+    """Return `place` if it may move to the archive; raise `ValueError` for any other place.
+
+    A place is a folder, with a slash at its end, or a file, both below the study's folder.
+    """
     check_file_name(place.removesuffix("/"))
     if place.partition("/")[0] not in FOLDERS and place not in WHOLE_FILES:
         raise ValueError(f"{place!a} is outside of what moves")
@@ -40,30 +43,23 @@ def _check_place(place: str) -> str:
 
 @stored
 class About:
-    """Content of about.json: why (`reason`) and when (`moved`, unix seconds) which trials were archived.
-
-    `searches` maps each arm whose search started anew then to the digest of that search; its candidates were archived.
-    """
+    """Content of about.json: what was archived together, and why."""
 
     reason: str
-    trials: tuple[Name, ...] = ()
-    searches: Mapping[Label, Name] = field(default_factory=dict)
+    trials: tuple[Name, ...] = ()  # ids
+    searches: Mapping[Label, Name] = field(default_factory=dict)  # arm -> digest of its search
     moved: Time = 0.0
 
 
 @stored
 class Move:
-    """A move of files to archive/`when`, or back. It is written first, so that it is finished after a crash.
+    """A move of files to the archive, or back. It is written before it begins, so that it is finished after a crash."""
 
-    `when` is the name of the folder in archive/. `places` are folders (with a slash at their end) and files below the
-    study's folder. `about` is written beside them in the archive; None: they move back. `copied`: the copies are
-    complete, and the originals may be deleted.
-    """
-
-    when: Name
+    when: Name  # of the folder in archive/
+    # Folders, with a slash at their end, and files, both below the study's folder.
     places: tuple[Annotated[str, pydantic.AfterValidator(_check_place)], ...]
-    about: About | None = None  # None: they move back
-    copied: bool = False
+    about: About | None = None  # is written beside the files in the archive; None: they move back
+    copied: bool = False  # the copies are complete, so that the originals may be deleted
 
 
 ABOUT_FILE = JsonFile(About, 2, "it says why trials were archived, no more")
@@ -76,16 +72,12 @@ MOVE_FILE = JsonFile(
 
 @dataclass(frozen=True)
 class ArchivedTrials:
-    """Trials that were archived together.
+    """Trials, and candidates of searches, that were archived together."""
 
-    `when` is their name in archive/, `reason` why they are there. `searches` maps the arms whose searches started anew
-    then to the digests of these searches.
-    """
-
-    when: str
-    reason: str
+    when: str  # name of their folder in archive/
+    reason: str  # why they were archived; "" where that is not known
     trial_ids: tuple[str, ...]
-    searches: Mapping[str, str] = field(default_factory=dict)
+    searches: Mapping[str, str] = field(default_factory=dict)  # arm -> digest of its search
 
 
 def archive_trials(
@@ -95,25 +87,28 @@ def archive_trials(
     searches: Mapping[str, str] | None = None,
     files: Iterable[str] = (),
 ) -> str:
-    """Move trials, the candidates of searches and whole files to archive/, from where `restore_trials` puts them back.
+    """Move trials, candidates of searches and whole files to archive/. `restore_trials` moves trials and searches back.
 
     Args:
         records: The study's records.
         trial_ids: The trials, each once or more often.
-        reason: Why, for readers.
-        searches: Arm -> digest of its search, whose candidates move too; None: none.
-        files: Which of `WHOLE_FILES` move.
+        reason: Why they are archived, for readers.
+        searches: Arm -> digest of its search, whose candidates move too; None: no search.
+        files: Those of `WHOLE_FILES` that move.
 
     Returns:
-        Their name there: the time in UTC, `2026-01-31T120000`, with `-2` and so on where that is taken.
+        The name of their folder in archive/: the time in UTC, `2026-01-31T120000`; if there is such a folder already,
+        with `-2` and so on.
     """
     ids = sorted(set(trial_ids))
     searches = dict(searches or {})
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
     names_taken = {archived.when for archived in list_archived(records)}
-    names = [now, *(f"{now}-{n}" for n in range(2, len(names_taken) + 3))]
-    # One name more than there are taken ones, so that one is free.
-    when = next(name for name in names if name not in names_taken)
+    when = now
+    number = 2
+    while when in names_taken:
+        when = f"{now}-{number}"
+        number += 1
     about = About(reason, tuple(ids), searches, time.time())
     _begin(records, Move(when, (*_places(ids, searches), *files), about))
     return when
@@ -122,17 +117,18 @@ def archive_trials(
 def restore_trials(
     records: StudyRecords, archived: ArchivedTrials, replaced: Iterable[str] = ()
 ) -> None:
-    """Move archived trials and searches to where they were, and drop them from the list of what is archived.
+    """Move archived trials and searches back to where they were, so that they are not listed as archived any more.
 
-    Trials that were made in their place are archived first, and so are the trials in `replaced`, which later searches
-    have chosen. Whole files that were archived with them stay in the archive.
+    Trials and searches that the study has in their place now are archived first, and so are the trials with the ids
+    `replaced`. Whole files that were archived together with them stay in the archive.
     """
 
     def stands(place: str) -> bool:
-        """Return whether the study has any file in this folder now."""
+        """Return whether the study has any file in the folder `place` now."""
         return next(records.store.list(f"{records.study}/{place}"), None) is not None
 
     ids = {*archived.trial_ids, *replaced}
+    # Those that have files in the study now.
     present = [trial_id for trial_id in ids if any(map(stands, _places([trial_id], {})))]
     if present or any(map(stands, _places([], archived.searches))):
         archive_trials(
@@ -143,32 +139,34 @@ def restore_trials(
 
 
 def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
-    """Return what lies in archive/, the oldest first.
+    """Return the trials and searches in archive/, the oldest first.
 
     Where about.json is missing or broken, the reason is "" and no searches are known.
     """
     folder = f"{records.study}/archive/"
-    names: dict[str, set[str]] = {}
+    ids: dict[str, set[str]] = {}  # name of a folder in archive/ -> its trials
     for key in records.store.list(folder):
-        # archive/<when>/trials/<id>/... and records/<id>/... name trials; search/ has candidates.
+        # <when>/trials/<id>/..., <when>/records/<id>/... or <when>/search/<digest>/...
         when, *place = key.removeprefix(folder).split("/")
         if len(place) > 2 and place[0] in FOLDERS:
-            # A folder that has candidates alone is listed too, without trials.
-            names.setdefault(when, set()).update(() if place[0] == "search" else (place[1],))
+            # A folder with candidates of searches alone is listed too, without trials.
+            trial_ids = ids.setdefault(when, set())
+            if place[0] != "search":
+                trial_ids.add(place[1])
     archived = []
-    for when in sorted(names):
+    for when in sorted(ids):
         try:
             about = ABOUT_FILE.find(records.store, f"{folder}{when}/about.json") or About("")
         except StorageError:
             about = About("")
         archived.append(
-            ArchivedTrials(when, about.reason, tuple(sorted(names[when])), about.searches)
+            ArchivedTrials(when, about.reason, tuple(sorted(ids[when])), about.searches)
         )
     return archived
 
 
 def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
-    """Return what was archived last, or under the name `when`; `SpecError` where there is no such."""
+    """Return what was archived under the name `when` (None: what was archived last); `SpecError` if there is none."""
     by_name = {archived.when: archived for archived in list_archived(records)}
     if not by_name:
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)
@@ -178,7 +176,7 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
 
 
 def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Record | None:
-    """Return the record of a trial that was archived under the name `when`; None if it has none or it is broken."""
+    """Return the record of a trial that was archived under the name `when`; None where it is missing or broken."""
     try:
         return RECORD_FILE.find(
             records.store, f"{records.study}/archive/{when}/records/{trial_id}/record.json"
@@ -190,15 +188,16 @@ def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Rec
 def finish_move(records: StudyRecords) -> None:
     """Finish a move that was interrupted, if there is one: copy what is not copied, then delete the originals.
 
-    Doing a part again that was done before changes nothing.
+    A part of the move that was done before is done again, which changes nothing.
     """
     store = records.store
     intention = f"{records.study}/archive/moving.json"
-    if (move := MOVE_FILE.find(store, intention)) is None:
+    move = MOVE_FILE.find(store, intention)
+    if move is None:
         return
     study = f"{records.study}/"
-    aside = f"{records.study}/archive/{move.when}/"
-    source, target = (study, aside) if move.about else (aside, study)
+    archive = f"{records.study}/archive/{move.when}/"
+    source, target = (study, archive) if move.about else (archive, study)
 
     def copy(place: str) -> None:
         """Copy the files of a folder, or a file, from `source` to the same place below `target`."""
@@ -213,10 +212,10 @@ def finish_move(records: StudyRecords) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         if not move.copied:
             if move.about:
-                ABOUT_FILE.write(store, f"{aside}about.json", asdict(move.about))
+                ABOUT_FILE.write(store, f"{archive}about.json", asdict(move.about))
             list(pool.map(copy, move.places))
             MOVE_FILE.write(store, intention, asdict(replace(move, copied=True)))
-        # Records go first, so that no trial is ever a finished one without its files.
+        # Records are deleted first: a trial with a record counts as finished, and must have its files.
         for folder in (*FOLDERS, *WHOLE_FILES):
             list(pool.map(delete, [place for place in move.places if place.startswith(folder)]))
     store.delete(intention)

@@ -2,10 +2,10 @@
 
     <study>/trials/<id>/attempt.json    the latest attempt: its token, where and since when it trains, and the trial
 
-A process that was stopped, or a host that was cut off, is given up, and its trial goes on elsewhere; then it wakes.
-Each attempt writes its token as it begins. One that trains on asks from time to time whose token is there, and ends
-where it is another's, before it writes anything of what it trained meanwhile. Of two attempts that end, the first
-record stands.
+A process that is stopped, or on a host that is cut off, is given up, and a new attempt of its trial begins elsewhere.
+Then the old process may wake and train on. So each attempt writes its token as it begins, and later reads it from time
+to time. Where it finds another token, it ends before it writes anything that it has trained meanwhile. Of two attempts
+that come to their end, the first record stays.
 """
 
 import os
@@ -32,28 +32,24 @@ from contrasweep.storage.record import (
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
-"""Seconds after which an attempt reads its claim again before it goes on, by a clock that also runs while the process
+"""Seconds after which an attempt reads the token again before it goes on, by a clock that also runs while the process
 is stopped. Ray waits longer than that before it gives up a node, so that a process which Ray has given up always
-asks."""
+reads it."""
 
 
 @stored
 class BegunTrial:
-    """A trial as the storage has it before its record. The fields are those of `Trial`.
-
-    `trainable` is a dotted path, `config` has all settings, resolved and nested. `fold` None: it is tested on the test
-    split. `start` None: it starts with new weights.
-    """
+    """A trial that has begun, with the fields of its `Trial`."""
 
     id: Name
     study: Name
     arm: Label
-    trainable: Label
-    config: Config
+    trainable: Label  # dotted path
+    config: Config  # all settings, resolved and nested
     data: DatasetRef
-    fold: Count | None
+    fold: Count | None  # None: it is tested on the test split
     seed: Seed
-    start: StartRef | None = None
+    start: StartRef | None = None  # None: it starts with new weights
 
     @classmethod
     def of(cls, trial: TrialLike) -> Self:
@@ -75,18 +71,14 @@ class BegunTrial:
 
 @stored
 class Owner:
-    """The process that trains a trial, or trained it last.
+    """The process that trains a trial, or trained it last."""
 
-    `token` is drawn at random for each attempt and tells attempts apart. `since` is in unix seconds (None: not known),
-    `trial` what it trains (None: not known).
-    """
-
-    token: Label
+    token: Label  # drawn at random for each attempt, so that it tells attempts apart
     host: Label = ""
     pid: Pid = 0
-    since: Time | None = None
-    attempts: Count = 1  # how many have begun, with this one
-    trial: BegunTrial | None = None
+    since: Time | None = None  # when the attempt began; None: not known
+    attempts: Count = 1  # how many attempts have begun, with this one
+    trial: BegunTrial | None = None  # None: not known
 
 
 OWNER_FILE = JsonFile(Owner, 1, "the trial's next attempt writes it again")
@@ -104,12 +96,11 @@ class Attempt:
     ) -> None:
         """Claim the trial for this process, in place of any earlier attempt.
 
-        With `no_prior_state` it is known that no attempt has begun before, and the storage is not asked.
+        With `no_prior_state` no attempt has begun before, so the storage is not asked for one.
         """
         self.records = records
         self.trial_id = trial.id
         self.key = records.key(trial.id, ATTEMPT)
-        begun = BegunTrial.of(trial)
         before = None if no_prior_state else read_owner(records, trial.id)
         count = 1 if before is None else before.attempts + 1
         self.owner = Owner(
@@ -118,27 +109,27 @@ class Attempt:
             pid=os.getpid(),
             since=unix_time(),
             attempts=count,
-            trial=begun,
+            trial=BegunTrial.of(trial),
         )
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))
-        # When it was last known that the claim stands: it was written just now. `check` asks again after `ASK_AFTER_S`.
+        # When this attempt was last known to be the latest one.
         self.last_checked = time.monotonic()
 
     def check(self) -> None:
         """Raise `AttemptSuperseded` where a later attempt has begun.
 
-        The storage is asked where that was last done `ASK_AFTER_S` ago or longer; else nothing happens.
+        Nothing happens if the last check was less than `ASK_AFTER_S` ago.
         """
         if time.monotonic() - self.last_checked < ASK_AFTER_S:
             return
-        # A file that was archived or damaged says nothing of a later attempt: this one goes on.
+        # Where the file was archived or damaged, nothing is known about a later attempt, and this one goes on.
         latest = read_owner(self.records, self.trial_id) or self.owner
         if latest.token != self.owner.token:
             raise self.superseded(f"process {latest.pid} on {latest.host} has begun it again")
         self.last_checked = time.monotonic()
 
     def superseded(self, why: str) -> AttemptSuperseded:
-        """Return the error of an attempt that must end; `why` says in words what has become of the trial since."""
+        """Return the error of an attempt that must end; `why` says in words what has happened meanwhile."""
         return AttemptSuperseded(
             f"trial {self.trial_id}: {why}, since this process gave no sign; it ends and writes nothing more"
         )
@@ -156,11 +147,11 @@ def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
 
 
 def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
-    """Return a trial that has begun, and since when (unix seconds) its newest attempt trains it.
+    """Return a trial that has begun, and when its newest attempt began, in unix seconds (now, where it is not known).
 
-    None where the trial is not known. Where only the time is not known, it is now.
+    None where the trial is not known.
     """
     owner = read_owner(records, trial_id)
-    return (
-        None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())
-    )
+    if owner is None or owner.trial is None:
+        return None
+    return owner.trial, owner.since or time.time()

@@ -1,13 +1,15 @@
-"""A trial's newest usable checkpoint: files first, the marker `latest.json` last, older ones removed after it.
+"""The checkpoints of a trial: the files of a new one are written first, then the marker `latest.json` that names it.
 
-What stays of the others is a `Retention`.
+Older checkpoints are deleted after that, unless a `Retention` keeps them.
 """
 
+import contextlib
 import logging
 import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -24,40 +26,35 @@ log = logging.getLogger(__name__)
 
 @stored
 class Extra:
-    """Values that the platform keeps beside a checkpoint, for the trial's record: it is resumed with them.
+    """What the platform keeps beside a checkpoint, so that a resumed trial has it for its record. None: not known."""
 
-    `seconds` is the training time over all attempts up to the checkpoint, `started` when the first began (unix seconds;
-    None: not known). `items` and `artifacts` are names of what the trial has given so far. `code` is the digest of the
-    code that made the checkpoint (None: not known), `earlier_code` those of attempts before. `gpus` and `cost_per_hour`
-    are as in `TrialNotes`. `unused_settings` are those that no attempt has read so far; None: that is not known.
-    """
-
-    seconds: Measure = 0.0
-    started: Time | None = None
-    items: tuple[Label, ...] = ()
+    seconds: Measure = 0.0  # training time over all attempts up to the checkpoint
+    started: Time | None = None  # when the first attempt began
+    items: tuple[
+        Label, ...
+    ] = ()  # names of the items and artifacts that the trial has given so far
     artifacts: tuple[FileName, ...] = ()
-    code: Digest | None = None
-    earlier_code: tuple[Digest, ...] = ()
-    gpus: Measure | None = None
+    code: Digest | None = None  # of the code that made the checkpoint
+    earlier_code: tuple[Digest, ...] = ()  # of the code of earlier attempts
+    gpus: Measure | None = None  # as in `TrialNotes`, like `cost_per_hour`
     cost_per_hour: Measure | None = None
-    unused_settings: tuple[Label, ...] | None = None
-    # `StartRef.ended` of a trial that started from another one's checkpoint
-    start_ended: Time | None = None
+    unused_settings: tuple[Label, ...] | None = None  # that no attempt has read so far
+    start_ended: Time | None = (
+        None  # `StartRef.ended`, where the trial started from another one's checkpoint
+    )
 
 
 @stored
 class Saved:
-    """A checkpoint in the storage: the step it follows, its files (name -> SHA-256), and what is kept beside it.
+    """A checkpoint in the storage, as its marker describes it."""
 
-    `score` is the trial's metric at that step, larger is better; `best` the best checkpoint before this one, if it is
-    kept.
-    """
-
-    step: Count
-    files: Mapping[FileName, Digest]
+    step: Count  # after which it was made
+    files: Mapping[FileName, Digest]  # name -> SHA-256
     extra: Extra = Extra()
-    score: float | None = None
-    best: "Saved | None" = None
+    score: float | None = (
+        None  # from the trial's metric at that step, larger is better; None: it has none
+    )
+    best: "Saved | None" = None  # an earlier checkpoint that is kept because it is better
 
     @property
     def digest(self) -> str:
@@ -69,8 +66,9 @@ class Saved:
 class Retention:
     """Which checkpoints of a trial stay in the storage.
 
-    While it trains, the newest does, since the trial goes on from it. `best` keeps the one with the best `metric` too,
-    and once the trial is done only that; `all` keeps every one; `none` keeps none once the trial is done.
+    While the trial trains, its newest checkpoint stays, because the trial is resumed from it. With `keep` `best`, the
+    one with the best `metric` stays too, and only that one once the trial is done. `all` keeps every checkpoint, `none`
+    keeps no checkpoint once the trial is done.
     """
 
     keep: Keep = "newest"
@@ -83,9 +81,9 @@ class Retention:
         return self.keep in ("best", "all")
 
     def score(self, row: Mapping[str, float]) -> float | None:
-        """Return the score of a report, for which larger is better: the metric, or with `mode` min its negative.
+        """Return the score of a report, larger is better: the metric, or its negative with `mode` min.
 
-        None where `keep` is not `best`, or the report lacks the metric or has no finite value of it.
+        None where `keep` is not `best`, or the report has no finite value of the metric.
         """
         value = row.get(self.metric) if self.keep == "best" else None
         if value is None or not math.isfinite(value):
@@ -100,17 +98,18 @@ MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")
 
 
 class Checkpoints:
-    """Checkpoints of one trial, below `prefix` of a store; one object is used by one attempt alone."""
+    """The checkpoints of one trial, as one attempt of it reads and writes them."""
 
     def __init__(self, store: Store, prefix: str, *, no_prior_state: bool = False) -> None:
-        """Take `prefix` as the folder of the trial's checkpoints; nothing is read or written yet.
+        """Take the key `prefix` as the folder of the trial's checkpoints; nothing is read or written yet.
 
-        With `no_prior_state`, it is known that there is none, and the store is not asked.
+        With `no_prior_state` the trial has no checkpoint yet, so the store is not asked for one.
         """
         self.store = store
         self.prefix = prefix.rstrip("/")
-        self._known = self._no_prior_state = no_prior_state
-        # What the marker names, None where there is none; valid once `_known`, after it was read or written here.
+        self._no_prior_state = no_prior_state
+        # The checkpoint that the marker names (None: there is none), once `_known`.
+        self._known = no_prior_state
         self._newest: Saved | None = None
 
     def save(
@@ -129,10 +128,10 @@ class Checkpoints:
             folder: The checkpoint's files.
             step: The step after which it was made.
             extra: What is kept beside it; None: nothing is known.
-            check: Called before each file, and last before the marker is written. It raises where nothing may be
-                written, as in an attempt that was superseded.
-            keep: Which checkpoints stay: the newest always does; with `best` the best before it too, with `all` each.
-            score: How good it is, larger is better; None: it is never the best of several.
+            check: Called before each file and before the marker is written. It raises where nothing may be written, as
+                in an attempt that was superseded.
+            keep: Which checkpoints stay: the newest always; with `best` a better earlier one too, with `all` each.
+            score: The checkpoint's score, larger is better; None: it has none, and any that has one is better.
         """
         before = self._newest if self._known else self.latest()
         files = {}
@@ -141,23 +140,22 @@ class Checkpoints:
             check()
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
         check()
-        earlier = [
-            old for old in (before and before.best, before) if old is not None and old.step != step
-        ]
-        # The best is named only where it is an earlier one, whose score is no lower than this one's; of two with one
-        # score the one that was best before.
-        scored = [
-            old
-            for old in earlier
-            if old.score is not None and (score is None or old.score >= score)
-        ]
-        best = (
-            max(scored, key=lambda old: old.score or 0.0, default=None) if keep == "best" else None
-        )
-        # The best one's own best is dropped: markers do not nest further.
+        # The earlier checkpoints that the marker names, the best one first.
+        named = [] if before is None else [before.best, before]
+        earlier = [old for old in named if old is not None and old.step != step]
+        best: Saved | None = None
+        if keep == "best":
+            # Those that are no worse than the new one; of equal ones the first is the best.
+            good = [
+                old
+                for old in earlier
+                if old.score is not None and (score is None or old.score >= score)
+            ]
+            best = max(good, key=attrgetter("score"), default=None)
+        # A checkpoint that the marker names as the best one names no other.
         saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))
         self._mark(saved)
-        # The marker names the new one by now, so that nobody looks for those before.
+        # Now that the marker names the new checkpoint, nobody looks for earlier ones.
         if keep != "all":
             for old in earlier:
                 if best is None or old.step != best.step:
@@ -166,26 +164,27 @@ class Checkpoints:
     def conclude(self, keep: Keep, check: Callable[[], object] = lambda: None) -> None:
         """Delete the checkpoints that a finished trial need not keep.
 
-        With `best` only the best one stays, with `none` no one; with `newest` and `all` nothing is deleted. `check` is
-        called first, where anything is to be deleted, and raises where it must not be.
+        With `best` only the best one stays, with `none` no checkpoint; with `newest` and `all` nothing is deleted.
+        Before anything is deleted `check` is called, which raises where nothing may be changed.
         """
         newest = self._newest if self._known else self.latest()
         if newest is None or keep in ("newest", "all") or (keep == "best" and newest.best is None):
             return
         check()
         if keep == "best" and newest.best is not None:
-            # The marker first: it never names files that are gone.
+            # The marker is written first, so that it never names files that are deleted.
             self._mark(newest.best)
             self._delete(newest)
             return
         self.store.delete(f"{self.prefix}/latest.json")
         self._known = True
         self._newest = None
-        for old in filter(None, (newest, newest.best)):
-            self._delete(old)
+        self._delete(newest)
+        if newest.best is not None:
+            self._delete(newest.best)
 
     def _mark(self, saved: Saved) -> None:
-        """Write the marker, by which this checkpoint counts."""
+        """Write the marker that names this checkpoint."""
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
         self._known = True
         self._no_prior_state = False
@@ -197,9 +196,9 @@ class Checkpoints:
             self.store.delete(f"{self.prefix}/{saved.step}/{name}")
 
     def latest(self) -> Saved | None:
-        """Return the checkpoint that the marker names, as the store has it now; None where there is none.
+        """Read the marker and return the checkpoint that it names; None where there is none.
 
-        A broken marker counts as none, with a warning: training then starts from the beginning.
+        A broken marker counts as none, with a warning in the log: training then starts from the beginning.
         """
         try:
             return MARKER_FILE.find(self.store, f"{self.prefix}/latest.json")
@@ -208,22 +207,22 @@ class Checkpoints:
             return None
 
     def fetch(self, to: Path) -> Saved | None:
-        """Fetch the checkpoint that the marker names into the folder `to`, and return what is known of it.
+        """Fetch the files of the checkpoint that the marker names into the folder `to`, and return what is known of it.
 
-        None, and `to` is empty, where there is none, or one of its files is missing or damaged: that is said in the
-        log. No earlier checkpoint is tried.
+        Returns None and leaves `to` empty where there is no checkpoint, or where one of its files is missing or
+        damaged. A warning in the log then names the file, and no earlier checkpoint is tried.
         """
         if not self._no_prior_state:
-            self._known, self._newest = True, self.latest()
+            self._newest = self.latest()
+            self._known = True
         saved = self._newest
         if saved is None:
             return None
         for name, digest in saved.files.items():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
+            # A file that is missing in the store is missing in `to` afterwards.
+            with contextlib.suppress(FileNotFoundError):
                 self.store.get_file(f"{self.prefix}/{saved.step}/{name}", to / name)
-            except FileNotFoundError:
-                digest = ""  # which no file has
             if not (to / name).exists() or canonical.file_digest(to / name) != digest:
                 log.warning(
                     "%s/%s of %s is not what its marker says; training starts over",
@@ -238,9 +237,9 @@ class Checkpoints:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """Return name -> path of the files below `folder`, sorted; a name may have folders in front, `net/weights.pt`.
+    """Return name -> path of all files below `folder`, sorted; a name is a relative path, such as `net/weights.pt`.
 
-    ValueError where a name cannot be one in a storage.
+    Raises `ValueError` where a storage cannot have such a name.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {check_file_name(path.relative_to(folder).as_posix()): path for path in files}

@@ -15,9 +15,11 @@ from contrasweep.storage.records import StudyRecords
 
 @stored
 class AcceptedChanges:
-    """The content of accepted.json: for each change that was accepted the digests of the code before and after it."""
+    """The content of accepted.json: the changes of code that were accepted."""
 
-    changes: tuple[tuple[Label, Label], ...] = ()
+    changes: tuple[
+        tuple[Label, Label], ...
+    ] = ()  # (digest of the code before, digest of the code after) of each
 
 
 VERSION_FILE = JsonFile(
@@ -31,17 +33,17 @@ ACCEPTED_FILE = JsonFile(
 
 
 def write_code(records: StudyRecords, code: Code) -> str:
-    """Keep the sources and modules of `code`, if they are not there yet.
+    """Write the sources of `code` and the digests of its modules to the storage, if it does not have them yet.
 
-    Sources that are too large are left out; the modules' digests are kept all the same.
+    Sources that are too large are left out; the modules' digests are written all the same.
 
     Returns:
-        A line that says what was not kept, and why; "" where all was, or was there before.
+        A line that says why the sources were left out; "" where they were not.
     """
     digest = code.version.digest
     if records.store.exists(_key(records, f"{digest}.json")):
         return ""
-    # The .json is written last: where it is, the code counts as kept.
+    # The .json is written last: code that has it is not written again.
     problem = ""
     try:
         records.store.write(_key(records, f"{digest}.zip"), pack(code), if_absent=True)
@@ -52,9 +54,10 @@ def write_code(records: StudyRecords, code: Code) -> str:
 
 
 def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
-    """Return the modules' digests, distributions and commit of the code of this digest.
+    """Return the modules' digests, distributions and commit of the code with this digest.
 
-    None where it was not kept, or `digest` is none. `BrokenFileError` where the file is broken or of another code.
+    None where the storage has no such code, or where `digest` is no digest. `BrokenFileError` where the file is broken
+    or describes code with another digest.
     """
     if not _is_digest(digest):
         return None
@@ -70,9 +73,10 @@ def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
 
 
 def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
-    """Return file -> text of the code of this digest; None where its sources were not kept, or `digest` is none.
+    """Return file -> text of the sources of the code with this digest.
 
-    `BrokenFileError` where they cannot be unpacked.
+    None where the sources were not kept, or where `digest` is no digest. `BrokenFileError` where they cannot be
+    unpacked.
     """
     if not _is_digest(digest):
         return None
@@ -90,39 +94,43 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
 
 
 def code_bytes(records: StudyRecords, digest: str) -> dict[str, bytes]:
-    """Return `.json` and, if the sources were kept, `.zip` -> the content of the files of the code of this digest.
+    """Return suffix -> content of each file of the code with this digest: `.json`, and `.zip` if there are sources.
 
-    Raises `StorageError` where the code was not kept.
+    Raises `StorageError` where the storage has no such code.
     """
     if read_version(records, digest) is None:
         raise StorageError(
             f"{records.store.uri}/{_key(records, digest)}.json is not there: trials name this code"
         )
-    ends = [end for end in (".json", ".zip") if records.store.exists(_key(records, digest + end))]
-    return {end: records.store.read(_key(records, digest + end), MAX_BYTES) for end in ends}
+    keys = {suffix: _key(records, digest + suffix) for suffix in (".json", ".zip")}
+    return {
+        suffix: records.store.read(key, MAX_BYTES)
+        for suffix, key in keys.items()
+        if records.store.exists(key)
+    }
 
 
 def kept_codes(records: StudyRecords) -> set[str]:
-    """Return the digests of all codes whose sources are kept, also of archived trials."""
-    # Trials that are archived name codes of the same folder.
+    """Return the digests of all code whose sources are kept, of archived trials too: these share the folder."""
     names = (key.rpartition("/")[2] for key in records.store.list(_key(records, "")))
     return {name.removesuffix(".zip") for name in names if name.endswith(".zip")}
 
 
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
-    """Return the accepted changes of code, (old digest, new digest): trials of the old code stay valid under the new.
+    """Return (old digest, new digest) of each accepted change: trials of the old code stay valid under the new code.
 
-    Empty where none was accepted; `BrokenFileError` where accepted.json is broken.
+    An empty set where no change was accepted; `BrokenFileError` where accepted.json is broken.
     """
     content = ACCEPTED_FILE.find(records.store, _key(records, "accepted.json"))
     return set(content.changes) if content else set()
 
 
 def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
-    """Add these changes of code (old digest, new digest) to those under which trials made before stay valid."""
-    so_far = accepted(records)
-    if not so_far.issuperset(changes := set(changes)):
-        content = AcceptedChanges(tuple(sorted(so_far | changes)))
+    """Add these changes of code, (old digest, new digest), to the accepted ones."""
+    before = accepted(records)
+    together = before.union(changes)
+    if together != before:
+        content = AcceptedChanges(tuple(sorted(together)))
         ACCEPTED_FILE.write(records.store, _key(records, "accepted.json"), asdict(content))
 
 
@@ -132,5 +140,5 @@ def _key(records: StudyRecords, name: str) -> str:
 
 
 def _is_digest(text: str) -> bool:
-    """Return whether `text`, from a record that anybody may have written, can be part of a file's name here."""
+    """Return whether `text` has hexadecimal digits alone; a record that anybody may have written can have any text."""
     return bool(text) and all(character in "0123456789abcdef" for character in text)

@@ -2,13 +2,14 @@
 
     <study>/compact/<kind>/<digest>.parquet    trial_id, etag, and what the kind has, of some thousand trials
 
-An object store takes minutes for ten thousand small objects and a second for a few large ones. The files, parts, are
-derived and may be deleted: a row counts only while its `etag` is the one that the trial's record.json has now
-(`StudyRecords.etags`), and what belongs to a record is written before it and never after. So nobody need invalidate
-them, and no lock is taken: the driver writes them at its end, and whoever reads a study much of which they lack
-writes what is missing, where the storage lets it. A part is named by the digest of the trials and etags in it, so two
-that write the same trials write the same part. A row without a step stands for a trial that has no such file, so that
-nobody asks for it again.
+An object store takes minutes for ten thousand small objects and a second for a few large ones. These files are called
+parts. They may be deleted, since they are made from the trials' own files.
+
+No part is ever invalidated, and no lock is taken. A row counts only while its `etag` is the one that the trial's
+record.json has now (`StudyRecords.etags`); the other files of a trial are written before its record and never after.
+The driver writes parts at its end. A reader that finds many trials in no part writes one, if the storage lets it. A
+part is named by the digest of its trials and etags, so that two processes that compact the same trials write the same
+part. A row without a step is of a trial that has no such file, so that nobody asks for the file again.
 """
 
 import contextlib
@@ -32,15 +33,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MIN_OBJECTS_TO_COMPACT = 200
-"""Trials that are read singly at least before a part is written: a small study needs none."""
+"""A reader writes a part after it has read at least so many trials from their own files; a small study has no part."""
 RECOMPACT_FRACTION = 0.1
-"""The same as a fraction of the study's trials: whoever reads a growing study compacts it ever more rarely."""
+"""The same as a fraction of the study's trials, so that a large study is compacted more rarely."""
 TRIALS_PER_LISTING = 200  # a page of a listing holds a thousand keys, and a trial has about five
-TRIALS_PER_TABLE = 500  # joined at a time: ten thousand tables of a dozen rows take a gigabyte
+TRIALS_PER_TABLE = 500  # are joined at a time: ten thousand tables of a dozen rows take a gigabyte
 THREADS = 16  # that wait for an object store
 PART_TRIALS = 2_500
-"""Trials in a part that is full. One with fewer than half of that is written anew with what comes next."""
-RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
+"""Trials in a full part. A part with less than half of that is joined with the next trials to a new one."""
+KINDS = ("records", "curves", "system")
+"""What is compacted: records, reports, and what trials used over time."""
+RECORDS, CURVES, SYSTEMS = KINDS
 
 
 _TYPES = {
@@ -49,10 +52,11 @@ _TYPES = {
     "record": pa.large_binary(),
     "step": pa.int64(),
 }
-"""Of the named columns; all others are numbers."""
+"""Types of the named columns; all other columns are numbers."""
 _IDS = {"trial_id": is_text, "etag": is_text}
 _STEPS = {**_IDS, "step": pa.types.is_integer}
 _COLUMNS = {RECORDS: {**_IDS, "record": pa.types.is_large_binary}, CURVES: _STEPS, SYSTEMS: _STEPS}
+"""Kind -> the columns that its parts must have, each with a check of its type."""
 _FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM}
 
 
@@ -67,7 +71,8 @@ def read_records(
     Args:
         records: The study's records.
         etags: Trial id -> etag of every trial that has a record (`StudyRecords.etags`).
-        broken: Gets the errors of broken files, whose trials are left out; without it they are raised.
+        broken: A list to which the errors of broken files are added, whose trials are then left out; None: such an
+            error is raised.
         only: Ids of the trials that are wanted; None: all in `etags`.
 
     Returns:
@@ -76,27 +81,29 @@ def read_records(
     if not etags:
         return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
     wanted_ids = [trial_id for trial_id in etags if only is None or trial_id in only]
-    # Rows of parts where these have them, of the trials' own files otherwise.
     table = _gather(records, RECORDS, etags, wanted_ids, broken)
     pa.default_memory_pool().release_unused()  # reading took several times what the table takes
     by_id: dict[str, Record] = {}
-    # what replicates have alike is kept once: it is most of a record's memory
-    shared: dict[object, object] = {}
+    shared: dict[object, object] = {}  # value, or the text of a dict -> the first equal value
+    # Rows become Python objects some hundred at a time, and each batch is freed after that.
     batches = table.to_batches(max_chunksize=TRIALS_PER_TABLE)
     del table
     while batches:
         for row in batches.pop(0).to_pylist():
+            trial_id = row["trial_id"]
             with _collected(broken):
-                trial_id = row["trial_id"]
                 try:
-                    record = by_id[trial_id] = records.parsed(trial_id, row["record"])
-                except BrokenFileError:  # a part may say anything: the trial's own file counts
+                    record = records.parsed(trial_id, row["record"])
+                except BrokenFileError:
+                    # A part may have any content, so the trial's own file decides.
                     by_id |= records.read([trial_id])
                     continue
+                by_id[trial_id] = record
+                # Equal values of replicates, which take most of a record's memory, are kept once.
                 for name in ("config", "versions", "data", "code", "notes"):
                     value = getattr(record, name)
-                    known = repr(value) if isinstance(value, dict) else value
-                    object.__setattr__(record, name, shared.setdefault(known, value))
+                    key = repr(value) if isinstance(value, dict) else value
+                    object.__setattr__(record, name, shared.setdefault(key, value))
     pa.default_memory_pool().release_unused()
     return by_id
 
@@ -104,11 +111,12 @@ def read_records(
 def read_evaluations(
     records: StudyRecords, broken: list[BrokenFileError] | None = None
 ) -> dict[str, list[Record]]:
-    """Return trial id -> records of the trials that scored the network which this trial of the study has trained.
+    """Return trial id -> records of the evaluations that scored the network of this trial of the study.
 
-    Trials that scored nothing are no keys. `broken` is as in `read_records`.
+    Trials whose network was not scored are left out. `broken` is as in `read_records`.
     """
     by_source: dict[str, list[Record]] = {}
+    # An evaluation is a trial of another study, whose config names the study and the trial with the network.
     for name in records.evaluations():
         other = StudyRecords(records.storage, name)
         for record in read_records(other, other.etags(), broken).values():
@@ -118,10 +126,10 @@ def read_evaluations(
 
 
 def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """Return the evaluations of a trial's network, of what `read_evaluations` returned.
+    """Return the evaluations of the network of this record's trial; `evaluations` is what `read_evaluations` returned.
 
-    `trained` in their config is when the network that they scored had ended. It differs from the record's where the
-    trial was trained again since: these are left out.
+    An evaluation's config says when the training of the network had ended (`trained`). Evaluations of the network of an
+    earlier training of the trial are left out.
     """
     return [
         score
@@ -133,17 +141,18 @@ def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> li
 def with_scores(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> Record:
     """Return the record of a trial with the scores of its evaluations as further metrics and items.
 
-    A score has a slash in its name, `digits/knn1`; other metrics of an evaluation are its own. Without evaluations the
+    A score has a slash in its name, `digits/knn1`; an evaluation's other metrics are left out. Without evaluations the
     record is returned as it is.
     """
     scored = scores_of(record, evaluations)
-    metrics = {
-        name: value for score in scored for name, value in score.metrics.items() if "/" in name
-    }
-    items = tuple(name for score in scored for name in score.items)
-    if scored:
-        return replace(record, metrics={**record.metrics, **metrics}, items=(*record.items, *items))
-    return record
+    if not scored:
+        return record
+    metrics = dict(record.metrics)
+    items = list(record.items)
+    for score in scored:
+        metrics |= {name: value for name, value in score.metrics.items() if "/" in name}
+        items += score.items
+    return replace(record, metrics=metrics, items=tuple(items))
 
 
 def read_curves(
@@ -155,14 +164,14 @@ def read_curves(
 ) -> "pd.DataFrame":
     """Return every report of these trials as a frame: trial_id, step, time, and a column for each metric.
 
-    With `kind` `SYSTEMS` the rows are of what they used over time instead, with a column for each quantity. NaN where a
-    report did not give a metric. Trials without reports have no rows. `etags` are those of the whole study; `broken` is
-    as in `read_records`.
+    With `kind` `SYSTEMS` the rows say what the trials used over time instead, with a column for each quantity. A value
+    is NaN where a report lacks the metric. Trials without reports have no rows. `etags` are those of all trials of the
+    study; `broken` is as in `read_records`.
     """
     import pandas as pd
 
     table = _gather(records, kind, etags, list(dict.fromkeys(trial_ids)), broken)
-    # A column at a time, so that a big study's curves are not in memory twice.
+    # Converted a column at a time, so that the curves of a large study are not in memory twice.
     columns: dict[str, object] = {}
     for name in table.column_names:
         column = table[name]
@@ -178,22 +187,24 @@ def read_curves(
 
 
 def compact_finished(records: StudyRecords) -> None:
-    """Compact the trials that have a record and are in no part yet.
+    """Compact the trials that have a record and are in no part yet, unless the study is small.
 
-    Nothing is done for a small study. A storage that fails is said in the log; nothing is raised.
+    Where the storage fails, a warning is logged and nothing is raised.
     """
     try:
         etags = records.etags()
         if len(etags) >= MIN_OBJECTS_TO_COMPACT:
             for kind in KINDS:
                 _gather(records, kind, etags, list(etags), [], least=1)
-    except StorageError as error:  # reports are slower without, and say what is broken
+    except (
+        StorageError
+    ) as error:  # readers are slower without parts, and name the broken file themselves
         log.warning("the study's files were not compacted: %s", error)
 
 
 @contextlib.contextmanager
 def _collected(broken: list[BrokenFileError] | None) -> Iterator[None]:
-    """While open, append the error of a broken file to the list `broken`; without a list, let it pass."""
+    """Add a `BrokenFileError` that is raised in the block to the list `broken`; without a list, let it pass."""
     try:
         yield
     except BrokenFileError as error:
@@ -210,40 +221,40 @@ def _gather(
     broken: list[BrokenFileError] | None,
     least: int | None = None,
 ) -> pa.Table:
-    """Return the rows of `wanted` trials: from the compacted files where these are up to date, else from their own.
+    """Return the rows of the `wanted` trials: from parts where these are up to date, else from the trials' own files.
 
     Args:
         records: The study's records.
         kind: One of `KINDS`.
-        etags: Trial id -> etag of the record of all trials of the study: a row with any other is taken for stale.
+        etags: Trial id -> etag of the record, of all trials of the study. Rows of parts with another etag are stale.
         wanted: Ids of trials.
         broken: As in `read_records`.
-        least: Where so many trials were read from their own files, they are compacted; None: as many as make it worth
-            a reader's while.
+        least: The trials that were read from their own files are compacted if they are at least so many; None: as many
+            as make that useful for the next reader.
 
     Returns:
-        A table with the columns of the kind. A trial whose file is broken, or that has none, has no row.
+        A table with the columns of the kind. A trial whose file is broken or missing has no row.
     """
     parts = read_parts(records, kind, etags) if len(etags) >= MIN_OBJECTS_TO_COMPACT else []
     compacted = frozenset[str]().union(*(part.trials for part in parts))
-    fresh = _fresh(
-        records, kind, etags, [trial_id for trial_id in wanted if trial_id not in compacted], broken
-    )
+    not_compacted = [trial_id for trial_id in wanted if trial_id not in compacted]
+    fresh = _fresh(records, kind, etags, not_compacted, broken)
     # Files of a trial without a record may still change, so they are never compacted.
     recorded = fresh.filter(pc.is_valid(fresh["etag"]))
-    # Whoever reads many trials that are in no part leaves them compacted for the next reader.
     least = least or max(MIN_OBJECTS_TO_COMPACT, int(RECOMPACT_FRACTION * len(etags)))
     if pc.count_distinct(recorded["trial_id"]).as_py() >= least:
         write_parts(records, kind, parts, recorded)
     tables = [*(part.rows for part in parts), fresh]
     del parts, fresh, recorded
-    # One table after the other: to filter is to copy, and all of them together are large.
-    for place, table in enumerate(tables):
-        # Parts may have trials that were not asked for.
+    # One table after the other, because a filter makes a copy, and all tables together are large.
+    for i, table in enumerate(tables):
+        # Parts may have trials that are not wanted.
         if compacted - set(wanted):
             table = table.filter(pc.is_in(table["trial_id"], pa.array(wanted, pa.string())))
         # A row without a step says that the trial has no such file.
-        tables[place] = table if kind == RECORDS else table.filter(pc.is_valid(table["step"]))
+        if kind != RECORDS:
+            table = table.filter(pc.is_valid(table["step"]))
+        tables[i] = table
     return pa.concat_tables(tables, promote_options="default")
 
 
@@ -254,11 +265,12 @@ def _fresh(
     trial_ids: list[str],
     broken: list[BrokenFileError] | None,
 ) -> pa.Table:
-    """Return the rows of trials from their own files, with the etag of their record; null where it has none yet.
+    """Return the rows of trials from their own files, with the etag of each trial's record (null: it has no record).
 
-    A trial without such a file has one row without a step; of `RECORDS` it has none. `broken` is as in `read_records`.
+    A trial without such a file has one row without a step, or no row for the kind `RECORDS`. `broken` is as in
+    `read_records`.
     """
-    # Short trials have no file of what they used: where many are read, one listing says which have one.
+    # Short trials have no system.parquet. Where many trials are read, one listing says which ones have it.
     if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(etags):
         with_files = {
             key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)
@@ -267,7 +279,10 @@ def _fresh(
         with_files = set(trial_ids)
 
     def fetch(trial_id: str) -> pa.Table | BrokenFileError | None:
-        """Return the rows of a trial, or the error of a broken file; None where its record is missing."""
+        """Return the rows of a trial, or the error of its broken file; None where its record is missing.
+
+        The error is raised below, and not in a thread.
+        """
         try:
             if trial_id in with_files:
                 return _single(records, kind, trial_id)
@@ -281,24 +296,24 @@ def _fresh(
     whole = [empty_rows(kind)]
     with ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(trial_ids), TRIALS_PER_TABLE):
-            several = trial_ids[first : first + TRIALS_PER_TABLE]
+            chunk = trial_ids[first : first + TRIALS_PER_TABLE]
             tables = list[pa.Table]()
-            for trial_id, table in zip(several, pool.map(fetch, several), strict=True):
+            for trial_id, fetched in zip(chunk, pool.map(fetch, chunk), strict=True):
                 with _collected(broken):
-                    if isinstance(table, BrokenFileError):
-                        raise table
-                    if table is not None:
-                        ids = pa.array([trial_id] * len(table), pa.string())
-                        tables.append(table.append_column("trial_id", ids))
+                    if isinstance(fetched, BrokenFileError):
+                        raise fetched
+                    if fetched is not None:
+                        ids = pa.array([trial_id] * len(fetched), pa.string())
+                        tables.append(fetched.append_column("trial_id", ids))
             if tables:
                 joined = pa.concat_tables(tables, promote_options="default").combine_chunks()
-                tags = [etags.get(trial_id) for trial_id in joined["trial_id"].to_pylist()]
-                whole.append(joined.append_column("etag", pa.array(tags, pa.string())))
+                row_etags = [etags.get(trial_id) for trial_id in joined["trial_id"].to_pylist()]
+                whole.append(joined.append_column("etag", pa.array(row_etags, pa.string())))
     return pa.concat_tables(whole, promote_options="default")
 
 
 def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
-    """Return the content of a trial's own file as rows; one without a step where it has none.
+    """Return the rows in a trial's own file; of a file without rows, one row without a step.
 
     `FileNotFoundError` where there is no file, `BrokenFileError` where it is broken.
     """
@@ -311,14 +326,11 @@ def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class Part:
-    """A compacted file: its key, and the rows of trials whose records have not changed since it was written.
-
-    `trials` are the ids in `rows`.
-    """
+    """A compacted file, without the rows that are stale."""
 
     key: str
     rows: pa.Table
-    trials: frozenset[str]
+    trials: frozenset[str]  # the ids in `rows`
 
 
 def empty_rows(kind: str) -> pa.Table:
@@ -327,7 +339,7 @@ def empty_rows(kind: str) -> pa.Table:
 
 
 def kind_of(key: str) -> str | None:
-    """Return the kind of compacted file that `key` (relative to its study) is; None where it is none.
+    """Return the kind of the compacted file with the key `key`, relative to its study; None for any other file.
 
     `compact/curves/4f.parquet` gives `curves`.
     """
@@ -340,7 +352,7 @@ def kind_of(key: str) -> str | None:
 def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> list[Part]:
     """Return the parts of a kind, with the rows that are still valid; each trial is in one part at most.
 
-    A part that cannot be read has no rows, because it can be made again.
+    A part that cannot be read is returned without rows: its trials are then read from their own files.
     """
     keys = sorted(
         key
@@ -349,22 +361,22 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> li
     )
     if not keys:
         return []
-    # A row is valid where its trial and etag, as one text, are among those of now.
+    # A row is valid if its trial and etag, joined to one text, are among these.
     valid = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
 
     parts = list[Part]()
     ids_taken = frozenset[str]()
-    # One part after the other: reading one takes several times the memory of its rows.
+    # One part after the other, because reading one takes several times the memory of its rows.
     for key in keys:
         table = _read(records, key, kind)
-        rows = table.filter(
-            pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), valid)
-        )
+        texts = pc.binary_join_element_wise(table["trial_id"], table["etag"], " ")
+        rows = table.filter(pc.is_in(texts, valid))
         trials = frozenset(rows["trial_id"].unique().to_pylist())
-        # Two drivers may have compacted the same trials: the first part keeps them.
-        if twice := trials & ids_taken:
-            again = pc.is_in(rows["trial_id"], pa.array(sorted(twice), pa.string()))
-            rows = rows.filter(pc.invert(again))
+        # Two drivers may have compacted the same trials: then the first part keeps them.
+        repeated = trials & ids_taken
+        if repeated:
+            are_repeated = pc.is_in(rows["trial_id"], pa.array(sorted(repeated), pa.string()))
+            rows = rows.filter(pc.invert(are_repeated))
         parts.append(Part(key, rows, trials - ids_taken))
         ids_taken |= trials
         del table
@@ -373,9 +385,9 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> li
 
 
 def _read(records: StudyRecords, key: str, kind: str) -> pa.Table:
-    """Return all rows of a part, stale ones too, with the types that rows of other parts have.
+    """Return all rows of a part, stale ones too, with the types that all parts have.
 
-    None of them where the part is missing or broken.
+    A table without rows where the part is missing or broken.
     """
     try:
         table = decode_part(records.store.read(key), f"{records.store.uri}/{key}", kind)
@@ -387,29 +399,31 @@ def _read(records: StudyRecords, key: str, kind: str) -> pa.Table:
 
 
 def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
-    """Return the table in the content `data` of the compacted file `file` of this kind.
+    """Return the table in `data`, the content of a compacted file of this kind; `file` is its name for errors.
 
     `BrokenFileError` where it is broken, or has other columns than the kind.
     """
     remedy = "delete it, and it is made again from the trials' own files"
-    return decode_table(data, file, remedy, _COLUMNS[kind], None if kind == RECORDS else is_number)
+    # Beside the named columns, records have none, and the other kinds have numbers.
+    others = None if kind == RECORDS else is_number
+    return decode_table(data, file, remedy, _COLUMNS[kind], others)
 
 
 def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
-    """Write the rows `fresh`, of trials that are in no part, together with those of parts less than half full.
+    """Write the rows `fresh`, of trials that are in no part, together with those of parts that are less than half full.
 
-    These parts are deleted then, after the new ones are there. Nothing is said of a storage that one may only read.
+    The old ones of these parts are deleted once the new ones are written. Errors of the storage are ignored, because
+    a reader may not be allowed to write.
     """
     small = [part for part in parts if len(part.trials) < PART_TRIALS // 2]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
     with contextlib.suppress(StorageError):
         trials = rows["trial_id"].unique()
         for first in range(0, len(trials), PART_TRIALS):
-            in_chunk = pc.is_in(rows["trial_id"], trials[first : first + PART_TRIALS])
-            chunk = rows.filter(in_chunk).combine_chunks()
-            records.store.write(
-                f"{records.study}/compact/{kind}/{_name(chunk)}.parquet", encode_table(chunk)
-            )
+            in_part = pc.is_in(rows["trial_id"], trials[first : first + PART_TRIALS])
+            part_rows = rows.filter(in_part).combine_chunks()
+            key = f"{records.study}/compact/{kind}/{_name(part_rows)}.parquet"
+            records.store.write(key, encode_table(part_rows))
         for part in small:
             records.store.delete(part.key)
 
@@ -417,6 +431,5 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
 def _name(rows: pa.Table) -> str:
     """Return the name of a part with these rows: a digest, 32 hexadecimal digits, of its trials and their etags."""
     pairs = set(zip(rows["trial_id"].to_pylist(), rows["etag"].to_pylist(), strict=True))
-    return hashlib.sha256(
-        "\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs)).encode()
-    ).hexdigest()[:32]
+    text = "\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

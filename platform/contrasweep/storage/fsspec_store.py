@@ -1,7 +1,7 @@
 """Any file system that fsspec knows as a storage, such as `memory://` or `sftp://host/folder`.
 
-Writes are whole objects. Whether there is an object already is looked up before it is created, so that of two writers
-both may think that they were first: a study must have one driver.
+Each write replaces a whole object. A write with `if_absent` looks first whether there is an object. Two writers at once
+may both find none and write, so a study must have one driver.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from contrasweep.storage.names import MAX_READ, is_key, too_large
 
 T = TypeVar("T")
 Info = dict[str, object]
-"""What a file system says of an object; its fields differ from one to the next."""
+"""Field -> value of what a file system says about an object; the fields differ between file systems."""
 
 TAGS = (
     "etag",
@@ -30,11 +30,11 @@ TAGS = (
     "LastModified",
     "last_modified",
 )
-"""What file systems say of an object that changes when it is replaced."""
+"""Fields, of one file system or another, that change when an object is replaced."""
 
 
 class FsspecStore(ListedStore):
-    """The objects below an address. Nothing is remembered: each listing asks again."""
+    """The objects below an address; no listing is cached."""
 
     def __init__(self, uri: str) -> None:
         """Open the storage at `uri`; `StorageError` where it cannot be opened, or needs a package that is missing."""
@@ -49,19 +49,17 @@ class FsspecStore(ListedStore):
             raise StorageError(
                 f"{uri}: storage must be a folder, an s3:// address, or one that fsspec knows ({error})"
             ) from None
-        except Exception as error:  # whatever the file system raises, for credentials say
+        except Exception as error:  # file systems raise anything, such as for missing credentials
             raise StorageError(f"{uri}: the storage cannot be opened ({_line(error)})") from None
         self.root = root.rstrip("/")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # In another process the file system is opened anew.
+        # A store that is pickled to another process opens its file system there.
         return FsspecStore, (self.uri,)
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
-        """Return the object's bytes; `BrokenFileError` where they are more than `limit`.
-
-        With a `limit` below the usual one the size is asked first, so that a large object is not fetched.
-        """
+        """Return the object's bytes; `BrokenFileError` where they are more than `limit`."""
+        # With a limit below the usual one the size is asked first, so that a large object is not fetched.
         if limit < MAX_READ:
             size = self._do("read", key, lambda: self.fs.size(self._path(key)))
             if size > limit:
@@ -72,9 +70,9 @@ class FsspecStore(ListedStore):
         return data
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write one object; with `if_absent` only where there is none. Return whether it was written.
+        """Write one object and return whether it was written; with `if_absent` only where the key has no object.
 
-        Whether there is one is looked up first: of two writers at once both may be told that they have written.
+        Of two writers with `if_absent` at once, both may write.
         """
         if if_absent and self.exists(key):
             return False
@@ -89,9 +87,9 @@ class FsspecStore(ListedStore):
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
         """Yield key, tag and bytes of each object whose key begins with `prefix`, sorted.
 
-        The tag is a text that changes with the content: of the size and of those of `TAGS` that the file system has.
+        The tag is a text that changes with the content: the size, and those fields of `TAGS` that the file system has.
         """
-        # A prefix may end within a name: its folder is listed, and what begins otherwise is left out.
+        # A prefix may end within a name: its whole folder is listed, and the other keys are left out below.
         where = f"{self.root}/{prefix.rpartition('/')[0]}".rstrip("/")
         try:
             below: dict[str, Info] = self._do(
@@ -101,7 +99,8 @@ class FsspecStore(ListedStore):
             return
         for path, info in sorted(below.items()):
             key = path.removeprefix(f"{self.root}/")
-            if key != path and key.startswith(prefix) and is_key(key):
+            is_below_root = key != path
+            if is_below_root and key.startswith(prefix) and is_key(key):
                 tags = (str(info[tag]) for tag in ("size", *TAGS) if info.get(tag) is not None)
                 yield key, "-".join(tags), int(str(info.get("size") or 0))
 

@@ -1,10 +1,10 @@
-"""The looks taken at a study, in the file `looks.json` of its folder, and what a sweep confirmed: `confirmations.json`.
+"""The looks (interim analyses) taken at a study, in its `looks.json`, and what a sweep confirmed: `confirmations.json`.
 
-A look is written before anything that follows from it, in one atomic write, so that a driver that is killed takes no
-look twice and none without counting. Whoever goes on with the study, here or elsewhere, goes on from this file.
+A look is written in one atomic write before anything that follows from it. So a driver that is killed takes no look
+twice, and none that does not count. A later run, on this machine or another, goes on from this file.
 
-A second confirmation, with other seeds or of another best, is a second draw: whatever the cause, a larger budget or
-another seed of the search too, it counts as another look.
+A second confirmation of a sweep, on other seeds or of another best configuration, is a second draw. It counts as
+another look whatever its cause, such as a larger budget or another seed of the search.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.records import StudyRecords
 
 EXTENDED = "extended"
-"""Spending of a study of a fixed size that is extended after its end: each look has a quarter of the level before."""
+"""Spending of a fixed-size study that is extended after its end: each look has a quarter of the level before it."""
 VERDICTS = ("better", "worse", "equivalent")
 Decision = Literal["open", "better", "worse", "equivalent", "futile"]
 Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
@@ -31,27 +31,26 @@ Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 @stored
 class LookAt:
-    """One comparison after one look: `a` against `b` in `context` (factor, label pairs; empty: over all cells).
+    """One comparison of the arms `a` and `b` after one look."""
 
-    `difference` is the mean of a - b, in units of the metric. It rests on `pairs` paired trials. `p_value` and
-    `equivalence_p` are of this look alone (None: it was not tested again). The interval `low` to `high` (None: there is
-    none), `adjusted_p` and `adjusted_equivalence_p` are of the same data and count the family and the looks so far.
-    `level` chose the test. `decision` is what stands now, perhaps by an earlier look.
-    """
-
-    context: tuple[tuple[str, str], ...]
+    context: tuple[
+        tuple[str, str], ...
+    ]  # (factor, label) pairs that name the cell; (): over all cells
     a: str
     b: str
-    pairs: int
-    difference: Finite
+    pairs: int  # number of paired trials
+    difference: Finite  # mean of a - b, in units of the metric
+    # The interval of the difference; None: there is none. It counts the family and all looks so far.
     low: Finite | None
     high: Finite | None
+    # Of this look alone; None: not tested at this look, or not kept.
     p_value: Probability | None
     equivalence_p: Probability | None
+    # These count the family and all looks so far.
     adjusted_p: Probability
     adjusted_equivalence_p: Probability | None
-    level: Probability  # which chose the test
-    decision: Decision
+    level: Probability  # by which the test was chosen
+    decision: Decision  # now in force, perhaps by an earlier look
 
     @property
     def key(self) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
@@ -60,32 +59,27 @@ class LookAt:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The two ends of the interval of a - b, both infinite where there is none."""
+        """The two ends of the interval of a - b; they are infinite where there is no interval."""
         if self.low is None or self.high is None:
             return (-math.inf, math.inf)
         return (self.low, self.high)
 
     @staticmethod
     def ends(low: float, high: float) -> tuple[float | None, float | None]:
-        """Return the ends of an interval for a file; both are None where either is infinite."""
+        """Return the ends of an interval as `low` and `high`: both None where either is infinite."""
         return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 
 @stored
 class LookTaken:
-    """A look: its time, and what it decided.
+    """A look that was taken, and what it decided."""
 
-    It was taken at `replicates` of the cells that were still open, at `time` of alpha's spending (0 to 1).
-    `comparisons` has every comparison of the family, `stopped` the cells (as `planning.stages.cell_name`) that get no
-    more replicates. `margin` is the smallest difference of interest by which it judged (None: none was declared).
-    `taken` is in unix seconds.
-    """
-
-    replicates: Annotated[int, pydantic.Field(ge=1)]
-    time: Annotated[float, pydantic.Field(gt=0, le=1)]
-    comparisons: tuple[LookAt, ...]
-    stopped: tuple[str, ...]
+    replicates: Annotated[int, pydantic.Field(ge=1)]  # of each cell that was still open
+    time: Annotated[float, pydantic.Field(gt=0, le=1)]  # share of alpha's spending
+    comparisons: tuple[LookAt, ...]  # all of the family
+    stopped: tuple[str, ...]  # cells (`planning.stages.cell_name`) that get no more replicates
     taken: float = 0.0  # unix time
+    # The smallest difference of interest at that time; None: none was declared.
     margin: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
 
 
@@ -93,14 +87,13 @@ class LookTaken:
 class LookLog:
     """All looks at a study, the first one first.
 
-    `spending` names how alpha is spent over them, `unit` what their replicates are: seeds or repeats. `earlier` are
-    looks at trials that were archived and then trained again. ValueError where looks do not follow one another.
+    Raises `ValueError` where a look has no more replicates, or no later time, than the look before it.
     """
 
-    spending: str
-    unit: str  # what is counted: seeds or repeats
+    spending: str  # how alpha is spent over the looks
+    unit: str  # what replicates are: seeds or repeats
     looks: tuple[LookTaken, ...] = ()
-    earlier: tuple[LookTaken, ...] = ()
+    earlier: tuple[LookTaken, ...] = ()  # at trials that were archived and then trained again
 
     def __post_init__(self) -> None:
         for earlier, next_ in itertools.pairwise(self.looks):
@@ -114,24 +107,24 @@ class LookLog:
 
     @property
     def latest(self) -> dict[Any, LookAt]:
-        """Return key of a comparison (`LookAt.key`) -> the newest look at it."""
+        """Key of a comparison (`LookAt.key`) -> the newest look at it."""
         return {
             comparison.key: comparison for look in self.looks for comparison in look.comparisons
         }
 
     def history(self, key: Any) -> list[LookAt | None]:
-        """Return what each look said of the comparison with this key, in order; None where a look did not have it."""
-        return [
-            next((comparison for comparison in look.comparisons if comparison.key == key), None)
-            for look in self.looks
+        """Return the comparison with this key at each look, in order; None for a look that did not have it."""
+        by_key = [
+            {comparison.key: comparison for comparison in look.comparisons} for look in self.looks
         ]
+        return [comparisons.get(key) for comparisons in by_key]
 
     def granted(self, cell: str) -> int | None:
-        """Return the number of replicates at which a look first stopped the cell; None while it goes on."""
+        """Return the number of replicates at which a look first stopped the cell; None while no look has."""
         return next((look.replicates for look in self.looks if cell in look.stopped), None)
 
     def begun_anew(self) -> Self:
-        """Return the log for trials that are trained again, with its looks kept as earlier ones."""
+        """Return the log of a study whose trials are trained again: its looks become earlier ones."""
         return replace(self, looks=(), earlier=(*self.earlier, *self.looks))
 
     def with_look(self, look: LookTaken) -> Self:
@@ -160,24 +153,18 @@ def write_looks(records: StudyRecords, log: LookLog) -> None:
 
 @stored
 class Confirmation:
-    """The configurations, seeds and folds of one confirmation, and when it began (unix seconds).
+    """What one confirmation of a sweep trains."""
 
-    `arms` maps each arm to the digest of its configuration; in `folds`, None is the test split.
-    """
-
-    arms: Mapping[str, str]
+    arms: Mapping[str, str]  # arm -> digest of its configuration
     seeds: tuple[int, ...]
-    folds: tuple[int | None, ...]
+    folds: tuple[int | None, ...]  # None: the test split
     began: float = 0.0  # unix time
 
     @classmethod
     def of(
         cls, best: Mapping[str, Config], seeds: Sequence[int], folds: Sequence[int | None]
     ) -> Self:
-        """Return the confirmation of these best configurations (by arm) on these seeds and folds.
-
-        It has not begun yet.
-        """
+        """Return the confirmation, not begun yet, of the best configurations (by arm) on these seeds and folds."""
         return cls(
             {arm: canonical.digest(config, 12) for arm, config in best.items()},
             tuple(seeds),
@@ -185,13 +172,12 @@ class Confirmation:
         )
 
     def goes_on(self, earlier: Self) -> bool:
-        """Whether this is `earlier` itself, gone on with: it may have more arms, and more seeds at the end of the list.
+        """Return whether this confirmation continues `earlier`, perhaps with more arms or further seeds.
 
-        Arms of `earlier` have the same configurations here, its folds are the same, and its seeds come first.
+        Then the arms of `earlier` have the same configurations here, the folds are the same, and its seeds come first.
         """
-        same = all(self.arms.get(arm) == digest for arm, digest in earlier.arms.items())
         return (
-            same
+            all(self.arms.get(arm) == digest for arm, digest in earlier.arms.items())
             and self.folds == earlier.folds
             and self.seeds[: len(earlier.seeds)] == earlier.seeds
         )
@@ -210,48 +196,48 @@ LEDGER_FILE = JsonFile(Ledger, 1, "restore it from a backup")
 
 
 def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
-    """The confirmations so far, the oldest first. `StorageError` if the file is broken."""
+    """Return the confirmations so far, the oldest first. `StorageError` if the file is broken."""
     ledger = LEDGER_FILE.find(records.store, f"{records.study}/{CONFIRMATIONS}")
     return ledger.confirmations if ledger else ()
 
 
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
-    """Return whether a confirmation would be a new one beside the recorded: of other configurations, seeds or folds.
+    """Return whether a confirmation would be another draw: of other configurations, seeds or folds than the recorded.
 
-    The first one is not, nor is one without arms, nor one that goes on with the last.
+    The first one is none, nor is one without arms, nor one that continues the last.
     """
     recorded = read_confirmations(records)
-    # One that is part of a recorded one, as it was when fewer arms had ended, is that one.
-    if (
-        not recorded
-        or not confirmation.arms
-        or any(earlier.goes_on(confirmation) for earlier in recorded)
-    ):
+    if not recorded or not confirmation.arms or _is_part(confirmation, recorded):
         return False
     return not confirmation.goes_on(recorded[-1])
 
 
 def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> None:
-    """Record a confirmation that begins, now; one that goes on with the last replaces it and keeps when it began.
+    """Record that a confirmation begins now. One that continues the last replaces it, with the time when that began.
 
-    Nothing is written for one without arms, or one that is part of a recorded one.
+    Nothing is written for a confirmation without arms, or for a part of a recorded one.
     """
     recorded = read_confirmations(records)
-    if not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in recorded):
+    if not confirmation.arms or _is_part(confirmation, recorded):
         return
-    began = recorded[-1].began if recorded and confirmation.goes_on(recorded[-1]) else time.time()
-    unchanged = recorded[:-1] if recorded and confirmation.goes_on(recorded[-1]) else recorded
-    LEDGER_FILE.write(
-        records.store,
-        f"{records.study}/{CONFIRMATIONS}",
-        asdict(Ledger((*unchanged, replace(confirmation, began=began)))),
-    )
+    began = time.time()
+    others = recorded
+    if recorded and confirmation.goes_on(recorded[-1]):
+        began = recorded[-1].began
+        others = recorded[:-1]
+    ledger = Ledger((*others, replace(confirmation, began=began)))
+    LEDGER_FILE.write(records.store, f"{records.study}/{CONFIRMATIONS}", asdict(ledger))
+
+
+def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bool:
+    """Return whether a recorded confirmation continues this one: it had begun when fewer arms had ended."""
+    return any(earlier.goes_on(confirmation) for earlier in recorded)
 
 
 def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
-    """Return notes for readers of the table on how the sweep `spec` confirmed: on data of the search, or repeatedly.
+    """Return notes for readers of the table on a confirmation on data of the search, or on several confirmations.
 
-    `spec` is the plain declaration. Empty for a grid, and where there is nothing to say.
+    `spec` is the study's plain declaration. [] for a grid, and where neither is so.
     """
     if "confirm_on" not in spec:
         return []

@@ -44,16 +44,15 @@ def stored(cls: type | None = None, *, slots: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class JsonFile(Generic[T]):
-    """A kind of JSON file: the type of its content, its format version, and what to do about a broken one (`remedy`).
+    """A kind of JSON file, such as record.json.
 
-    What is raised for a file that cannot be read: `BrokenFileError` where it is not valid, with its name and the
-    remedy; `StorageError` where another release wrote it in another format. A `remedy` of a call goes before that of
-    the kind.
+    A file that is not valid raises `BrokenFileError`, with its name and a remedy. A file that another release wrote in
+    another format raises `StorageError`. The methods that read take a `remedy` of their own, used if it is not "".
     """
 
     content: type[T]
-    version: int
-    remedy: str
+    version: int  # of the format
+    remedy: str  # what to do about a broken file of this kind
 
     @functools.cached_property
     def schema(self) -> pydantic.TypeAdapter[T]:
@@ -62,7 +61,7 @@ class JsonFile(Generic[T]):
 
     def encode(self, members: Mapping[str, object]) -> bytes:
         """Return the bytes of a file with these `members` (plain JSON) and the header that `decode` checks."""
-        # The header stands in place of the opening brace: the digest is of all that follows it.
+        # The header is in place of the opening brace, and has the digest of all that follows it.
         text = json.dumps(members, sort_keys=True, indent=1)
         body = text.removeprefix("{\n").encode() if members else b"}"
         return (
@@ -71,15 +70,15 @@ class JsonFile(Generic[T]):
         )
 
     def decode(self, data: bytes, file: str, remedy: str = "") -> T:
-        """Return the value in `data`, the content of `file`; raises as the class says."""
+        """Return the value in `data`, the content of the file with the name `file`; raises as the class says."""
         return _checked(lambda: self._decode(data), file, remedy or self.remedy)
 
     def read(self, store: Store, key: str, remedy: str = "") -> T:
-        """Return the value in the file `key`; `FileNotFoundError` where there is none, else as `decode`."""
+        """Return the value in the file `key`; raises `FileNotFoundError` where there is none, and as the class says."""
         return self.decode(store.read(key, MAX_BYTES), f"{store.uri}/{key}", remedy)
 
     def find(self, store: Store, key: str, remedy: str = "") -> T | None:
-        """Return the value in the file `key`; None where there is none, else as `decode`."""
+        """Return the value in the file `key`; None where there is none. Raises as the class says."""
         try:
             return self.read(store, key, remedy)
         except (FileNotFoundError, NotADirectoryError):
@@ -88,7 +87,7 @@ class JsonFile(Generic[T]):
     def write(self, store: Store, key: str, members: Mapping[str, object]) -> None:
         """Write `members`, with the header that `decode` checks, to the file `key`, in place of what is there.
 
-        Whether they fit the type of the content is not checked.
+        It is not checked that `members` have the type of the content.
         """
         store.write(key, self.encode(members))
 
@@ -96,8 +95,10 @@ class JsonFile(Generic[T]):
         """Return the value in `data`; `ValueError` where version, digest or types are not as they should be."""
         _check_size(data)
         header = _HEADER.match(data)
-        # The version first, so that a file of another release is not called damaged; older ones have no header.
-        if stated := header or _VERSION.search(data):
+        # The version is checked first, so that a file of another release is not called damaged. Files of the oldest
+        # releases have a version and no header.
+        stated = header or _VERSION.search(data)
+        if stated:
             _check_version(int(stated[1]), self.version)
         if header is None:
             raise ValueError("it does not begin with a format version and a digest")
@@ -110,7 +111,7 @@ class JsonFile(Generic[T]):
 def read_plain(
     schema: pydantic.TypeAdapter[Any], data: bytes, version: int, file: str, remedy: str
 ) -> Any:
-    """Return the value in a JSON file that has no header, because others than this software read it.
+    """Return the value in a JSON file without a header, which other software reads too.
 
     Args:
         schema: The check of its content, whose value has the attribute `schema_version`.
@@ -119,11 +120,13 @@ def read_plain(
         file: Its name, for errors.
         remedy: What to do about a broken file, for errors.
 
-    Bounds and errors are those of a `JsonFile`.
+    Raises:
+        BrokenFileError: The content is not valid or too large.
+        StorageError: Another release wrote the file in another format.
     """
 
     def read() -> Any:
-        """Return the value; `ValueError` and others where it is not valid, `_OtherFormat` for another version."""
+        """Return the value; raises as `_checked` expects."""
         _check_size(data)
         value = schema.validate_json(data)
         _check_version(value.schema_version, version)
@@ -135,7 +138,7 @@ def read_plain(
 def _checked(read: Callable[[], T], file: str, remedy: str) -> T:
     """Return the result of `read`; its errors become a `BrokenFileError` with the file's name and the remedy.
 
-    Another format becomes a `StorageError`: the file is not broken.
+    `_OtherFormat` becomes a `StorageError`, because such a file is not broken.
     """
     try:
         return read()
@@ -172,7 +175,7 @@ def _digest(body: bytes) -> str:
 
 
 def _first(error: pydantic.ValidationError) -> str:
-    """Return the first of pydantic's findings in a line, the place and the problem: `arms.0: Input should be ...`.
+    """Return the place and the problem of the first finding of pydantic as a line: `arms.0: Input should be ...`.
 
     A place with control characters, which a forged file may have, is left out.
     """

@@ -4,10 +4,10 @@ It works on any store that can create an object only where there is none.
 
     <study>/lease/00000007.json    the 7th lease: its holder, how often it was renewed, whether it was given back
 
-The newest lease counts. It is taken by creating the next one, which only one of many can, and renewed by its holder
-alone. Nobody's clock is believed: whoever waits sees the holder live by its renewals, and takes over once there was
-none for EXPIRY_S on the waiting process's own clock. A holder that was stopped for so long finds a newer lease, and
-ends.
+The newest lease counts. A process takes the lease by creating the next file, which only one of several processes can.
+Its holder alone renews it. No clock of another machine is believed: a process that waits sees by renewals that the
+holder lives, and takes over after EXPIRY_S without a renewal on its own clock. A holder that was stopped for so long
+finds a newer lease, and ends.
 """
 
 import hashlib
@@ -36,9 +36,10 @@ EXPIRY_S = 30.0
 """Seconds without a renewal after which a lease may be taken over."""
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
-MOST_ASKED = 1000  # how often a holder can be asked to stop
-# an interrupted run does not wait longer for a storage that does not answer
-RELEASE_TIMEOUT_S = 5.0
+MOST_ASKED = 1000  # connections that wait at a holder's socket, none of which is ever accepted
+RELEASE_TIMEOUT_S = (
+    5.0  # an interrupted run does not wait longer for a storage that does not answer
+)
 
 
 class StudyHeld(ContrasweepError):
@@ -47,37 +48,32 @@ class StudyHeld(ContrasweepError):
 
 @stored
 class Holder:
-    """The process that holds a lease.
-
-    `process` identifies the machine and the process on it, also from a later process with the same `pid`; "" where that
-    is not known. `token` is drawn at random for each lease. `renewals` counts the signs of life, `released` says that
-    the lease was given back. Without any field it is a holder of whom nothing is known.
-    """
+    """The process that holds a lease; `Holder()` is one of which nothing is known."""
 
     host: Label = ""
     pid: Pid = 0
+    # Identifies the machine and the process on it; differs for a later process with the same `pid`. "": not known.
     process: Label = ""
-    token: Label = ""
+    token: Label = ""  # drawn at random for each lease
     renewals: Count = 0
-    released: bool = False
+    released: bool = False  # the lease was given back
 
     @classmethod
     def here(cls) -> "Holder":
-        """Return this process as the holder of a new lease, with a token of its own."""
-        return cls(
-            socket.gethostname(), os.getpid(), process_identity(os.getpid()), uuid.uuid4().hex
-        )
+        """Return this process as the holder of a new lease, with a new token."""
+        pid = os.getpid()
+        return cls(socket.gethostname(), pid, process_identity(pid), token=uuid.uuid4().hex)
 
     @property
     def lives_here(self) -> bool | None:
-        """Return whether the holder is a living process of this machine.
+        """Return True for a living process of this machine, False for one of this machine that has ended.
 
-        False: it was one of this machine and has ended. None: it is of another machine, or not known.
+        None for a process of another machine, and where the machine is not known.
         """
         this_machine = machine()
         if not this_machine or not self.process.startswith(this_machine):
             return None
-        # This very process, which has given that lease up.
+        # This process, which has given the lease back, does not hold it any more.
         if self.pid == os.getpid() and self.token not in _held_here:
             return False
         return process_identity(self.pid) == self.process
@@ -93,7 +89,7 @@ HOLDER_FILE = JsonFile(Holder, 2, "the next run of the study takes it over")
 class Lease:
     """The lease of a study, held from `acquire` to `release`.
 
-    While it is held, a thread renews it. `lost` says why another process has taken it over, "" as long as none has.
+    While it is held, a thread renews it. `lost` is "" until another process has taken the lease over; then it says so.
     """
 
     def __init__(self, records: StudyRecords, on_message: Callable[[str], object]) -> None:
@@ -104,7 +100,7 @@ class Lease:
         self.folder = f"{records.study}/lease/"
         self.holder = Holder.here()
         self.generation = 0
-        self.lost = ""  # why this process holds it no more
+        self.lost = ""
         self._sign: socket.socket | None = None  # see `_sign_of`
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -114,8 +110,9 @@ class Lease:
 
         It may wait up to `EXPIRY_S`, to see whether the holder lives.
         """
-        one_creates = self.store.has_conditional_writes()
-        if not one_creates:
+        # Whether only one of several processes can create a file.
+        is_exclusive = self.store.has_conditional_writes()
+        if not is_exclusive:
             self.on_message(
                 f"{self.store.uri} has no conditional writes: of two runs of {self.records.study} that start within "
                 f"the same second, both may go on; do not start a second one"
@@ -124,22 +121,23 @@ class Lease:
             generation, holder = self.newest()
             if holder is not None and not holder.released:
                 self._wait_for_end(generation, holder)
-            # Of several processes that have seen the same newest lease, one creates the next.
+            # Of several processes that have seen the same newest lease, one creates the next one.
             key = self._key(generation + 1)
             created = self.store.write(key, self._content(), if_absent=True)
-            # Without conditional writes several may have written it: the last writer has it.
-            if created and not one_creates:
+            # Without conditional writes several may have written the file: the last writer has the lease.
+            if created and not is_exclusive:
                 created = self._read(key).token == self.holder.token
             if created:
                 break
-            # Another process was first: wait for that one. But where nothing newer is listed, what lies there is no
-            # lease, and nobody will give it back.
-            if self.newest()[0] <= generation:
+            # Another process was first, so the loop goes on and waits for it. But if no newer lease is listed, the key
+            # has something that is no lease, and waiting would never end.
+            newest_generation, _ = self.newest()
+            if newest_generation <= generation:
                 raise StorageError(
                     f"storage {self.store.uri}: {key} is no plain file; remove it, and run again"
                 )
         self.generation = generation + 1
-        # Older leases count no more.
+        # Older leases do not count any more.
         if generation:
             for key in self._keys():
                 if key < self._key(self.generation):
@@ -151,7 +149,8 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, so that the next process need not wait.
 
-        The thread writes that. Where the storage does not answer within seconds, the lease ends by itself.
+        The thread that renewed the lease writes this. Where the storage does not answer within seconds, the lease
+        expires.
         """
         self._end.set()
         self._thread.join(RELEASE_TIMEOUT_S)
@@ -164,38 +163,40 @@ class Lease:
         keys = self._keys()
         if not keys:
             return 0, None
-        return int(keys[-1].removeprefix(self.folder).removesuffix(".json")), self._read(keys[-1])
+        generation = int(keys[-1].removeprefix(self.folder).removesuffix(".json"))
+        return generation, self._read(keys[-1])
 
     def _keys(self) -> list[str]:
-        """Return the keys of all leases in the folder, the oldest first; files of any other name are left out."""
-        # The name is eight digits and `.json`.
-        numbered = (
-            key
-            for key in self.store.list(self.folder)
-            if key.removeprefix(self.folder)[:8].isdecimal()
-        )
-        # `int` takes other digits than ours: only the very name that we write counts.
-        return [key for key in numbered if key == self._key(int(key.removeprefix(self.folder)[:8]))]
+        """Return the keys of all leases in the folder, the oldest first; files with other names are left out."""
+        keys = []
+        for key in self.store.list(self.folder):
+            # A lease's name is eight digits and `.json`. `int` reads the digits of other scripts too, so the key must
+            # be the one that its number has.
+            digits = key.removeprefix(self.folder)[:8]
+            if digits.isdecimal() and key == self._key(int(digits)):
+                keys.append(key)
+        return keys
 
     def _key(self, generation: int) -> str:
         """Return the key of the lease with this number, the first being 1."""
         return f"{self.folder}{generation:08d}.json"
 
     def _read(self, key: str) -> Holder:
-        """Return the holder in the lease `key`; where it cannot be read, one of whom nothing is known."""
+        """Return the holder in the lease `key`; where it cannot be read, `Holder()`, of which nothing is known."""
         try:
             return HOLDER_FILE.read(self.store, key)
         except (FileNotFoundError, BrokenFileError):
             return Holder()
 
     def _content(self) -> bytes:
-        """Return the lease's file, as it stands now."""
+        """Return the content of the lease's file with the holder as it is now."""
         return HOLDER_FILE.encode(asdict(self.holder))
 
     def _wait_for_end(self, generation: int, holder: Holder) -> None:
-        """Wait until the lease with this number, which `holder` had, may be taken; `StudyHeld` if its holder is alive.
+        """Wait until the lease with this number, which `holder` has, may be taken; `StudyHeld` if the holder is alive.
 
-        Of a holder of this machine it is known at once. Any other is watched for `EXPIRY_S`: it lives if it renews.
+        Whether a process of this machine is alive is known at once. Any other holder is watched for `EXPIRY_S`, and is
+        alive if it renews the lease.
         """
         study = self.records.study
         if holder.lives_here:
@@ -210,13 +211,13 @@ class Lease:
         while time.monotonic() - since < EXPIRY_S:
             started_at = time.monotonic()
             time.sleep(POLL_S)
-            now = self.newest()
-            # Given back, or another process has taken it: the caller looks again at what is newest.
-            if now[0] != generation or now[1] is None or now[1].released:
+            newest_generation, newest_holder = self.newest()
+            # If the lease was given back, or taken by another process, the caller looks at the newest one again.
+            if newest_generation != generation or newest_holder is None or newest_holder.released:
                 return
-            if now[1].renewals > holder.renewals:
-                raise self._held(now[1])
-            # The storage took long to answer, perhaps to the holder too, who could not renew: count from now on.
+            if newest_holder.renewals > holder.renewals:
+                raise self._held(newest_holder)
+            # Where the storage took long to answer, perhaps the holder could not renew either: the wait begins again.
             if time.monotonic() - started_at > POLL_S + HEARTBEAT_S:
                 since = time.monotonic()
         self.on_message(
@@ -224,17 +225,17 @@ class Lease:
         )
 
     def _held(self, holder: Holder) -> StudyHeld:
-        """Return the error that this holder has the lease and lives."""
+        """Return the error for a lease whose holder is alive."""
         return StudyHeld(
             f"study {self.records.study} is being run by another process on {self.records.storage} ({holder})"
         )
 
     def _renew(self) -> None:
-        """The thread: renew until released or lost. A storage that does not answer is asked again."""
+        """Renew the lease until it is released or lost: the thread. A storage that does not answer is asked again."""
         while not self._end.wait(HEARTBEAT_S):
             try:
                 generation, holder = self.newest()
-                # A file that cannot be read has a holder without a token; that says nothing of a later one.
+                # A file that cannot be read has a holder without a token. That does not mean that the lease is lost.
                 if (
                     generation != self.generation
                     or holder is None
@@ -253,14 +254,14 @@ class Lease:
             self.holder = replace(self.holder, released=True)
             self.store.write(self._key(self.generation), self._content())
         except (StorageError, OSError):
-            return  # it ends by itself
+            return  # the lease expires
 
 
 def stop_driver(records: StudyRecords) -> Holder:
-    """Ask the process of this machine that runs the study to stop (SIGTERM), and return who it is; not wait for it.
+    """Ask the process of this machine that runs the study to stop (SIGTERM), and return it without waiting for its end.
 
-    `StudyHeld` where no process runs it, where one of another machine does, and where the process is not shown to be a
-    driver of the study by what it does itself: a storage may name any process.
+    `StudyHeld` where no process runs the study, or a process of another machine does. It is also raised where the
+    process does not show that it runs the study (`_sign_of`), because a storage may name any process.
     """
     _, holder = Lease(records, print).newest()
     if holder is None or holder.released or holder.lives_here is False:
@@ -279,23 +280,22 @@ def stop_driver(records: StudyRecords) -> Holder:
 
 
 def _sign_of(records: StudyRecords, holder: Holder) -> str:
-    """Return the name of the abstract socket at which a holder shows on its machine that it holds a study.
+    """Return the holder's sign: the name of an abstract socket at which it listens while it holds the study.
 
-    The kernel says which process listens there, so that no file and no other user can make that of another one.
+    The kernel says which process listens there, so that neither a file nor another user can name another process.
     """
-    # A folder may have several paths, by links: its real one is hashed.
     place = records.store.uri
-    place = place if "://" in place else os.path.realpath(place)
-    return (
-        "\0contrasweep-"
-        + hashlib.sha256(f"{records.study}\n{place}\n{holder.process}".encode()).hexdigest()
-    )
+    # With links a folder may have several paths, so its real one is taken.
+    if "://" not in place:
+        place = os.path.realpath(place)
+    text = f"{records.study}\n{place}\n{holder.process}"
+    return "\0contrasweep-" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def _show_sign(records: StudyRecords, holder: Holder) -> socket.socket | None:
-    """Listen at the sign of a holder, for as long as the socket that is returned is open.
+    """Listen at the sign of a holder, which this process is, and return the socket; closing it ends that.
 
-    None where the system has no such sockets, or another process listens there: nobody can ask this one to stop then.
+    None where the system has no such sockets, or another process listens there. `stop_driver` then stops nothing.
     """
     sign = socket.socket(socket.AF_UNIX)
     try:
@@ -308,7 +308,7 @@ def _show_sign(records: StudyRecords, holder: Holder) -> socket.socket | None:
 
 
 def _who_shows(sign: str) -> tuple[int, int] | None:
-    """Return the ids of the process and the user that listen at a sign; None where nobody does."""
+    """Return the ids of the process and of the user that listen at a sign; None where no process does."""
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
         asking.setblocking(False)
         asking.connect(sign)

@@ -1,4 +1,4 @@
-"""What stores have in common that list entries and write whole objects."""
+"""The methods that object stores with entity tags have in common."""
 
 import uuid
 from abc import ABC, abstractmethod
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 
 class ListedStore(ABC):
-    """A store of objects with entity tags: what follows from `entries`, `write` and `delete`, as `Store` says it."""
+    """A `Store` of objects with entity tags, which needs `entries`, `write` and `delete` for the methods below."""
 
     @abstractmethod
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
         """Yield key, entity tag and size in bytes of each object whose key begins with `prefix`, sorted by key.
 
-        The tag changes with the content. Objects whose key none of ours can be (`names.is_key`) are left out.
+        The tag changes with the content. Objects that this software cannot have written (`names.is_key`) are left out.
         """
 
     @abstractmethod
@@ -28,11 +28,11 @@ class ListedStore(ABC):
         yield from (key for key, _, _ in self.entries(prefix))
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Return key -> bytes, as the server lists them, of each object whose key begins with `prefix`."""
+        """Return key -> size in bytes of each object whose key begins with `prefix`."""
         return {key: size for key, _, size in self.entries(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Return key -> entity tag, as the server lists it, of each object `<folder><any>/<name>`."""
+        """Return key -> entity tag of each object `<folder><any>/<name>`, where `<any>` is one level."""
         return {
             key: tag
             for key, tag, _ in self.entries(folder)

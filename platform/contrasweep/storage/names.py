@@ -10,17 +10,17 @@ import pydantic
 from contrasweep.errors import BrokenFileError, SpecError
 
 MAX_NAME = 200
-"""Characters of one level of a key or path, and of a label."""
+"""The most characters of a label, and of one level of a key or path."""
 MAX_FILE_NAME = 500
-"""Characters of a file's name with the folders before it."""
+"""The most characters of a file's name with the folders before it."""
 MAX_LEVELS = 20
-"""Folders and name of such a file."""
+"""The most levels of such a name."""
 MAX_KEY = 1024
-"""Characters of a key: the names of study, trial and checkpoint before that of a file."""
+"""The most characters of a key, which has the names of study, trial and checkpoint before that of a file."""
 MAX_KEY_LEVELS = 100
 MAX_READ = 4 * 2**30
-"""Bytes of an object that is read at once: a forged one may have any size."""
-# Keys as nearly all are, of which one match says that they are valid: letters, digits, and `_ - . =` behind the first.
+"""The most bytes of an object that is read at once: a forged one may have any size."""
+# Nearly all keys match this and are valid: each level has letters, digits and `_ - . =`, and does not begin with `. =`.
 _ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.ASCII)
 
 
@@ -38,14 +38,14 @@ def check_name(name: str) -> str:
         )
     if name.startswith(".tmp-"):
         raise ValueError(f"the name {_quoted(name)} is kept for files that are being written")
-    name.encode()  # a name that is no Unicode is none in a bucket
+    name.encode()  # UnicodeEncodeError, a ValueError, for a name that no bucket can have
     return name
 
 
 def check_file_name(name: str) -> str:
     """Return `name` if it is a relative path inside its folder, such as `net/weights.pt`; else raise ValueError.
 
-    Each level is a name as `check_name` has it, and the whole within `MAX_FILE_NAME` and `MAX_LEVELS`.
+    Each level passes `check_name`, and the path has at most `MAX_FILE_NAME` characters and `MAX_LEVELS` levels.
     """
     parts = name.split("/")
     if len(name) > MAX_FILE_NAME or len(parts) > MAX_LEVELS:
@@ -60,13 +60,13 @@ def check_file_name(name: str) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Return whether a key can be one of ours; stores do not list any other.
+    """Return whether this software can have written an object with this key; stores list no other objects.
 
-    Whoever may write to a bucket can name objects as they like. Nothing here would write, read or print such a name.
+    Others who may write to a bucket can give objects any key.
     """
     if len(key) > MAX_KEY or key.count("/") >= MAX_KEY_LEVELS:
         return False
-    # Quick, since a listing has thousands; any other key is looked at level by level.
+    # One quick match decides for nearly all of the thousands of keys in a listing.
     if _ORDINARY.fullmatch(key):
         return True
     try:
@@ -86,7 +86,7 @@ def check_label(text: str) -> str:
 
 
 def as_line(text: str) -> str:
-    """Return `text` with control characters, and then all that is not ASCII, escaped as in Python; else as it is."""
+    """Return `text` as it is if it is printable; else with all that is not printable ASCII escaped as in Python."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
@@ -97,16 +97,18 @@ def as_label(text: str) -> str:
 
 
 def local_path(text: str | Path, place: str = "storage") -> Path:
-    """Return the path `text`, in which `~` is a home folder; it need not exist.
+    """Return the path `text` with `~` replaced by the home folder; the path need not exist.
 
-    `SpecError`, with `place` as where it was given, for a path that this machine cannot have.
+    Raises `SpecError` for a path that this machine cannot have; `place` says there where the path was given.
     """
     try:
         path = Path(text).expanduser()
         path.resolve()
-    except (RuntimeError, ValueError) as error:  # no such user, links in a circle; a null character
-        hint = "./~NAME is a folder in the current one" if str(text).startswith("~") else ""
-        hint = "; ".join(filter(None, [str(error).rstrip(".").lower(), hint]))
+    # RuntimeError: there is no such user, or links go in a circle. ValueError: a null character.
+    except (RuntimeError, ValueError) as error:
+        hint = str(error).rstrip(".").lower()
+        if str(text).startswith("~"):
+            hint += "; ./~NAME is a folder in the current one"
         raise SpecError(
             "this machine can have no such path", place=place, value=str(text), hint=hint
         ) from None
@@ -114,7 +116,7 @@ def local_path(text: str | Path, place: str = "storage") -> Path:
 
 
 def too_large(uri: str, key: str, size: int, limit: int) -> BrokenFileError:
-    """Return the error for an object that is not read because of its size, in bytes."""
+    """Return the error for an object of `size` bytes, of which at most `limit` are read."""
     problem = f"it has {size:,} bytes, and {limit:,} are read"
     return BrokenFileError(f"{uri}/{key}", problem, "nothing here writes such a one; delete it")
 

@@ -1,7 +1,7 @@
 """The one way in which Parquet files of a storage are written and read: with page checksums, and checked columns.
 
-The checksums cover the values. A damaged footer cannot be read, does not fit the values, or differs in names or types
-of columns from the second schema in it.
+The checksums cover the values. A damaged footer cannot be read, does not fit the values, or has two schemas whose names
+or types of columns differ.
 """
 
 import base64
@@ -21,11 +21,11 @@ MAX_VALUES = 1_000_000_000
 MAX_COLUMNS = 10_000
 MAX_BYTES = 4 * 2**30
 SMALL_BYTES = 64 * 2**10
-"""A smaller table is written as it is: zstd, dictionaries and statistics of a dozen rows of thirty columns take four
-times as long to write and to read, and make the file larger."""
+"""A smaller table is written without compression, dictionaries and statistics. With them a dozen rows of thirty columns
+take four times as long to write and to read, and the file is larger."""
 
 Check = Callable[[pa.DataType], bool]
-"""Says whether a column may have this type."""
+"""A function that returns whether a column may have this type."""
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -44,12 +44,12 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_value(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds text, or numbers as `is_number` has it."""
+    """Return whether a column of this type holds text (`is_text`) or numbers (`is_number`)."""
     return is_text(kind) or is_number(kind)
 
 
 def encode_table(table: pa.Table) -> bytes:
-    """Return the content of a Parquet file of `table`; a small table is not compressed (`SMALL_BYTES`)."""
+    """Return the content of a Parquet file with `table`; a small table is not compressed (`SMALL_BYTES`)."""
     sink = io.BytesIO()
     small = table.nbytes <= SMALL_BYTES
     pq.write_table(
@@ -71,21 +71,21 @@ def decode_table(
     others: Check | None,
     max_values: int = MAX_VALUES,
 ) -> pa.Table:
-    """Return the table in the content of `file`.
+    """Return the table in the content of a Parquet file.
 
     Args:
         data: The content.
-        file: Its name, for errors.
+        file: The file's name, for errors.
         remedy: What to do about a broken file, for errors.
-        columns: The columns that it must have, each with a check of its type.
-        others: A check of the type of further columns; None: there are none.
-        max_values: A table of more values in all its columns is not read.
+        columns: The columns that the table must have, each with a check of its type.
+        others: A check of the type of further columns; None: the table must have no further ones.
+        max_values: The most values that the table may have in all its columns.
 
     Raises:
-        BrokenFileError: It is no such table.
+        BrokenFileError: The file is damaged, too large, or has other columns.
     """
     try:
-        # What the footer says is checked before any value is decoded.
+        # The footer is checked before any value is decoded.
         opened = opened_table(pa.BufferReader(data), max_values)
         _check_columns(opened.schema_arrow, columns, others)
         _check_schema(opened)
@@ -95,9 +95,9 @@ def decode_table(
 
 
 def opened_table(source: Any, max_values: int = MAX_VALUES) -> pq.ParquetFile:
-    """Open a Parquet file (a path or an open file), of which the footer alone is read.
+    """Open a Parquet file, given as a path or an open file, and read its footer alone.
 
-    ValueError where it has more than `max_values` values in all its columns, or more bytes or columns than are read.
+    Raises `ValueError` where it has more than `max_values` values in all its columns, or too many bytes or columns.
     """
     opened = pq.ParquetFile(source, thrift_string_size_limit=2**27, page_checksum_verification=True)
     _check_size(opened.metadata, max_values)
@@ -107,8 +107,7 @@ def opened_table(source: Any, max_values: int = MAX_VALUES) -> pq.ParquetFile:
 def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
     """Return the table of a file that `opened_table` has opened; `source` is that file again.
 
-    ValueError where its texts take more memory than a table may. A few bytes can stand for the same text in any number
-    of rows, so each different text is read once at first, and the sum of all rows is counted from that.
+    Raises `ValueError` where the texts of all rows take more memory than a table may.
     """
     schema = opened.schema_arrow
     texts = [
@@ -116,24 +115,28 @@ def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
         for name, kind in zip(schema.names, schema.types, strict=True)
         if pa.types.is_large_binary(kind) or is_text(kind)
     ]
+    # A file of a few bytes can have the same long text in any number of rows. So columns of texts are first read as
+    # dictionaries, which have each different text once, and the size of all rows is computed from these.
     if texts:
         opened = pq.ParquetFile(
             source, metadata=opened.metadata, read_dictionary=texts, page_checksum_verification=True
         )
     table = opened.read(use_threads=False)
     size = 0  # bytes of the texts of all rows
-    for chunk in (chunk for name in texts for chunk in table[name].chunks):
-        if isinstance(chunk, pa.DictionaryArray):
-            size += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
+    for name in texts:
+        for chunk in table[name].chunks:
+            if isinstance(chunk, pa.DictionaryArray):
+                lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+                size += pc.sum(lengths).as_py() or 0
     if size > MAX_BYTES:
         raise ValueError(f"its texts have {size:,} bytes, above the limit")
     return table.cast(schema) if texts else table
 
 
 def _check_size(about: pq.FileMetaData, max_values: int) -> None:
-    """Refuse a table with too many values before it is decoded: a few bytes can stand for any number of rows."""
+    """Raise `ValueError` for a table with too many rows, columns, values or bytes, by what its footer says."""
     values = about.num_rows * max(1, about.num_columns)
-    # Uncompressed, as the footer says it.
+    # Bytes without compression.
     size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     if (
         about.num_rows > MAX_ROWS
@@ -147,9 +150,9 @@ def _check_size(about: pq.FileMetaData, max_values: int) -> None:
 
 
 def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check | None) -> None:
-    """Raise `ValueError` where a column is missing, there twice, or of another type than it may have.
+    """Raise `ValueError` where a column is missing, is there twice, or has a type that it may not have.
 
-    `columns` and `others` are those of `decode_table`.
+    `columns` and `others` are as in `decode_table`.
     """
     for name in columns:
         if schema.names.count(name) != 1:
@@ -166,7 +169,7 @@ def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Chec
 def _check_schema(opened: pq.ParquetFile) -> None:
     """Raise `ValueError` where the schema of Parquet and Arrow's own schema, which is stored beside it, differ.
 
-    Nothing else would show that the name or type of a column was damaged: the checksums are of values.
+    Only this shows that the name or type of a column was damaged, because the checksums are of the values.
     """
     text = (opened.metadata.metadata or {}).get(b"ARROW:schema", b"")
     stated = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))

@@ -1,4 +1,4 @@
-"""The plan of a study beside its study.json, so that results are read without the study's code or data."""
+"""The plan of a study, in plan.parquet beside its study.json, so that results are read without its code or data."""
 
 import json
 from collections.abc import Callable, Collection
@@ -27,9 +27,9 @@ def axes_of(planned: "pd.DataFrame") -> list[str]:
 
 
 def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str = "") -> None:
-    """Keep `frame`, the plan with this digest, in the study's plan.parquet.
+    """Write `frame`, the plan with this digest, to the study's plan.parquet.
 
-    It has one row a trial of the table, and columns trial_id, arm, the axes, fold, seed, in this order.
+    The frame has a row for each trial of the table, and the columns trial_id, arm, the axes, fold, seed, in this order.
     """
     # An axis may have values of any type: they are kept as JSON.
     axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in axes_of(frame)}
@@ -60,9 +60,9 @@ def planned_rows(records: StudyRecords) -> list[FrameRow]:
 
 
 def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str]) -> bool:
-    """Return whether the stored plan is the one with this digest, and each of its trials is `finished`.
+    """Return whether the stored plan is the one with this digest, and each of its trials is in `finished`.
 
-    An earlier, smaller plan does not count: the study may declare more trials now.
+    False for a plan with another digest, whose study may declare more trials now.
     """
     try:
         frame, digest = _read(records)
@@ -80,9 +80,9 @@ def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
 
 
 def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
-    """Return what `read` makes of the stored plan; `BrokenFileError` where it is missing or broken.
+    """Return the result of `read` for the table of the stored plan; `BrokenFileError` where it is missing or broken.
 
-    Errors of `read` count as a broken file too: a plan whose values cannot be read.
+    It counts as broken too where `read` finds a value that cannot be read.
     """
     key = f"{records.study}/{PLAN}"
     file = f"{records.store.uri}/{key}"

@@ -21,15 +21,15 @@ from contrasweep.storage.names import FileName, Label, Name, as_label
 RECORD_FORMAT = 3
 """Format version of record.json."""
 ERROR_BYTES = 2**18
-"""Bytes of an error text that a record keeps: of a longer one its head and its tail."""
+"""The most bytes of an error text in a record; a longer text loses its middle."""
 MAX_COUNT = 2**53
-"""The largest whole number that a reader with floats still has exactly."""
+"""Up to this number, a float has every whole number exactly."""
 MAX_TIME = 1e11
 """The latest time of a record, in unix seconds: the year 5138."""
 
 Count = Annotated[int, pydantic.Field(ge=0, le=MAX_COUNT)]
 Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
-# unix time, so that it has a date
+# Unix seconds, with a bound so that every time has a date.
 Time = Annotated[float, pydantic.Field(ge=0, le=MAX_TIME, allow_inf_nan=False)]
 Pid = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
 Digest = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{0,64}$")]
@@ -40,10 +40,10 @@ class Status(StrEnum):
     """The status of a trial.
 
     `done`: it was trained to its end. `failed`: it ended with an error. `pruned`: a pruner stopped it. `infeasible`: it
-    fits no host, which is not a bad score. No record says `pending` (there is none yet) or `broken` (it cannot be
+    fits no host. No record has the status `pending` (the trial has no record yet) or `broken` (its record cannot be
     read).
 
-    Nothing else compares statuses: what is done with a trial of a status is asked by the properties below.
+    Other code compares no statuses, but asks the properties below.
     """
 
     DONE = "done"
@@ -55,7 +55,7 @@ class Status(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Return whether the trial was trained to its end, so that tables have its value."""
+        """Whether the trial was trained to its end, so that tables have its value."""
         return self is Status.DONE
 
     @property
@@ -75,7 +75,7 @@ class Status(StrEnum):
 
     @property
     def infeasible(self) -> bool:
-        """Whether the trial fits no host; it runs again where there is one."""
+        """Whether the trial fits no host; it runs again once a host fits."""
         return self is Status.INFEASIBLE
 
     @property
@@ -90,26 +90,28 @@ class Status(StrEnum):
 
 
 class Cause(StrEnum):
-    """The cause of a failed trial, as its record has it; where none is known, the method counts as the cause."""
+    """Why a trial failed; where that is not known, the method counts as the cause."""
 
     METHOD = "method"  # it raised an error, gave a value that is not finite, or crashed
     TIME_LIMIT = "time limit"  # of the study: `trial_hours`, `report_minutes`
     HOST_LOST = "host lost"
-    HOST_MEMORY = "host memory"  # or that of its GPU ran out, which a neighbour may have taken
-    SIGNAL = "signal"  # its process was killed from outside
+    HOST_MEMORY = (
+        "host memory"  # memory of the host or its GPU ran out; another trial may have taken it
+    )
+    SIGNAL = "signal"  # the trial's process was killed from outside
     STORAGE = "storage"
 
     @property
     def outside(self) -> bool:
-        """Return whether the cause lies outside the method: the trial is missing then and has not lost.
+        """Whether the cause is outside the method, so that the trial counts as missing and not as lost by its arm.
 
-        A time limit of the study does not lie outside: all arms have the same.
+        A time limit of the study is not outside, because all arms have the same.
         """
         return self not in (Cause.METHOD, Cause.TIME_LIMIT)
 
 
 COUNTING = frozenset(status.value for status in Status if status.counts)
-"""The words of statuses whose trials have a value in tables."""
+"""The values of statuses whose trials have a value in tables."""
 
 
 class Phase(StrEnum):
@@ -179,9 +181,9 @@ def id_of(trial: TrialLike, config: str) -> str:
     """Return the id of a trial: 16 hexadecimal digits of the digest of all that changes its result.
 
     That is arm, trainable, config, the dataset's digest, fold, seed, and study and id of `start`. `config` is the
-    canonical text of the trial's config. The study's name, host, resources and date are no part of it, so a
-    rerun elsewhere is the same trial. The name of the study that it starts from is: two studies may have a trial of one
-    id and other networks.
+    canonical text of the trial's config. The study's name, host, resources and date are no part of it, so that a rerun
+    elsewhere is the same trial. The name of the study of `start` is a part: two studies may have trials with the same
+    id whose networks differ.
     """
     names = _texts(trial.arm, trial.trainable, trial.data.digest)
     start = "" if trial.start is None else f"\n{trial.start.study}/{trial.start.trial}"
@@ -189,36 +191,35 @@ def id_of(trial: TrialLike, config: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=1024)  # the trials of a study have few of these
+@lru_cache(maxsize=1024)  # the trials of a study have few different names
 def _texts(*names: str) -> str:
-    """Return the canonical texts of `names`, a line each."""
+    """Return the canonical texts of `names`, one on each line."""
     return "\n".join(canonical.dumps(name) for name in names)
 
 
 def _number(number: int | None) -> str:
-    """Return the canonical text of a fold or a seed, in a quick way where it is an integer."""
+    """Return the canonical text of a fold or a seed."""
+    # `str` is quick, and the same for integers. It is not for other types that a caller may give.
     return str(number) if type(number) is int else canonical.dumps(number)
 
 
 @stored
 class StartRef:
-    """The trial from whose checkpoint another one starts, and the time at which that trial had ended.
-
-    The time tells a network from the one that the same trial gave when it was run again; 0: it has not ended yet.
-    """
+    """The trial from whose checkpoint another one starts."""
 
     study: Name
-    trial: Name
+    trial: Name  # its id
+    # When its training had ended, by which its network differs from that of a later training; 0: it has not ended yet.
     ended: Time = 0.0
 
 
 @stored
 class DatasetRef:
-    """A dataset by name and digest ("" where it has none); `synthetic`: it was generated and not measured."""
+    """A dataset, by name and digest."""
 
     name: Label
-    digest: Label = ""
-    synthetic: bool = False
+    digest: Label = ""  # "": it has none
+    synthetic: bool = False  # it was generated and not measured
 
     @classmethod
     def of(cls, data: DatasetLike) -> Self:
@@ -228,56 +229,44 @@ class DatasetRef:
 
 @stored
 class CodeRef:
-    """The code that a trial ran, by digest; its modules and sources lie in the study's code/.
+    """The code that a trial ran; its modules and sources are in the study's code/."""
 
-    An empty digest: the code was not recorded. `commit` is of the checkout that holds the trainable ("": there is
-    none), `dirty` whether the code differs from it. `earlier` are the digests of other codes that trained the trial up
-    to a checkpoint, if that was accepted.
-    """
-
-    digest: Digest = ""
-    commit: Label = ""
-    dirty: bool = False
-    earlier: tuple[Digest, ...] = ()
+    digest: Digest = ""  # "": the code was not recorded
+    commit: Label = ""  # of the checkout with the trainable; "": there is none
+    dirty: bool = False  # the code differs from the commit
+    earlier: tuple[
+        Digest, ...
+    ] = ()  # of other code that trained the trial up to a checkpoint, which was accepted
 
 
 @stored
 class TrialNotes:
-    """Facts on a trial from its search and its placement; None where one does not apply.
-
-    `gpus` is a number of GPUs or the share of one, `cost_per_hour` in the inventory's currency, `counted_gib` in GiB.
-    """
+    """Facts about a trial's search and its placement; None where a fact does not apply."""
 
     phase: Phase | None = None
-    # number of the configuration in its arm's search, in the order of asking
-    candidate: Count | None = None
-    gpus: Measure | None = None  # GPUs or the share of one that it held; 0: none
+    candidate: Count | None = None  # index of the configuration in its arm's search
+    gpus: Measure | None = None  # number of GPUs that it had, or share of one; 0: no GPU
     gpu_type: Label | None = None
-    cost_per_hour: Measure | None = None  # of the part of a host that it held
+    cost_per_hour: Measure | None = None  # of its part of a host, in the inventory's currency
     architecture: Label | None = None  # of its `contrasweep.cluster.memory.Workload`
     counted_gib: Measure | None = None  # GPU memory that the workload counts
-    # of an infeasible trial: the hosts there were, none of which held it
-    refused_by: str | None = None
+    refused_by: str | None = None  # the hosts that an infeasible trial did not fit
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":
-        """Return both notes as one. Where both have a value, that of `other` counts."""
+        """Return both notes as one. Where both have a value, that of `other` is taken."""
         stated: Any = other.to_dict()
         return replace(self, **stated)
 
     def to_dict(self) -> dict[str, object]:
-        """Return field -> value as plain values, without the fields that do not apply."""
+        """Return field -> value, without the fields that do not apply."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @stored(slots=True)
 class Record:
-    """The record of a finished trial, made by `Record.of`.
+    """The record of a finished trial, made by `Record.of`; the first fields are those of its `Trial`.
 
-    The first fields are those of its `Trial`, as far as its id follows from them. `metrics` and `step` are of the last
-    report, `seconds` is the training time over all attempts, `started` and `ended` are unix seconds (0: not known).
-    `error` is the traceback of a failed trial and `cause` what it failed of. Memory is the peak in GiB,
-    `gpu_utilisation` a fraction; None: not measured. `items` are the columns of items.parquet. `unused_settings` are
-    the dotted keys of the config that the trainable never read, empty also where that is not known.
+    None: not known, not measured, or does not apply.
     """
 
     trial_id: Name
@@ -286,28 +275,28 @@ class Record:
     trainable: Label
     config: Config
     data: DatasetRef
-    fold: Count | None
+    fold: Count | None  # None: it was tested on the test split
     seed: Seed
     status: Status
-    start: StartRef | None = None
+    start: StartRef | None = None  # None: it started with new weights
     metrics: Mapping[Label, float] = field(default_factory=dict)  # of the last report
-    step: Count = 0
+    step: Count = 0  # of the last report
     seconds: Measure = 0.0  # training time over all attempts
-    started: Time = 0.0
+    started: Time = 0.0  # 0: not known, as for `ended`
     ended: Time = 0.0
     attempts: Count = 1  # how often a process began it
     error: str | None = None  # the traceback of a failed trial
     cause: Cause | None = None  # of a failed trial
     host: Label = ""
-    gpu_memory_gib: Measure | None = None  # peak, as is `host_memory_gib`
-    gpu_utilisation: Measure | None = None  # 0 to 1
-    host_memory_gib: Measure | None = None
+    gpu_memory_gib: Measure | None = None  # peak
+    gpu_utilisation: Measure | None = None  # fraction, 0 to 1
+    host_memory_gib: Measure | None = None  # peak
     items: tuple[Label, ...] = ()  # columns of items.parquet
     artifacts: tuple[FileName, ...] = ()
     notes: TrialNotes = TrialNotes()
-    versions: Mapping[Label, Label] = field(default_factory=dict)
+    versions: Mapping[Label, Label] = field(default_factory=dict)  # package -> version
     code: CodeRef = CodeRef()
-    # dotted keys of the config that its trainable never read, where that is known
+    # Dotted keys of the config that the trainable never read; () where that is not known too.
     unused_settings: tuple[Label, ...] = ()
     warnings: Count = 0  # lines of its log that warn
 
@@ -315,11 +304,11 @@ class Record:
     def of(
         cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Any
     ) -> Self:
-        """Return the record of `trial`, with this status and the fields `measured`.
+        """Return the record of `trial`, with this status and with the fields in `measured`.
 
-        `rows` are its reports (step, time, metrics). They give metrics and step, and when it started and ended, where
-        `measured` does not. A failed trial without a `cause` has failed by its method. What a record cannot hold, such
-        as a long error or a negative time, is cut to what it can.
+        `rows` are its reports (step, time, metrics). Metrics, step, start and end are taken from them where `measured`
+        does not have them. The `cause` of a failed trial is its method where `measured` has none. Values that a record
+        cannot have, such as a long error or a negative time, are cut to its bounds.
         """
         reported: dict[str, object] = {"cause": Cause.METHOD} if status.failed else {}
         if rows:
@@ -350,29 +339,29 @@ class Record:
 
     @property
     def missing(self) -> bool:
-        """Whether the trial has no value for a reason outside its method, as a lost host or a full disk."""
-        return self.status.infeasible or bool(
-            self.status.failed and self.cause and self.cause.outside
-        )
+        """Whether the trial has no value for a reason outside its method, such as a lost host or a full disk."""
+        if self.status.infeasible:
+            return True
+        return self.status.failed and self.cause is not None and self.cause.outside
 
     def value(self, metric: str) -> float | None:
-        """Return the value of the metric that tables have of the trial.
+        """Return the value of the metric that tables have for the trial.
 
-        None where it was not trained to its end, or has no finite value.
+        None where the trial was not trained to its end, or has no finite value.
         """
         value = self.metrics.get(metric)
         return value if self.status.counts and value is not None and math.isfinite(value) else None
 
     def was_seen(self, metric: str) -> bool:
-        """Whether the record tells something of the method.
+        """Whether somebody can have learned something about the method from this trial's values of the metric.
 
-        So it does where the trial was trained, or failed by its method after it had reported the metric.
+        So it is where the trial was trained, or failed by its method after it had reported the metric.
         """
         return self.status.trained or (metric in self.metrics and not self.missing)
 
     def to_json(self) -> bytes:
         """Return the content of record.json."""
-        # Members that most trials lack are left out where they are empty; a reader gives them their defaults.
+        # These are empty in most records and then left out; a reader gives them their defaults.
         members = asdict(self) | {"notes": self.notes.to_dict()}
         for name in ("unused_settings", "cause", "start", "warnings"):
             if not members[name]:
@@ -381,20 +370,21 @@ class Record:
 
 
 _WHOLE = re.compile(r"\.0(?=[,}\]])")
-"""What a whole float has that its canonical text has not."""
+"""The end of a whole float such as 1.0, which its canonical text, 1, does not have."""
 
 
 def _check_id(record: Record) -> Record:
-    """Return `record`; raise ValueError where its id does not follow from its settings, data, fold and seed.
+    """Return `record`; raise `ValueError` where its id does not follow from its settings, data, fold and seed.
 
-    A reader may rely on the fields of a record of a planned trial: they are the plan's, whoever wrote it.
+    So a record with the id of a planned trial has the fields of that trial, whoever wrote the record.
     """
-    # Quick, for thousands of records: the text of the config as it stands, with 1.0 written as 1. It may be wrong
-    # about a text that holds ".0"; then the canonical text decides.
+    # A quick way for thousands of records: the config as JSON, with 1.0 written as 1. It fails for a setting whose text
+    # has ".0" in it; then the canonical text decides.
     text = _WHOLE.sub("", canonical.text_of(record.config))
     if id_of(record, text) == record.trial_id:
         return record
-    if (computed := id_of(record, canonical.dumps(record.config))) != record.trial_id:
+    computed = id_of(record, canonical.dumps(record.config))
+    if computed != record.trial_id:
         raise ValueError(
             f"its settings, data, fold and seed are those of trial {computed}, not of {record.trial_id}"
         )
@@ -410,17 +400,14 @@ RECORD_FILE: JsonFile[Record] = JsonFile(
 
 
 def unix_time(seconds: float | None = None) -> float:
-    """Return `seconds` since 1970, or now where it is None, as a `Time`: never below 0 or above `MAX_TIME`.
-
-    A clock may be set to any value.
-    """
+    """Return `seconds` since 1970 (None: now) as a `Time`, cut to 0 to `MAX_TIME`: a clock may be set to any value."""
     return min(max(time.time() if seconds is None else seconds, 0.0), MAX_TIME)
 
 
 def _readable(measured: MutableConfig) -> MutableConfig:
-    """Return `measured` within the bounds of `Record`, so that what is written can be read again.
+    """Return `measured` cut to the bounds of `Record`, so that a record that is written can be read again.
 
-    A clock may say anything, a trainable may raise anything, and a setting may have any name.
+    A clock may be wrong, an error may have any text, and a setting may have any name.
     """
     started = unix_time(measured.get("started", 0.0))
     error = measured.get("error")
@@ -428,7 +415,7 @@ def _readable(measured: MutableConfig) -> MutableConfig:
         **measured,
         "seconds": max(measured.get("seconds", 0.0), 0.0),
         "started": started,
-        # The clock may have been set back meanwhile: no trial ends before it starts.
+        # No trial ends before it starts, though the clock may have been set back meanwhile.
         "ended": max(unix_time(measured.get("ended", 0.0)), started),
         "error": error and _clipped(error),
         "host": as_label(measured.get("host", "")),
@@ -437,8 +424,8 @@ def _readable(measured: MutableConfig) -> MutableConfig:
 
 
 def _clipped(error: str) -> str:
-    """Return an error text of at most `ERROR_BYTES`, without the middle of a longer one, which a line in it says."""
-    # a file's name may have characters that no JSON file may have
+    """Return an error text of at most `ERROR_BYTES`; the middle of a longer one is replaced by a line that says so."""
+    # A traceback may name a file with characters that no JSON file can have.
     data = error.encode(errors="backslashreplace")
     if len(data) > ERROR_BYTES:
         end_bytes = ERROR_BYTES // 2 - 50

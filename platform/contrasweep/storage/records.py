@@ -1,9 +1,9 @@
-"""The files of a study in its storage: records, metrics, checkpoints. They are the truth.
+"""The files of a study in its storage: records, metrics, checkpoints. Everything else can be made from them again.
 
 <study>/study.json                          the resolved spec, versions, plan digest
 <study>/code/<digest>.zip, .json            sources and modules of the code that made trials; see `code_files`
 <study>/evaluations/<name>                  empty: the study of this name evaluates the networks of this one
-<study>/given/<digest>/<step>/...           a checkpoint from elsewhere that is evaluated; latest.json names it
+<study>/given/<digest>/<step>/...           a checkpoint from elsewhere that is evaluated; its latest.json names it
 <study>/archive/<when>/...               what was archived on purpose; see `archive`
 <study>/trials/<id>/metrics.parquet         every report
 <study>/trials/<id>/system.parquet          what it used over time: memory, GPU, the host's cores
@@ -14,7 +14,7 @@
 <study>/trials/<id>/checkpoint/<step>/...   newest usable checkpoint; checkpoint/latest.json names it, written last
 <study>/records/<id>/record.json            WRITTEN LAST: a trial with a record is done, any other is not
 
-Records lie apart from the rest, so that an object store lists one key a trial to say what is done.
+Records have a folder of their own, so that an object store lists one key for each trial to say which are done.
 """
 
 import functools
@@ -38,33 +38,33 @@ from contrasweep.storage.store import LocalStore, Store, open_store
 from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
 
 REPORTS = {"step": pa.types.is_integer, "time": pa.types.is_floating}
-"""Columns that metrics.parquet must have, and of which type."""
+"""Columns that metrics.parquet must have, each with a check of its type."""
 GROUP = "group"
-"""The items that are no scores: what each item is from."""
+"""Name of the items that are no scores but say which group each test item belongs to."""
 REPORT_COLUMNS = ("step", "time", "trial_id", "etag")
-"""What a column beside metrics is called, there or where reports of many trials stand together."""
+"""Columns that are no metrics, in metrics.parquet or where reports of many trials are in one table."""
 
 MAX_TRIAL_READ = 2**28
-"""Bytes that are read of one trial's reports, of what it used, or of its items."""
+"""The most bytes of metrics.parquet, system.parquet or items.parquet of a trial that are read."""
 MAX_TRIAL_VALUES = 20_000_000
-"""Values that are read of one of these: a million reports of twenty metrics."""
+"""The most values in one of these files: a million reports of twenty metrics."""
 
 SYSTEM = "system.parquet"
 RECORD = "record.json"
 ATTEMPT = "attempt.json"
 LOG = "log.txt"
-"""What a trial printed; only where there is any."""
+"""What a trial printed; no file where it printed nothing."""
 STACK = "stack.txt"
-"""What a trial was doing when it did not report any more; only where there is any."""
+"""What a trial was doing when it did not report any more; no file where it always did."""
 
 
 class StudyRecords:
-    """The files of one study in one storage: of its trials the records and what they reported."""
+    """The files of one study in one storage: its document, and its trials' records, reports and items."""
 
     def __init__(self, storage: str, study: str, *, patient: bool = False) -> None:
-        """Open the storage at `storage` for a study, which need not be there; `patient`: see `open_store`.
+        """Open the storage at the folder or address `storage` for a study, which need not exist there.
 
-        `SpecError` where `study` can be no study's name, or the address is none.
+        `patient` is as in `open_store`. `SpecError` where `study` is no valid name, or `storage` no valid address.
         """
         try:
             check_name(study)
@@ -77,37 +77,37 @@ class StudyRecords:
             check_no_imports(self.store.root)
 
     def key(self, trial_id: str, name: str) -> str:
-        """Return the key of the object `name` of a trial: `grid/trials/3f2a/log.txt`, or its folder where `name` is "".
+        """Return the key of the file `name` of a trial: `grid/trials/3f2a/log.txt`; for "" the trial's folder.
 
-        ValueError where the id or the name would lead out of the trial's folder.
+        Raises `ValueError` where the id or the name would lead out of the trial's folder.
         """
         check_name(trial_id)
         if name:
             check_file_name(name)
-        return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
+        folder = "records" if name == RECORD else "trials"
+        return f"{self.study}/{folder}/{trial_id}/{name}"
 
     def claim(self, document: StudyDocument) -> StudyDocument:
-        """Write `document` to study.json in one atomic write, unless it is there as it is; return what it has now.
+        """Write `document` with its `origin` to study.json, unless it is there already; return what is written.
 
-        The study keeps its `origin`; a new study gets a random one. `StorageError` where nothing can be written.
+        A study keeps the origin that it has; a new one gets a random one. `StorageError` where nothing can be written.
         """
-        there = self.document()
-        document = replace(
-            document, origin=there.origin if there and there.origin else uuid.uuid4().hex
-        )
-        if there != document:
+        stored = self.document()
+        origin = stored.origin if stored and stored.origin else uuid.uuid4().hex
+        document = replace(document, origin=origin)
+        if stored != document:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
         return document
 
     def document(self) -> StudyDocument | None:
-        """Return study.json; None if this study was never run here, `BrokenFileError` if it is broken."""
+        """Return the content of study.json; None if the study was never run here. `BrokenFileError` if it is broken."""
         return STUDY_FILE.find(
             self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy)
         )
 
     def etags(self) -> dict[str, str]:
-        """Return trial id -> etag of its record, a text that changes with the record, for every trial that has one."""
+        """Return trial id -> etag, a text that changes with the record, for every trial that has a record."""
         by_key = self.store.etags(f"{self.study}/records/", RECORD)
         return {key.split("/")[-2]: etag for key, etag in by_key.items()}
 
@@ -116,40 +116,41 @@ class StudyRecords:
         return set(self.etags())
 
     def begun(self) -> set[str]:
-        """Return the ids of the trials that have a checkpoint and no record: they go on from it."""
+        """Return the ids of the trials that have a checkpoint and no record, so that they can be resumed."""
+        # A trial with a checkpoint has the file <study>/trials/<id>/checkpoint/latest.json.
         keys = self.store.list(f"{self.study}/trials/")
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
-        # Records are listed only where that can make a difference.
+        # Without checkpoints the records need not be listed.
         return begun - self.finished() if begun else begun
 
     def given(self, content: str) -> str:
-        """Return the key below which a checkpoint lies that was made elsewhere.
+        """Return the key of the folder of a checkpoint that was made elsewhere.
 
-        `content` is the digest of its files. ValueError where it can be no name.
+        `content` is the digest of its files. Raises `ValueError` where that is no valid name.
         """
         return f"{self.study}/given/{check_name(content)}"
 
     def evaluations(self) -> list[str]:
-        """Return the names of studies that evaluate the networks of this one; each has left an object of its name."""
+        """Return the names of the studies that evaluate the networks of this one (`add_evaluation`)."""
         return [key.rpartition("/")[2] for key in self.store.list(f"{self.study}/evaluations/")]
 
     def add_evaluation(self, name: str) -> None:
-        """Leave the object by which `evaluations` finds the study `name`, which evaluates the networks of this one."""
+        """Note that the study `name` evaluates the networks of this one: write an empty file with its name."""
         self.store.write(f"{self.study}/evaluations/{name}", b"")
 
     def with_files(self) -> set[str]:
-        """Return the ids of trials that have any file besides a record, whether or not they have that too."""
+        """Return the ids of all trials that have a file besides record.json, with or without that."""
         folder = f"{self.study}/trials/"
         return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}
 
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
-        """Return trial id -> record, of those of `trial_ids` that have one; `StorageError` if any is broken."""
+        """Return trial id -> record, for those of `trial_ids` that have one; `BrokenFileError` if any is broken."""
         with ThreadPoolExecutor(16) as pool:
             records = pool.map(self.read_one, trial_ids)
             return {record.trial_id: record for record in records if record is not None}
 
     def read_one(self, trial_id: str) -> Record | None:
-        """Return the record of a trial; None if it has none. `BrokenFileError` if it is broken or another trial's."""
+        """Return the record of a trial; None if it has none. Raises as `parsed`."""
         try:
             data = self.record_bytes(trial_id)
         except FileNotFoundError:
@@ -163,7 +164,7 @@ class StudyRecords:
     def parsed(self, trial_id: str, data: bytes) -> Record:
         """Return the record in `data`, the content of a trial's record.json.
 
-        `BrokenFileError` if it is broken or another trial's.
+        `BrokenFileError` if it is broken, or if it is the record of another trial.
         """
         file = f"{self.store.uri}/{self.key(trial_id, RECORD)}"
         remedy = self.remedy(RECORD_FILE.remedy)
@@ -173,35 +174,35 @@ class StudyRecords:
         return record
 
     def remedy(self, text: str) -> str:
-        """Return `text`, what to do about a broken file, with this study and its storage in place of STUDY.
+        """Return `text`, which says what to do about a broken file, with this study and storage in place of STUDY.
 
-        So it holds a command to copy: `contrasweep verify grid --storage runs --repair`.
+        So a user can copy the command in it: `contrasweep verify grid --storage runs --repair`.
         """
         return text.replace("STUDY", shlex.join([self.study, "--storage", self.storage]))
 
     def write(self, record: Record) -> None:
-        """Write a trial's record, in place of one that it has; with it the trial is finished."""
+        """Write a trial's record, in place of one that it has. A trial with a record counts as finished."""
         self.store.write(self.key(record.trial_id, RECORD), record.to_json())
 
     def create(self, record: Record) -> bool:
-        """Write a trial's record unless it has one, of another attempt, say; return whether it was written."""
+        """Write a trial's record unless it has one, as of another attempt; return whether it was written."""
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
-        """Delete the record of a trial, so that it counts as begun and goes on from its checkpoint; reports stay."""
+        """Delete the record of a trial, so that it can be resumed from its checkpoint; its reports stay."""
         self.store.delete(self.key(trial_id, RECORD))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
-        """Write all reports of a trial in place of those there: a row each, with step, time (unix seconds) and metrics.
+        """Write all reports of a trial, a row each, in place of those that it has.
 
-        A metric that a row lacks is null in it.
+        A row has step, time (unix seconds) and metrics; a metric that it lacks is null in the file.
         """
         self.store.write(self.key(trial_id, "metrics.parquet"), encode_table(_wide(rows)))
 
     def metrics(self, trial_id: str) -> list[Row]:
-        """Return the reports of a trial as written; [] where there are none.
+        """Return the reports of a trial as `write_metrics` was given them; [] where there are none.
 
-        A metric that a report lacks is not in its row.
+        `BrokenFileError` where the file is broken.
         """
         return self._rows(trial_id, "metrics.parquet")
 
@@ -215,10 +216,10 @@ class StudyRecords:
         table = decode_table(data, file, remedy, REPORTS, is_number, MAX_TRIAL_VALUES)
         try:
             schema = _report_schema(tuple(table.column_names))
-            # a cast costs a third of reading the file
+            # A cast takes a third of the time of reading the file, so it is made only where it is needed.
             if not table.schema.equals(schema, check_metadata=True):
                 table = table.cast(schema)
-            # Where the reports of many trials stand together, these columns are ours.
+            # Where reports of many trials are in one table, these columns say which trial each row is from.
             if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
                 raise ValueError("its columns are not those of reports")
         except (pa.ArrowException, ValueError) as error:
@@ -228,25 +229,28 @@ class StudyRecords:
     def write_system(self, trial_id: str, rows: list[Row]) -> None:
         """Write what a trial used over time, a row every few seconds.
 
-        Columns are step (seconds since its first), time (unix) and what was in use
-        (`contrasweep.cluster.usage.Meter.timeline`).
+        A row has step (seconds since the first row), time (unix seconds) and the quantities of
+        `contrasweep.cluster.usage.Meter.timeline`.
         """
         self.store.write(self.key(trial_id, SYSTEM), encode_table(_wide(rows)))
 
     def system(self, trial_id: str) -> list[Row]:
-        """Return the rows that `write_system` wrote; [] where there are none.
+        """Return the rows that `write_system` was given; [] where there are none.
 
-        `BrokenFileError` where they are broken.
+        `BrokenFileError` where the file is broken.
         """
         return self._rows(trial_id, SYSTEM)
 
     def _rows(self, trial_id: str, name: str) -> list[Row]:
-        """Return the rows of a trial's file of reports, without what a row lacks; [] where there is no such file."""
+        """Return the rows of a trial's file, without values that are null; [] where there is no such file."""
         try:
             table = self.metrics_table(trial_id, self._read(trial_id, name), name)
         except FileNotFoundError:
             return []
-        return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+        return [
+            {column: value for column, value in row.items() if value is not None}
+            for row in table.to_pylist()
+        ]
 
     def write_encoded_items(self, trial_id: str, data: bytes) -> None:
         """Write items.parquet of a trial from the bytes that `encode_items` returned."""
@@ -255,8 +259,8 @@ class StudyRecords:
     def items(self, trial_id: str, expected: Iterable[str] = ()) -> ItemColumns:
         """Return name -> array with one value for each test item; {} where the trainable gave none.
 
-        `expected` are the names that the trial's record has (`Record.items`). `BrokenFileError` where the file is
-        broken or lacks one of these.
+        `expected` are the names of items in the trial's record. `BrokenFileError` where the file is broken or lacks one
+        of these.
         """
         name = "items.parquet"
         file = f"{self.store.uri}/{self.key(trial_id, name)}"
@@ -267,12 +271,12 @@ class StudyRecords:
             if set(expected):
                 raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
-        # Scores are numbers; what an item is from, its group, may be text.
-        columns = {
-            name: is_value if name.rpartition("/")[2] == GROUP else is_number for name in expected
+        # Scores are numbers; the group of an item may be text. Names may have that of an evaluation in front.
+        checks = {
+            item: is_value if item.rpartition("/")[2] == GROUP else is_number for item in expected
         }
-        table = decode_table(data, file, remedy, columns, is_value, MAX_TRIAL_VALUES)
-        return {name: table[name].to_numpy() for name in table.column_names}
+        table = decode_table(data, file, remedy, checks, is_value, MAX_TRIAL_VALUES)
+        return {item: table[item].to_numpy() for item in table.column_names}
 
     def _read(self, trial_id: str, name: str) -> bytes:
         """Return the content of a trial's file; `BrokenFileError` where it has more than `MAX_TRIAL_READ` bytes.
@@ -284,7 +288,8 @@ class StudyRecords:
     def artifact(self, trial_id: str, name: str, to: Path) -> Path:
         """Fetch the artifact `name` of a trial to the file `to`, whose folder is made; return `to`.
 
-        `FileNotFoundError` where there is none, ValueError where the name would lead out of the trial's folder.
+        `FileNotFoundError` where there is no such artifact, `ValueError` where the name would lead out of the trial's
+        folder.
         """
         key = self.key(trial_id, f"artifacts/{check_file_name(name)}")
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -293,12 +298,12 @@ class StudyRecords:
 
 
 def encode_items(items: ItemColumns) -> bytes:
-    """Return the content of items.parquet: `items` maps each name to an array with one value for each test item."""
-    return encode_table(pa.table({k: pa.array(v) for k, v in items.items()}))
+    """Return the content of items.parquet; `items` is name -> array with one value for each test item."""
+    return encode_table(pa.table({name: pa.array(values) for name, values in items.items()}))
 
 
 def _wide(rows: list[Row]) -> pa.Table:
-    """Return reports as a table with a column for each name that any of them has; null where a report lacks it."""
+    """Return reports as a table with a column for each name that a report has; null where another one lacks it."""
     names = dict.fromkeys(["step", "time", *(name for row in rows for name in row)])
     return pa.table(
         {name: pa.array([row.get(name) for row in rows], _kind(name)) for name in names}

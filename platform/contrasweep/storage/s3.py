@@ -1,8 +1,8 @@
 """`S3Store`: an S3-compatible bucket as a store. The only module that imports boto3.
 
-The endpoint, credentials and region are the AWS ones: AWS_ENDPOINT_URL (any compatible server), AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY or a profile, AWS_REGION. Every object carries the SHA-256 of its bytes in its metadata and
-is checked against it when read, so what a proxy cut or a disk flipped is fetched again and never returned.
+The endpoint, credentials and region are set by AWS's variables: AWS_ENDPOINT_URL (any compatible server),
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or a profile, AWS_REGION. Every object has the SHA-256 of its bytes in its
+metadata. What is read is checked against it, so that bytes damaged by a proxy or a disk are never returned.
 """
 
 import base64
@@ -37,7 +37,7 @@ from contrasweep.storage.s3_retry import (
 
 PART_BYTES = 8 * 2**20
 THREADS = 4
-LARGE_BYTES = 2 * PART_BYTES  # what is larger travels in parts, by boto3's transfer manager
+LARGE_BYTES = 2 * PART_BYTES  # larger files are sent in parts, by boto3's transfer manager
 TRANSFER = TransferConfig(
     multipart_threshold=LARGE_BYTES,
     multipart_chunksize=PART_BYTES,
@@ -48,19 +48,20 @@ PART_ATTEMPTS = 3  # of a part's request, before the whole transfer is tried aga
 _connecting = threading.Lock()
 DIGEST = "sha256"
 Answer = dict[str, Any]
-"""What boto3 gives of a server's answer: its fields are S3's, and boto3 has no types."""
+"""A server's answer, with the fields that S3 gives it; boto3 has no types for it."""
 
 
 class S3Store(ListedStore):
     """Objects below `s3://bucket/prefix`.
 
-    Every call is retried as `s3_retry.Retry` says; then `StorageError` names the object and what to do. `patient`: the
-    server answered this process, or the one that it works for, before, so that an outage is waited out. Nothing is
-    asked of the server before the first call.
+    Every call is made again as `s3_retry.Retry` says. Where it still fails, a `StorageError` says what to do.
     """
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
-        """Take the address; `StorageError` where it has no bucket."""
+        """Take the address, without a request to the server; `StorageError` where the address has no bucket.
+
+        With `patient` the server is known to be there, so that an outage is waited out from the first call on.
+        """
         self.bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         if not self.bucket:
             raise StorageError(f"{uri}: an s3:// address needs a bucket, as in s3://bucket/prefix")
@@ -74,14 +75,15 @@ class S3Store(ListedStore):
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
         """Return the object's bytes, checked against the SHA-256 in its metadata.
 
-        `FileNotFoundError` where there is none, `BrokenFileError` where it has more than `limit` bytes.
+        `FileNotFoundError` where there is no such object, `BrokenFileError` where it has more than `limit` bytes.
         """
 
         def fetch(allowance: Allowance) -> bytes | int:
-            """Return the bytes of the object; its size alone where that is above the limit."""
+            """Return the bytes of the object; where they are more than the limit, their number."""
             response = self._client.get_object(**self._at(key))
-            # Too large is no fault of the connection: it is returned, and so not tried again.
-            if (size := int(response["ContentLength"])) > limit:
+            size = int(response["ContentLength"])
+            # The size is returned and not raised as an error, because an error would be tried again.
+            if size > limit:
                 response["Body"].close()
                 return size
             allowance.extend(size)
@@ -97,41 +99,39 @@ class S3Store(ListedStore):
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Put one object with its SHA-256 in the metadata; return whether it was written.
 
-        With `if_absent` it is not where the key has an object; but one that is there from an earlier try of this call,
-        whose answer was lost, counts as written.
+        With `if_absent` nothing is written where the key has an object. If that object is from an earlier try of the
+        same call, whose answer was lost, it counts as written.
         """
         place = self._at(key) | ({"IfNoneMatch": "*"} if if_absent else {})
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
 
         def put(allowance: Allowance) -> None:
-            """Put the object, with its digest and MD5, by which the server checks what has arrived."""
-            # Counted for the answer that a condition has failed. The time allowed is for answers that are streamed.
+            """Put the object, with an MD5 by which the server checks what has arrived."""
             nonlocal tries
             tries += 1
+            md5 = hashlib.md5(data, usedforsecurity=False).digest()
             self._client.put_object(
                 **place,
                 Body=data,
                 Metadata={DIGEST: digest},
-                ContentMD5=base64.b64encode(
-                    hashlib.md5(data, usedforsecurity=False).digest()
-                ).decode(),
+                ContentMD5=base64.b64encode(md5).decode(),
             )
 
         try:
             self._retry("write", key, put, len(data))
         except raised.ClientError as error:
-            # perhaps by our own try, whose answer was lost
+            # The key has an object, perhaps from an earlier try of this call.
             if if_absent and error_code(error) in PRECONDITION_FAILED:
                 return tries > 1 and self._has(key, digest)
-            # a server without conditions: nearly as good
+            # The server knows no conditions: look first, then write, which is nearly as good.
             if if_absent and error_code(error) in CONDITION_UNSUPPORTED:
                 return not self.exists(key) and self.write(key, data)
             raise storage_error("write", f"{self.uri}/{key}", error) from None
         return True
 
     def exists(self, key: str) -> bool:
-        """Whether the server knows the object, by a HEAD request."""
+        """Return whether there is such an object, by a HEAD request."""
         return self._head(key) is not None
 
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
@@ -141,14 +141,15 @@ class S3Store(ListedStore):
         while True:
             page = self._retry("list", prefix, lambda _: self._client.list_objects_v2(**place))
             for entry in page.get("Contents", ()):
-                if is_key(key := entry["Key"].removeprefix(self.prefix)):
+                key = entry["Key"].removeprefix(self.prefix)
+                if is_key(key):
                     yield key, entry["ETag"], int(entry["Size"])
             if not page.get("IsTruncated"):
                 return
             place["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, key: str) -> None:
-        """Delete one object; the server does not mind if there is none."""
+        """Delete one object; no error if there is none."""
         self._retry(
             "delete",
             key,
@@ -156,7 +157,7 @@ class S3Store(ListedStore):
         )
 
     def copy(self, key: str, to: str) -> None:
-        """Copy the object `key` to `to` within the bucket, on the server; what is there is replaced."""
+        """Copy the object `key` to `to` on the server, in place of an object that is there."""
         self._retry(
             "write",
             to,
@@ -183,14 +184,15 @@ class S3Store(ListedStore):
     def get_file(self, key: str, path: Path) -> None:
         """Download the object to the local file `path`, checked against its digest.
 
-        `FileNotFoundError` for no object.
+        `FileNotFoundError` where there is no such object.
         """
         self._retry("read", key, lambda allowance: self._download(key, path, allowance))
 
     def has_conditional_writes(self) -> bool:
-        """Return whether the server heeds `If-None-Match: *`.
+        """Return whether the server obeys `If-None-Match: *`.
 
-        An object is written twice under a random name, the second time in vain where it does; then it is deleted.
+        An object is written twice under a random name, which such a server refuses the second time. Then the object is
+        deleted.
         """
         key = f".contrasweep-write-check-{uuid.uuid4().hex}"
         place = self._at(key) | {"IfNoneMatch": "*", "Body": b""}
@@ -204,44 +206,37 @@ class S3Store(ListedStore):
         return False
 
     def _at(self, key: str) -> dict[str, str]:
-        """Return the place of an object, its bucket and its whole key, as boto3 takes it."""
+        """Return bucket and whole key of an object as arguments for boto3."""
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     @property
     def _client(self) -> Any:
-        """The client whose requests `Retry` makes again."""
+        """The client for single requests, which `Retry` makes again."""
         return self._connected(1)
 
     @property
     def _transfers(self) -> Any:
-        """The client of transfers in parts: one lost part is sent again, not the whole file."""
+        """The client for transfers in parts, which sends a lost part again and not the whole file."""
         return self._connected(PART_ATTEMPTS)
 
     def _connected(self, attempts: int) -> Any:
-        """Return the client, with `attempts` tries a request, for all threads of this process.
-
-        Clients are thread-safe, but do not survive a fork. Where the variables that configure them have changed, it is
-        another one.
-        """
-        aws = tuple(
-            sorted(
-                (name, value)
-                for name, value in os.environ.items()
-                if name.startswith(("AWS_", "CONTRASWEEP_S3_"))
-            )
-        )
+        """Return the client that makes each request `attempts` times at most; all threads of this process share it."""
+        # There is a new client after a fork, which clients do not survive, and after a change of the variables that
+        # configure it.
+        variables = [
+            (name, value)
+            for name, value in os.environ.items()
+            if name.startswith(("AWS_", "CONTRASWEEP_S3_"))
+        ]
         with _connecting:
-            return _connect(os.getpid(), aws, attempts)
+            return _connect(os.getpid(), tuple(sorted(variables)), attempts)
 
     def _head(self, key: str) -> Answer | None:
-        """Return the server's answer on an object without its content; None where there is no such object."""
-
-        def fetch(allowance: Allowance) -> Answer:
-            """Ask once."""
-            return dict(self._client.head_object(**self._at(key)))
-
+        """Return size and metadata of an object as the server answers; None where there is no such object."""
         try:
-            return self._retry("read", key, fetch)
+            return self._retry(
+                "read", key, lambda _: dict(self._client.head_object(**self._at(key)))
+            )
         except FileNotFoundError:
             return None
 
@@ -251,25 +246,27 @@ class S3Store(ListedStore):
         return head is not None and _digest(head) == digest
 
     def _download(self, key: str, path: Path, allowance: Allowance) -> None:
-        """Download one version of an object to `path`, which has it whole or not at all; a large one comes in parts.
+        """Download an object to `path`, once; a large one comes in parts. After an error `path` is as it was.
 
-        `allowance` is extended by the time that its size takes. `CorruptedObject` where other bytes came than were
-        written, as where the object was replaced meanwhile.
+        `allowance` is extended by the time that the object's size takes. `CorruptedObject` where other bytes arrived
+        than were written, for example because the object was replaced meanwhile.
         """
         place = self._at(key)
         head = self._client.head_object(**place)
-        allowance.extend(int(head["ContentLength"]))
+        expected = int(head["ContentLength"])
+        allowance.extend(expected)
         scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with scratch.open("wb") as file:
-                if int(head["ContentLength"]) <= LARGE_BYTES:
+                if expected <= LARGE_BYTES:
                     file.write(self._client.get_object(**place)["Body"].read())
                 else:
                     self._transfers.download_fileobj(
                         self.bucket, self.prefix + key, file, Config=TRANSFER
                     )
-            if (size := scratch.stat().st_size) != int(head["ContentLength"]):
-                raise CorruptedObject(f"{head['ContentLength']} bytes came as {size}")
+            size = scratch.stat().st_size
+            if size != expected:
+                raise CorruptedObject(f"{expected} bytes came as {size}")
             _check(file_digest(scratch), head)
             scratch.replace(path)
         finally:
@@ -280,12 +277,12 @@ class S3Store(ListedStore):
 def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: int) -> Any:
     """Return a client that makes each request `attempts` times at most.
 
-    `process` and `environment` are not read here: a client is kept for each value of them (`lru_cache`). Further
-    retries are ours: botocore's neither log nor cover bodies that end early.
+    `process` and `environment` only choose the client: the cache has one for each value of them. All further tries are
+    made by `Retry`, because those of botocore do not log and do not cover bodies that end early.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    # Checksums of boto3 are off where they can be: our own digest works on every server.
+    # Checksums of boto3 are off where they can be, because not every server has them: the digest works everywhere.
     config = Config(
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=4 * THREADS,
@@ -299,9 +296,9 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
 
 
 def _check(digest: str, response: Answer) -> None:
-    """Raise `CorruptedObject` if `digest`, of the bytes that came, is not the one stored with the object.
+    """Raise `CorruptedObject` if `digest`, of the bytes that arrived, is not the one in the object's metadata.
 
-    `response` is the server's answer with the object's metadata. Objects of other programs have no digest: they pass.
+    `response` is the server's answer with the metadata. An object of another program has no digest and passes.
     """
     stated = _digest(response)
     if stated and stated != digest:

@@ -1,10 +1,10 @@
-"""One retry for every call to an object store: growing waits, and a deadline for all attempts together.
+"""How calls to an object store are tried again: with growing waits, and a deadline for all attempts together.
 
-A server that was reached before is waited for until the deadline (CONTRASWEEP_S3_DEADLINE_S, 180 s), so that an outage
-of a minute or two costs no trial; one that never answered is asked CONTRASWEEP_S3_ATTEMPTS (6) times, because its
-address is probably wrong; set, that number holds for every call. An attempt that takes longer than
-CONTRASWEEP_S3_TIMEOUT_S (60 s, and a second for each MB) is left alone and made again: a body that comes at a byte a
-second satisfies every timeout of a socket.
+A server that has answered before is waited for until the deadline (CONTRASWEEP_S3_DEADLINE_S, 180 s), so that an outage
+of a minute or two costs no trial. One that never answered is asked CONTRASWEEP_S3_ATTEMPTS (6) times, because its
+address is probably wrong. If that variable is set, its number limits every call. An attempt that takes longer than
+CONTRASWEEP_S3_TIMEOUT_S (60 s, and a second for each MB) is abandoned and made again, because no timeout of a socket
+ends a body that arrives at a byte a second.
 """
 
 import logging
@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_WAIT_S = 0.2
 MAX_WAIT_S = 10.0
-# keys that were just given take a second to be known; then a refusal is final, and said once
-DENIED_ATTEMPTS = 4
+DENIED_ATTEMPTS = (
+    4  # a server needs a second to know new credentials; after that its refusal is final
+)
 MIN_BYTES_PER_S = 1e6
 
 NOT_FOUND = {"404", "NoSuchKey", "NotFound"}
@@ -61,30 +62,33 @@ WRONG_REQUEST = (
     ValueError,
     TypeError,
 )
-"""Raised before anything is sent: the same call never succeeds."""
+"""Errors that are raised before anything is sent: the same call never succeeds."""
 
 
 class Allowance:
-    """Deadline of one attempt of a call: `seconds` from now, on the monotonic clock.
+    """The time that one attempt of a call may take: `seconds` from now.
 
-    A call that learns how much it has to read extends it.
+    A call extends it once it knows how many bytes it has to read.
     """
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
-        self.extra_s = 0.0
+        self.extra_s = 0.0  # seconds of the last extension
 
     def extend(self, size: int) -> None:
-        """Move the deadline by the seconds that `size` bytes take on a slow line; the last call counts in `extra_s`."""
+        """Add the seconds that `size` bytes take on a slow line."""
         self.extra_s = size / MIN_BYTES_PER_S
         self.until += self.extra_s
 
 
 class Retry:
-    """Repeats failed calls to one address. `patient`: the server has answered before, so an outage is waited out."""
+    """Makes failed calls to one address again. `patient`: the server has answered before, so outages are waited out."""
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
-        """Read the numbers of the module's docstring from the environment; `StorageError` where one is none."""
+        """Read the limits that the module's docstring names from the environment.
+
+        `StorageError` where one is no whole number.
+        """
         self.uri = uri
         self.patient = patient
         self.attempts = positive_number("CONTRASWEEP_S3_ATTEMPTS", 6)
@@ -96,9 +100,9 @@ class Retry:
         """Return what `call` returns; make it again after retryable errors.
 
         Args:
-            verb: What it does to the object, for messages: `read`, `write`, `list`, `delete`.
-            key: The object.
-            call: One attempt; it is given its allowance of time.
+            verb: What the call does to the object, for messages: `read`, `write`, `list`, `delete`.
+            key: The object's key.
+            call: Makes one attempt, and is given the time that it may take.
             size: Bytes that are sent, which lengthen all deadlines.
 
         Raises:
@@ -116,16 +120,20 @@ class Retry:
             try:
                 result = bounded(call, allowance)
             except Exception as error:
-                # What is read is known only once the server has answered: then the deadline allows for three attempts.
-                deadline += 3 * allowance.extra_s if not size else 0.0
+                # How much is read is known only once the server has answered. Then the deadline moves by the time of
+                # three such reads.
+                if not size:
+                    deadline += 3 * allowance.extra_s
                 code = error_code(error)
-                missing = code in NOT_FOUND and verb != "write"
-                if missing or code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:  # a valid answer
+                # These are answers, and no failures of the server.
+                if code in NOT_FOUND and verb != "write":
                     self.patient = True
-                    if missing:
-                        raise FileNotFoundError(place) from None
+                    raise FileNotFoundError(place) from None
+                if code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:
+                    self.patient = True
                     raise
-                # Twice as long each time, and by chance less, so that many processes do not ask at one moment.
+                # A wait is twice as long as the one before, and shorter by chance, so that many processes do not ask
+                # at the same moment.
                 wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
                 if not self._again(error, attempt, deadline - wait):
                     raise storage_error(verb, place, error, attempt) from None
@@ -136,11 +144,10 @@ class Retry:
             return result
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
-        """Return whether a call that failed for the `attempt`th time (from 1) is tried once more.
+        """Return whether a call that has failed `attempt` times is made once more.
 
-        `deadline` is the latest time, on the monotonic clock, at which its wait may begin.
+        `deadline` is the latest time, on the monotonic clock, at which the wait before that may begin.
         """
-        # Keys that were just given take a moment to be known; after that a refusal is final.
         if is_refusal(error):
             return attempt < DENIED_ATTEMPTS
         if not is_retryable(error):
@@ -150,16 +157,16 @@ class Retry:
         return time.monotonic() < deadline
 
     def _is_counted(self, error: Exception) -> bool:
-        """Return whether the number of attempts ends the tries; else the deadline alone does.
+        """Return whether the number of attempts is limited by `attempts`; else the deadline alone limits it.
 
-        It does where the user has set it, where the server never answered, and for a damaged object, which no waiting
-        mends.
+        So it is where the user has set the number, where the server never answered, and for a damaged object, for which
+        waiting does not help.
         """
         return self.always_counted or not self.patient or isinstance(error, CorruptedObject)
 
     def _log(self, verb: str, place: str, error: Exception, attempt: int, wait: float) -> None:
-        """Warn in the log of a failed call that is tried again after `wait` seconds, as attempt `attempt` + 1."""
-        if is_denied(error):  # said once, when it is final
+        """Log a warning of a failed call that is made again after `wait` seconds, as attempt `attempt` + 1."""
+        if is_denied(error):  # the final error says so
             return
         of = f" of {self.attempts}" if self._is_counted(error) else ""
         why = message(error)
@@ -171,7 +178,7 @@ class Retry:
 def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
     """Return what `call(allowance)` returns, or raise what it raises; raise `AttemptTimeout` when its time is over.
 
-    It runs in a thread of its own, which is then left to itself: nothing ends a read of a socket that is given a byte
+    The call runs in a thread of its own, which is then abandoned: nothing can end a read of a socket that gets a byte
     now and then.
     """
     outcome: list[Any] = []
@@ -186,7 +193,7 @@ def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
 
     began = time.monotonic()
     threading.Thread(target=work, name="s3-call", daemon=True).start()
-    # The call may extend its allowance while it is waited for.
+    # The call may extend its allowance meanwhile.
     while not ended.wait(max(0.0, allowance.until - time.monotonic())):
         if time.monotonic() >= allowance.until:
             raise AttemptTimeout(f"no whole answer within {allowance.until - began:.0f} s")
@@ -197,7 +204,7 @@ def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
 
 
 def positive_number(variable: str, default: int) -> int:
-    """Return the whole number of the environment's `variable`, or `default` where it is not set; at least 1.
+    """Return the whole number in the environment's `variable`, or `default` where it is not set; at least 1.
 
     A smaller number counts as 1. Raises `StorageError` for anything but a whole number.
     """
@@ -210,11 +217,11 @@ def positive_number(variable: str, default: int) -> int:
 
 
 class CorruptedObject(Exception):
-    """The bytes that arrived differ from those that were written. The call is made again, a counted number of times."""
+    """The bytes that arrived differ from those that were written. `Retry` makes the call again, a few times."""
 
 
 class AttemptTimeout(Exception):
-    """One attempt of a call took longer than allowed. It is left alone, and the call is made again."""
+    """One attempt of a call took longer than it may. It is abandoned, and `Retry` makes the call again."""
 
 
 def error_code(error: Exception) -> str:
@@ -225,20 +232,18 @@ def error_code(error: Exception) -> str:
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether there are no credentials, or the server refuses them."""
+    """Return whether there are no credentials, or the server refuses them."""
     return is_refusal(error) or isinstance(error, NO_CREDENTIALS)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server refuses these credentials."""
+    """Return whether the server refuses the credentials."""
     return error_code(error) in ACCESS_DENIED
 
 
 def is_local(error: Exception) -> bool:
-    """Whether a file of this machine could not be read or written, as on a full disk.
-
-    Such an error names the file; errors of the connection, which are OSErrors too, are not meant.
-    """
+    """Return whether a file of this machine could not be read or written, as on a full disk."""
+    # Such an error names the file. Errors of the connection are OSErrors too.
     remote = ConnectionError | TimeoutError | raised.BotoCoreError
     return (
         isinstance(error, OSError) and error.filename is not None and not isinstance(error, remote)
@@ -248,8 +253,8 @@ def is_local(error: Exception) -> bool:
 def is_retryable(error: Exception) -> bool:
     """Return whether the same call may succeed later.
 
-    Answers of the server are retryable where it is busy or lost a part. All other errors (of boto3, urllib3 or the
-    socket) come from the connection, and are retryable.
+    An answer of the server is retryable where the server is busy or has lost a part. An error of boto3, urllib3 or the
+    socket is, unless the call is wrong (`WRONG_REQUEST`) or a file of this machine fails.
     """
     if isinstance(error, raised.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -258,9 +263,9 @@ def is_retryable(error: Exception) -> bool:
 
 
 def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) -> StorageError:
-    """Return the error, in one line, for a call that failed `attempts` times: what failed, why, and what to do.
+    """Return the error for a call that failed `attempts` times; its line says what failed, why, and what to do.
 
-    `verb` and `place` are what was done to which object. It is a `StorageDenied` where credentials are missing or
+    `verb` says what was done to the object `place`. The error is a `StorageDenied` where credentials are missing or
     refused.
     """
     endpoint = redacted(
@@ -285,7 +290,7 @@ def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) ->
 
 
 def message(error: Exception) -> str:
-    """Return an error in a few words: the server's status and code, `503 SlowDown`, else its text without secrets."""
+    """Return an error in a few words: `503 SlowDown` for an answer of the server, else its text without secrets."""
     if isinstance(error, raised.ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
         code = error_code(error)

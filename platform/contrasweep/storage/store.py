@@ -46,14 +46,14 @@ class Store(Protocol):
     def list(self, prefix: str = "") -> Iterator[str]:
         """Yield the keys that begin with `prefix`, which may end within a name, sorted; all keys where it is "".
 
-        Keys that none of ours can be (`names.is_key`) are left out.
+        Keys that this software cannot have written (`names.is_key`) are left out.
         """
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Return key -> bytes of each object whose key begins with `prefix`."""
+        """Return key -> size in bytes of each object whose key begins with `prefix`."""
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`.
+        """Return key -> a text that changes with the content, for each object `<folder><any>/<name>`.
 
         `folder` ends with a slash, or is "" for the root; `<any>` is one level.
         """
@@ -62,7 +62,10 @@ class Store(Protocol):
         """Delete an object; no error if there is none."""
 
     def copy(self, key: str, to: str) -> None:
-        """Copy one object to the key `to`; what is there is replaced. `FileNotFoundError` if there is none to copy."""
+        """Copy the object `key` to the key `to`, in place of an object there.
+
+        `FileNotFoundError` if there is no object `key`.
+        """
 
     def put_file(self, key: str, path: Path) -> None:
         """Write an object from a local file."""
@@ -77,21 +80,24 @@ class Store(Protocol):
         """Raise `StorageError` with the reason where nothing can be written here. Leaves nothing behind."""
 
     def has_conditional_writes(self) -> bool:
-        """Whether only one of two writers with `if_absent` can succeed on the same key. Leaves nothing behind."""
+        """Return whether only one of two writers with `if_absent` succeeds on the same key. Leaves nothing behind."""
 
 
 def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> Store:
     """Return the store at `uri`.
 
     Args:
-        uri: `s3://bucket/prefix`, what fsspec knows, `file:///folder`, or a folder.
-        patient: Its server is known to be there, so that an outage is waited out from the first call on.
+        uri: `s3://bucket/prefix`, another address that fsspec knows, `file:///folder`, or a folder.
+        patient: The server of an s3:// address is known to be there, so that an outage is waited out from the first
+            call on.
         place: Where the address was given, for errors.
 
     Raises:
-        SpecError: This machine cannot have such a folder, or a password is in the address: that is kept and shown.
+        SpecError: This machine cannot have such a folder, or the address has a password in it. An address is stored and
+            shown to others.
+        StorageError: The address has no bucket, or fsspec cannot open it.
     """
-    # Redacted it differs where it has a secret in it.
+    # `redacted` changes a text only where it finds a secret.
     if redacted(uri) != uri:
         hint = "leave it out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for others their own variables"
         raise SpecError(
@@ -120,21 +126,22 @@ class LocalStore:
         self.uri = str(root)
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
-        """Return the file's content. What is no plain file (a link, a pipe that would never end) is refused."""
+        """Return the file's content; `StorageError` for what is no plain file, such as a link or a pipe."""
         with self._open(key) as file:
-            if (size := os.fstat(file.fileno()).st_size) > limit:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit:
                 raise too_large(self.uri, key, size, limit)
             return file.read()
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write and flush a hidden file, then rename it into place; return whether it was written, as `Store.write`."""
+        """Write and flush a hidden file, then rename it to its place; returns what `Store.write` says."""
         return self._place(key, lambda temporary: _flushed(temporary, io.BytesIO(data)), if_absent)
 
     def put_file(self, key: str, path: Path) -> None:
-        """Copy the file beside its place and flush it, then rename it."""
+        """Copy the file to a hidden file and flush that, then rename it to its place."""
 
         def copy(temporary: Path) -> None:
-            """Fill the hidden file."""
+            """Write the content to the hidden file `temporary`."""
             with path.open("rb") as file:
                 _flushed(temporary, file)
 
@@ -151,14 +158,14 @@ class LocalStore:
             return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Yield the keys of the files whose keys begin with `prefix`, sorted, without unfinished ones."""
+        """Yield the keys that begin with `prefix`, sorted, without those of files that are still being written."""
 
         def failed(error: OSError) -> None:
-            """Raise the error of a folder that cannot be read: it is no empty one. One that is gone by now is."""
+            """Raise the error of a folder that cannot be read, unless it does not exist: then it has no files."""
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise error
 
-        # The folder that has all keys with this prefix: of `grid/tr` it is `grid`, of `grid/trials/` `grid/trials`.
+        # The folder with all keys that begin with `prefix`: `grid` for `grid/tr`, `grid/trials` for `grid/trials/`.
         top = (self.root / f"{prefix}_").parent
         keys = (
             (Path(folder) / name).relative_to(self.root).as_posix()
@@ -173,13 +180,13 @@ class LocalStore:
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return key -> bytes of each file whose key begins with `prefix`."""
         with self._asking("be listed", prefix):
-            # Of the link itself, which may lead to nothing.
+            # `lstat` gives the size of a link itself, whose target may not exist.
             return {key: self._path(key).lstat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Return key -> inode, modification time and size as a text, of each file `<folder><any>/<name>`."""
-        # A folder that is not there has no objects, and neither has one that vanishes while it is read.
+        """Return key -> inode, modification time and size as a text, for each file `<folder><any>/<name>`."""
         etags = {}
+        # A folder that does not exist, or vanishes while it is read, has no objects.
         absent = contextlib.suppress(FileNotFoundError)
         listing = self._asking("be listed", folder)
         with absent, listing, os.scandir(self.root / folder) as entries:
@@ -187,11 +194,10 @@ class LocalStore:
                 if not is_key(entry.name):
                     continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    # a file is replaced by another inode, never written in place
+                    # A file that is replaced gets another inode, since no file is written in place.
                     at = os.stat(f"{entry.path}/{name}")
-                    etags[f"{folder}{entry.name}/{name}"] = (
-                        f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
-                    )
+                    etag = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
+                    etags[f"{folder}{entry.name}/{name}"] = etag
         return etags
 
     def delete(self, key: str) -> None:
@@ -200,11 +206,12 @@ class LocalStore:
             self._path(key).unlink(missing_ok=True)
 
     def copy(self, key: str, to: str) -> None:
-        """Give the file a second name where the file system can, else copy it."""
+        """Make `to` a second name of the file where the file system can do that, else copy the file."""
 
         def link(temporary: Path) -> None:
             """Make the hidden file a second name of the object, or a copy of it."""
-            try:  # objects are replaced and never written in place, so two names may share one
+            # Two names may share a file, because a file is replaced and never written in place.
+            try:
                 os.link(self._path(key), temporary)
             except OSError:
                 self.get_file(key, temporary)
@@ -216,8 +223,9 @@ class LocalStore:
 
         `StorageError` where that fails.
         """
-        nearest = next(p for p in (self.root, *self.root.parents) if p.exists())
-        try:  # permissions alone do not tell: root may write anywhere but to /proc and read-only mounts
+        nearest = next(path for path in (self.root, *self.root.parents) if path.exists())
+        # Permissions alone do not tell: a user with all permissions cannot write to /proc or to a read-only mount.
+        try:
             os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=nearest))
         except OSError as error:
             raise StorageError(
@@ -225,13 +233,14 @@ class LocalStore:
             ) from None
 
     def has_conditional_writes(self) -> bool:
-        """Return True: of several processes only one can create a file, or link, of a name."""
+        """Return True: only one of several processes can create a file, or a link, with a name."""
         return True
 
     def _place(self, key: str, fill: Callable[[Path], object], if_absent: bool) -> bool:
-        """Write a hidden file by `fill(temporary)`, move it to `key`, and return whether it was written.
+        """Let `fill(temporary)` write a hidden file, move that to `key`, and return whether it was moved.
 
-        With `if_absent` it is not where a file is there. The hidden file is gone at the end, also after an error.
+        With `if_absent` it is not moved where `key` has a file. The hidden file is removed at the end, after an error
+        too.
         """
         target = self._path(key)
         with self._asking("be written", key):
@@ -243,17 +252,17 @@ class LocalStore:
                     return _create(target, temporary)
                 temporary.replace(target)
             finally:
-                # it has no meaning, and what is written is written
+                # A hidden file that cannot be removed does no harm.
                 with contextlib.suppress(OSError):
                     temporary.unlink()
         return True
 
     @contextlib.contextmanager
     def _asking(self, what: str, key: str) -> Iterator[None]:
-        """While open, make an error of the system a `StorageError` that says what `key` cannot do.
+        """Turn an `OSError` in the block into a `StorageError` with the sentence `<key> cannot <what> (...)`.
 
-        `what` is the end of that sentence: `be read`, `be written`. `FileNotFoundError` passes, as an answer, but not
-        while a file is written: then it is a fault.
+        `what` is for example `be read`. `FileNotFoundError` passes unchanged, because a caller expects it, but not with
+        `be written`.
         """
         try:
             yield
@@ -264,7 +273,7 @@ class LocalStore:
             raise StorageError(f"storage {self.uri}: {key} cannot {what} ({why})") from error
 
     def _path(self, key: str) -> Path:
-        """Return where an object lies; `StorageError` where its key would lead out of the folder."""
+        """Return the path of an object; `StorageError` where its key would lead out of the folder."""
         if key.startswith("/") or "\0" in key or ".." in key.split("/"):
             raise StorageError(
                 f"storage {self.uri}: the key {key[:200]!a} leads out of it; it is not used"
@@ -273,11 +282,11 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _open(self, key: str) -> Iterator[BinaryIO]:
-        """Open the plain file of this key to be read; `StorageError` where it is a link, a pipe or a folder.
+        """Open the plain file of this key for reading; `StorageError` where it is a link, a pipe or a folder.
 
-        `FileNotFoundError` where there is none.
+        `FileNotFoundError` where there is no such file.
         """
-        # No link is followed, and a pipe is opened without waiting for its writer, so that it can be refused below.
+        # O_NOFOLLOW refuses a link. With O_NONBLOCK a pipe is opened without waiting for its writer, and refused below.
         with self._asking("be read", key), contextlib.ExitStack() as opened:
             try:
                 number = os.open(
@@ -292,9 +301,9 @@ class LocalStore:
 
 
 def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
-    """Write `content` to a file and onto the disk, so that it is whole after a power cut too.
+    """Write `content` to a file and flush it to the disk, so that it is whole after a power cut too.
 
-    `mode` `xb` raises `FileExistsError` where the file is there.
+    With `mode` `xb`, raises `FileExistsError` where the file exists.
     """
     with path.open(mode) as file:
         shutil.copyfileobj(content, file, COPY_BYTES)
@@ -303,16 +312,18 @@ def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
 
 
 def _create(target: Path, source: Path) -> bool:
-    """Give `target` the content of the file `source` if there is no such file; return whether `target` has it.
+    """Create the file `target` with the content of the file `source`; return whether it was created.
 
-    Of several processes only one can. `source` stays.
+    It is not where `target` exists, so that only one of several processes can create it. `source` stays.
     """
     try:
         os.link(source, target)
-    except FileExistsError:  # NFS says so too where the answer to a link that was made got lost
+    except FileExistsError:
+        # NFS raises this error too where the link was made and the answer was lost.
         return source.samefile(target)
-    # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
     except OSError:
+        # FUSE, exFAT and SMB have no hard links. `target` is then created by one process only too, but others may see
+        # it before it is whole.
         try:
             with source.open("rb") as file:
                 _flushed(target, file, "xb")

@@ -19,17 +19,17 @@ EVALUATION = "contrasweep.trainables.evaluation.networks:train"
 STUDY_FORMAT = 4
 """Format version of study.json."""
 VERDICT = ("metric", "mode", "alpha", "reference", "question", "smallest_difference", "evaluate")
-"""Fields of a declaration that verdicts follow from; of `evaluate`, the metrics."""
+"""Fields of a declaration on which verdicts depend; of `evaluate`, only the metrics."""
 
 
 Commands = Annotated[
     tuple[str, ...], pydantic.AfterValidator(lambda texts: tuple(filter(is_ours, texts)))
 ]
-"""Commands that people are shown to paste: what is no single command of ours is left out."""
+"""Commands that people are shown to copy. A text that is not one contrasweep command is left out."""
 
 
 class _Budget(pydantic.BaseModel):
-    """The fields of a declared budget; None: it bounds nothing of the kind."""
+    """The fields of a declared budget; None: that quantity is not limited."""
 
     model_config = SCHEMA
 
@@ -39,25 +39,23 @@ class _Budget(pydantic.BaseModel):
 
 
 def _check_budget(budget: Config) -> Config:
-    """Return `budget`; raise `ValidationError` where it is none."""
+    """Return `budget`; raise `ValidationError` where it has other fields or types."""
     _Budget.model_validate(budget)
     return budget
 
 
 @stored
 class DeclaredSearch:
-    """How a Sweep searches.
+    """How a Sweep searches."""
 
-    `searcher` is its name, `folds` the folds that each configuration trains, `budget` the fields of `ArmBudget` of each
-    arm.
-    """
-
-    searcher: Label
-    folds: Count
-    budget: Annotated[Config, pydantic.AfterValidator(_check_budget)]
+    searcher: Label  # its name
+    folds: Count  # the number of folds on which each configuration is trained
+    budget: Annotated[
+        Config, pydantic.AfterValidator(_check_budget)
+    ]  # of each arm: fields of `ArmBudget`
 
 
-# What is read of a whole declaration, by type: nothing else in it is looked at, whoever wrote it.
+# The fields of a whole declaration that are read, and their types. Other fields are not looked at.
 class _DeclaredStart(pydantic.BaseModel):
     study: Name
     arm: Label
@@ -86,7 +84,7 @@ class _DeclaredReplicates(pydantic.BaseModel):
 
 
 class _Declaration(pydantic.BaseModel):
-    """The fields that are read of a declaration; other fields are kept unchanged."""
+    """The fields of a whole declaration that are read; other fields are kept unchanged."""
 
     model_config = pydantic.ConfigDict(strict=True)
 
@@ -102,9 +100,9 @@ class _Declaration(pydantic.BaseModel):
 
 
 def _check_declaration(spec: Config) -> Config:
-    """Return `spec`; raise `ValidationError` where a field that is read has another type.
+    """Return `spec`; raise `ValidationError` where a field that is read has a wrong type.
 
-    {}, if none was kept, passes.
+    {}, which means that no declaration was kept, passes.
     """
     if spec:
         _Declaration.model_validate(spec)
@@ -116,10 +114,10 @@ Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
 
 
 def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
-    """Return the fields of a declaration that are compared with those of another, as plain JSON.
+    """Return the fields by which a declaration is compared with another one, as plain JSON.
 
-    All but the study's name and those in `free` are; a field that is None is left out. Of `evaluate` only the metrics
-    that the study decides are compared, sorted.
+    The study's name, the fields in `free` and fields that are None are left out. Of `evaluate` there are only the
+    metrics, sorted.
     """
     scores = sorted(
         metric for declared in spec.get("evaluate") or () for metric in declared.get("metrics", ())
@@ -134,22 +132,21 @@ def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
 
 @stored
 class Declared:
-    """What was declared, or trained again, once a trial had ended. The first entry of a log is the first declaration.
+    """An entry of a study's log: what was declared anew, or trained again, after a trial had ended.
 
-    `at` is when, in unix seconds. `ended` of the `trials` of the table (None: their number is not known) had ended
-    then. `by` is who asked. `changes` are lines on what differs from the entry before, each beginning with a field's
-    name, and `spent` is how many looks it counts as: each leaves a quarter of the level of all comparisons. `spec` is
-    the declaration (None: it did not change). `again` has the values that trials had which were trained again (None:
-    failed).
+    The first entry of a log is the first declaration.
     """
 
     at: Time
-    by: str = ""
-    ended: Count = 0
-    trials: Count | None = None
-    changes: tuple[str, ...] = ()
-    spent: Count = 0
-    spec: Declaration | None = None  # None where it did not change
+    by: str = ""  # who asked for it
+    ended: Count = 0  # how many trials of the table had ended by then
+    trials: Count | None = None  # how many trials the table has; None: not known
+    changes: tuple[
+        str, ...
+    ] = ()  # what differs from the entry before: lines that begin with a field's name
+    spent: Count = 0  # how many looks the entry counts as; each leaves a quarter of the level of all comparisons
+    spec: Declaration | None = None  # None: the declaration did not change
+    # Trial that was trained again -> the value that it had before; None: it had failed.
     again: Mapping[Name, float | None] = field(default_factory=dict)
 
 
@@ -157,15 +154,8 @@ class Declared:
 class StudyDocument:
     """A study as it was declared, with what is needed to report it without its code and data.
 
-    `spec` is the whole declaration as `contrasweep.study.file.to_plain` writes it. `folds` is None where the trials
-    of the table are scored on the dataset's own test split, `trials` where their number is not known beforehand.
-
-    The trials are those of the newest declaration. What verdicts follow from (`VERDICT`) is of the first one, or of the
-    newest that spent some of alpha: `log` has them all, and is empty until something changes after a trial has ended.
-    Only comparisons of the arms `family` have verdicts (empty: of all arms).
-
-    `origin` is drawn at random when the file is first written. By it a tracker tells the study's trials from those of
-    the same study in another storage; a copy of the storage has the same.
+    The trials are those of the newest declaration. The fields on which verdicts depend (`VERDICT`) are those of the
+    first declaration, or of the newest one that spent some of alpha.
     """
 
     name: Name
@@ -177,31 +167,38 @@ class StudyDocument:
     axes: tuple[Label, ...] = ()
     alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
     reference: Label | None = None  # the arm that the others are compared with
+    # None: the trials of the table are scored on the dataset's own test split.
     folds: Annotated[int, pydantic.Field(ge=2, le=2**31)] | None = None
-    trials: Count | None = None
-    search: DeclaredSearch | None = None
+    trials: Count | None = None  # of the table; None: not known beforehand
+    search: DeclaredSearch | None = None  # None: the study has no search
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
-    # of classes and copies in these (`contrasweep.data.folds.class_notes`)
-    data_notes: tuple[str, ...] = ()
-    commands: Commands = ()  # that declared the study; none where a program did
+    data_notes: tuple[
+        str, ...
+    ] = ()  # on classes and copies in the datasets (`data.folds.class_notes`)
+    commands: Commands = ()  # that declared the study; () where a program declared it
     created: Time = 0.0
+    # Drawn at random when the file is first written, and the same in a copy of the storage. By it a tracker tells the
+    # study's trials from those of the same study in another storage.
     origin: Digest = ""
-    versions: Mapping[Label, Label] = field(default_factory=dict)
-    family: tuple[Label, ...] = ()
-    log: tuple[Declared, ...] = ()
-    # studies of this storage that compared two of these arms on these data
-    asked_before: tuple[Name, ...] = ()
-    spec: Declaration = field(default_factory=dict)
+    versions: Mapping[Label, Label] = field(default_factory=dict)  # package -> version
+    family: tuple[Label, ...] = ()  # the arms whose comparisons have verdicts; (): all arms
+    log: tuple[
+        Declared, ...
+    ] = ()  # all declarations; () until something changes after a trial has ended
+    asked_before: tuple[
+        Name, ...
+    ] = ()  # earlier studies that compared two of these arms on these datasets
+    spec: Declaration = field(default_factory=dict)  # the whole declaration; {}: not kept
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return declared name -> what people read in its place; empty where nothing was renamed."""
+        """Return declared name -> label that is shown in its place; {} where nothing was renamed."""
         return dict(self.spec.get("labels") or {})
 
     @property
     def evaluates(self) -> bool:
-        """Whether the study evaluates the networks of another one, so that it decides nothing."""
+        """Whether the study evaluates the networks of another one; such a study decides nothing itself."""
         return any(arm.get("trainable") == EVALUATION for arm in self.spec.get("arms", {}).values())
 
     @property
@@ -217,7 +214,7 @@ class StudyDocument:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The names of the evaluations' scores that the study decides beside its metric, as declared; often none."""
+        """The names of the scores of evaluations on which the study decides beside its metric; often ()."""
         return tuple(
             metric
             for declared in self.spec.get("evaluate") or ()
@@ -235,23 +232,23 @@ class StudyDocument:
 
     @property
     def declared(self) -> Config:
-        """The newest declaration, whether or not verdicts follow it."""
-        return next(
-            (entry.spec for entry in reversed(self.log) if entry.spec is not None), self.spec
-        )
+        """The newest declaration, whether or not verdicts depend on it."""
+        specs = [entry.spec for entry in self.log if entry.spec is not None]
+        return specs[-1] if specs else self.spec
 
     @property
     def spent(self) -> int:
-        """How many looks at the table later declarations count as, each of which spends a part of alpha."""
+        """The number of looks at the table that later declarations count as; each look spends a part of alpha."""
         return sum(entry.spent for entry in self.log)
 
     @property
     def seen(self) -> dict[str, float | None]:
-        """Trial -> its first value of the metric, of each trial that was trained again; None: it had no value."""
-        # Of several entries on a trial the earliest is put in last, so that it counts.
-        return {
-            trial: value for entry in reversed(self.log) for trial, value in entry.again.items()
-        }
+        """Id -> first value of the metric, for each trial that was trained again; None: it had no value."""
+        values: dict[str, float | None] = {}
+        # The earliest entry on a trial comes last, so that its value stays.
+        for entry in reversed(self.log):
+            values |= entry.again
+        return values
 
     @property
     def level(self) -> float:
@@ -259,7 +256,7 @@ class StudyDocument:
         return self.alpha / (1 + len(self.scores))
 
     def start(self, arm: str) -> MutableConfig:
-        """Return where the trials of an arm start from, as declared, in one member `start`; {} for new weights.
+        """Return the declared trials that those of an arm start from; {} where they start with new weights.
 
         For example `{"start": {"study": "pretrain", "arm": "supcon", "trial": ""}}`.
         """
@@ -267,31 +264,28 @@ class StudyDocument:
         return {"start": start} if start else {}
 
     def space(self, arm: str) -> MutableConfig:
-        """Return the searched settings of an arm as declared, dotted key -> fields.
-
-        {} for an arm that is not searched.
-        """
+        """Return dotted key -> declared fields of each searched setting of an arm; {} where none is searched."""
         return dict(self.spec.get("arms", {}).get(arm, {}).get("space") or {})
 
 
 def lines_declared_anew(known: StudyDocument | None, document: StudyDocument) -> list[str]:
-    """Return the `declared_lines` of `document` that those of `known`, as the storage has it (None: not yet), lack."""
+    """Return the `declared_lines` of `document` that are not those of `known`, which is None for a new study."""
     before = declared_lines(known) if known else []
     return [line for line in declared_lines(document) if line not in before]
 
 
 def declared_lines(document: StudyDocument) -> list[str]:
-    """Return sentences, for below the table, on what was asked of these data before or otherwise.
+    """Return sentences, for below the table, that limit what its verdicts say; often [].
 
-    First the earlier studies that asked the same, then seeds that are left out, then each later declaration by which
-    other verdicts were asked for, with the fields by which verdicts are. Empty where nothing of this is so.
+    The first names earlier studies that asked the same. Then come seeds that are left out, and each later declaration
+    that asked for other verdicts.
     """
     lines = []
     before = document.asked_before
     if before:
-        studies = ", ".join(before[:3]) + (
-            f" and {len(before) - 3} more" if len(before) > 3 else ""
-        )
+        studies = ", ".join(before[:3])
+        if len(before) > 3:
+            studies += f" and {len(before) - 3} more"
         lines.append(
             f"asked before, on the same data: {studies} compared the same arms; these verdicts do not count that"
         )
@@ -299,37 +293,44 @@ def declared_lines(document: StudyDocument) -> list[str]:
         f"seed {seed} is left out: {reason}"
         for seed, reason in document.spec.get("excluded", {}).items()
     ]
-    for entry in document.log:
-        fields = [change.partition(" ")[0] for change in entry.changes]
-        changes_asked = [
-            c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")
-        ]
-        # What follows no verdict, as a budget, is told only where the entry has counted as a look.
-        changes = entry.changes if entry.spent or entry.spec is None else changes_asked
-        # Nor is a training that was repeated without counting as a look.
-        if not changes or (entry.again and not entry.spent):
-            continue
-        line = f"declared anew after {entry.ended} of {entry.trials} trials had ended: {', '.join(changes)}"
-        if entry.trials is None:
-            line = ", ".join(changes)
-        stands = ", ".join(
-            f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT
-        )
-        parts = [line]
-        if stands:
-            parts.append(f"verdicts are of {stands}")
-        if entry.spent:
-            parts.append(f"{'each' if entry.spent > 1 else 'this'} counts as a look")
-        elif document.family and any(change.startswith("arms + ") for change in changes_asked):
-            parts.append(
-                f"comparisons with other arms than {', '.join(document.family)} are exploratory"
-            )
-        lines.append("; ".join(parts))
+    lines += filter(None, (_entry_line(document, entry) for entry in document.log))
     return list(dict.fromkeys(lines))
 
 
+def _entry_line(document: StudyDocument, entry: Declared) -> str:
+    """Return the sentence on a later declaration in the log; "" where it asked for no other verdicts."""
+    # A training that was repeated without counting as a look changes no verdict.
+    if entry.again and not entry.spent:
+        return ""
+    # Each change begins with the name of its field.
+    fields = [change.partition(" ")[0] for change in entry.changes]
+    asked = [
+        change
+        for change, name in zip(entry.changes, fields, strict=True)
+        if name in (*VERDICT, "arms")
+    ]
+    # A change on which no verdict depends, as of a budget, is named only where the entry counts as a look.
+    changes = entry.changes if entry.spent or entry.spec is None else asked
+    if not changes:
+        return ""
+    line = ", ".join(changes)
+    if entry.trials is not None:
+        line = f"declared anew after {entry.ended} of {entry.trials} trials had ended: {line}"
+    # The values by which verdicts are, of the fields that were changed.
+    values = [
+        f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT
+    ]
+    if values:
+        line += f"; verdicts are of {', '.join(values)}"
+    if entry.spent:
+        line += f"; {'each' if entry.spent > 1 else 'this'} counts as a look"
+    elif document.family and any(change.startswith("arms + ") for change in asked):
+        line += f"; comparisons with other arms than {', '.join(document.family)} are exploratory"
+    return line
+
+
 def _shown(document: StudyDocument, name: str) -> str:
-    """Return the value that verdicts follow of the field `name` of `VERDICT`, as text; `none` where there is none."""
+    """Return the value of the field `name` of `VERDICT` by which verdicts are, as text; `none` where it has none."""
     if name == "evaluate":
         return ", ".join(document.scores) or "none"
     value = getattr(document, name)
@@ -341,7 +342,7 @@ def _shown(document: StudyDocument, name: str) -> str:
 
 
 def _check_arms(document: StudyDocument) -> StudyDocument:
-    """Return `document`; raise `ValueError` where it names arms that its own declaration, if it was kept, has not."""
+    """Return `document`; raise `ValueError` where it names arms that are not in its declaration (if that was kept)."""
     other = set(document.arms) - set(document.spec["arms"]) if document.spec else ()
     if other:
         raise ValueError(f"arms that its declaration has not: {', '.join(sorted(other))[:100]!a}")
