@@ -3,6 +3,7 @@
 import json
 import math
 import pkgutil
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from command_line import contrasweep
 from contrasweep import search_spaces
 from contrasweep.data.names import importer, parse
 from contrasweep.errors import DataError
-from contrasweep.planning.grid import cells_by_dataset
 from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.search_spaces import local
 from contrasweep.study.grid import AblationGrid
@@ -77,7 +77,8 @@ def test_table_1_needs_no_data(tmp_path):
 
 
 def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path):
-    assert cells_by_dataset(local.TABLE_2) == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
+    cells = Counter(cell.data for cell in local.TABLE_2.configs())
+    assert cells == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
     few = 'zipped=[{data: [hra, "xbd?size=224", xbd], batch_size: [8, 8, 8], image_size: [256, 224, 128]}]'
     done = contrasweep(
         "plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few, folder=tmp_path

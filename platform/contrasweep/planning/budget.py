@@ -1,15 +1,15 @@
-"""The budget of a study and what it has spent, counted from the files of its trials, so that it outlives a driver.
+"""The budgets of a study and what it has spent of them, over all its runs.
 
-`budget_hours` is wall time in which at least one of the study's trials trained; `budget_gpu_hours` training time x
-share of a GPU (where there is no GPU, hours of a slot). Both are the study's, over all its runs. A running trial counts
-up to its last report, and is stopped at one; steps after a trial's last checkpoint, lost when a run was stopped, are
-not counted, since nothing is left of them.
+`budget_hours` limits wall time in which at least one of the study's trials trained. `budget_gpu_hours` limits training
+time x share of a GPU; where there is no GPU, hours of a slot. What was spent is counted from the files of the trials,
+so that it outlives a driver. A running trial counts up to its last report. Steps after a trial's last checkpoint that
+were lost when a run was stopped are not counted, since nothing is left of them.
 """
 
 import time
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
-from operator import add
+from operator import add, sub
 
 from typing_extensions import TypedDict
 
@@ -21,7 +21,7 @@ from contrasweep.study.arm_budget import gpu_hours
 from contrasweep.study.sweep import Study
 
 UNITS = {"budget_hours": " h", "budget_gpu_hours": " hours of a GPU or slot"}
-"""The study's fields that are budgets -> what stands after their numbers."""
+"""Field of a study that is a budget -> unit, as text after a number."""
 
 
 @dataclass(frozen=True)
@@ -37,25 +37,20 @@ class Spent:
         """Return what the trials of these records have taken; a host without a price costs nothing."""
         spent = cls()
         for record in records:
-            spent += cls(
-                1, gpu_hours(record), record.seconds / 3600 * (record.notes.cost_per_hour or 0.0)
-            )
+            price = record.notes.cost_per_hour or 0.0
+            spent += cls(1, gpu_hours(record), record.seconds / 3600 * price)
         return spent
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(*map(add, astuple(self), astuple(other)))
 
     def beyond(self, other: "Spent") -> "Spent":
-        """Return what this has more than `other`, each amount at least 0: a trial that runs again may take less."""
-        return Spent(
-            *(
-                max(mine - theirs, 0)
-                for mine, theirs in zip(astuple(self), astuple(other), strict=True)
-            )
-        )
+        """Return this minus `other`; each amount is at least 0, because a trial that runs again may take less."""
+        differences = map(sub, astuple(self), astuple(other))
+        return Spent(*(max(difference, 0) for difference in differences))
 
     def of_trials(self, trials: int) -> "Spent":
-        """Return the amounts for `trials` trials at the mean of these; zeros where none has ended."""
+        """Return what so many trials take, if each takes the mean of these; 0 hours and cost where none has ended."""
         factor = trials / max(1, self.trials)
         return Spent(trials, self.gpu_hours * factor, self.cost * factor)
 
@@ -68,10 +63,7 @@ class BudgetRow(TypedDict):
 
 
 class Budget:
-    """What a study has spent of its budgets.
-
-    The driver reports starts and ends of trials to it; a plan reads what is left.
-    """
+    """What a study has spent of its budgets; a driver tells it when trials start, train and end."""
 
     def __init__(
         self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None
@@ -83,54 +75,54 @@ class Budget:
         self.limits: dict[str, float] = {
             name: getattr(study, name) for name in UNITS if getattr(study, name) is not None
         }
-        # GPU-hours of ended trials; wall hours in which some trial trained, of this run and all earlier ones, up to the
-        # last time when none ran.
-        self.gpu_hours = self.hours = 0.0
-        # Of trials without a record: training seconds as last heard, and the share of a GPU.
+        self.gpu_hours = 0.0  # of ended trials
+        # Wall hours in which some trial trained, in this run and all earlier ones, up to the last time when none ran.
+        self.hours = 0.0
+        # Id of a trial without a record -> training seconds as last reported, GPUs or share of one.
         self.open: dict[str, tuple[float, float]] = {}
         self.running: set[str] = set()
-        self.since = 0.0  # unix time from which on trials run without a pause
+        self.since = 0.0  # unix time from which on some trial has been running without a pause
         if self.limits:
-            self._look_back(
-                records,
-                list(records.read(sorted(records.finished())).values() if known is None else known),
-            )
+            if known is None:
+                known = records.read(sorted(records.finished())).values()
+            self._look_back(records, list(known))
 
     def started(self, trial_id: str, gpus: float) -> None:
         """Note that a trial begins or goes on, on so many GPUs or a share of one.
 
         `gpus` is 1 for a trial without a GPU, which takes a slot. What an earlier attempt of it trained stays counted.
         """
-        self.since = self.since if self.running else time.time()
+        if not self.running:
+            self.since = time.time()
         self.running.add(trial_id)
         self.open[trial_id] = (self.open.get(trial_id, (0.0, gpus))[0], gpus)
 
     def trained(self, trial_id: str, seconds: float) -> None:
-        """Set how many seconds a running trial has trained, over all its attempts; do nothing for an ended one."""
+        """Note how many seconds a running trial has trained, over all its attempts; nothing for an ended one."""
         if trial_id in self.open:
             self.open[trial_id] = (seconds, self.open[trial_id][1])
 
     def ended(self, record: Record) -> None:
         """Count the seconds in the record of an ended trial, in place of those that were reported while it ran."""
         self.open.pop(record.trial_id, None)
-        # The last one that ran: the stretch of wall time in which some trial trained is over.
+        # If no other trial runs, the stretch of wall time in which some trial trained is over.
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
         self.gpu_hours += gpu_hours(record)
 
     def spent(self) -> dict[str, float]:
-        """Return the hours that are spent by now, for each budget by its name, also for one that is not set."""
+        """Return name of a budget -> hours spent by now, also for a budget that is not set."""
+        stretch = (time.time() - self.since) / 3600 if self.running else 0.0
+        open_gpu_hours = sum(seconds * gpus for seconds, gpus in self.open.values()) / 3600
         return {
-            "budget_hours": self.hours
-            + ((time.time() - self.since) / 3600 if self.running else 0.0),
-            "budget_gpu_hours": self.gpu_hours
-            + sum(seconds * gpus for seconds, gpus in self.open.values()) / 3600,
+            "budget_hours": self.hours + stretch,
+            "budget_gpu_hours": self.gpu_hours + open_gpu_hours,
         }
 
     def used_up(self) -> str:
         """Return in one line which budgets are used up, and how to go on; "" while none is."""
-        spent = self.spent() if self.limits else {}
+        spent = self.spent()
         over = [name for name, limit in self.limits.items() if spent[name] >= limit]
         if not over:
             return ""
@@ -144,12 +136,13 @@ class Budget:
         return f"used up: {spending}; raise it to go on from here, for example with {set_flags}"
 
     def warnings(self, to_come: Makespan | None) -> list[str]:
-        """Return a warning for each budget that what is spent and what is `to_come` exceed together.
+        """Return a warning for each budget that will not be enough for the hours spent and those `to_come`.
 
-        Where it is not known what is to come (None), only what is used up already is said.
+        Where these are not known (None), the warning is on budgets that are used up already.
         """
-        if to_come is None or not self.limits:
-            return list(filter(None, [self.used_up()]))
+        if to_come is None:
+            used_up = self.used_up()
+            return [used_up] if used_up else []
         ahead = {"budget_hours": to_come.hours, "budget_gpu_hours": to_come.gpu_hours}
         spent = self.spent()
         return [
@@ -161,29 +154,28 @@ class Budget:
 
     def to_dict(self) -> dict[str, BudgetRow]:
         """Return the limit and the amount spent of each budget that is set, by its name."""
-        spent = self.spent() if self.limits else {}
+        spent = self.spent()
         return {name: {"limit": limit, "spent": spent[name]} for name, limit in self.limits.items()}
 
     def _look_back(self, records: StudyRecords, known: list[Record]) -> None:
         """Count what the ended trials `known` took, and unfinished ones up to their checkpoints.
 
-        Of a trial that was interrupted only its seconds are kept, so its time counts as if it had trained without a
-        pause: an ended one's before its end, an unfinished one's after its start.
+        The pauses of a trial that was interrupted are not known. Its seconds count as wall time without a pause: up to
+        the end of an ended trial, from the start of an unfinished one.
         """
-        times = [(record.ended - record.seconds, record.ended) for record in known]
+        spans = [(record.ended - record.seconds, record.ended) for record in known]
         self.gpu_hours = sum(map(gpu_hours, known))
-        ended = {record.trial_id for record in known}
-        # A checkpoint without a record: <study>/trials/<id>/checkpoint/latest.json
+        # A trial with a checkpoint has the file <study>/trials/<id>/checkpoint/latest.json.
         keys = records.store.list(f"{records.study}/trials/")
-        for trial_id in {
-            key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")
-        } - ended:
-            if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
+        begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
+        for trial_id in begun - {record.trial_id for record in known}:
+            saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
+            if saved:
                 extra = saved.extra
                 started = extra.started or 0.0
                 self.open[trial_id] = (extra.seconds, extra.gpus or 1.0)
-                times.append((started, started + extra.seconds))
-        self.hours = covered(times) / 3600
+                spans.append((started, started + extra.seconds))
+        self.hours = covered(spans) / 3600
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:

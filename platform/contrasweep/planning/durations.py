@@ -12,31 +12,31 @@ from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
 
 SIMULATED = 20_000
-"""Trials that are simulated; of a longer plan a sample, whose hours are scaled up."""
+"""The most trials that are simulated. Of a longer plan a sample is, and its hours are scaled up."""
 
 
 class Durations:
-    """Seconds that finished trials trained, converted to a GPU of speed 1 in the inventory; on a CPU, as measured.
+    """How many seconds a trial trains, from the records `known` of trials that were trained to their end.
 
-    Of the records `known` those count whose trials were trained to their end.
+    Seconds are converted to a GPU whose speed is 1 in the inventory; those on a CPU stay as measured.
     """
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
-        # Trial id -> record; type of GPU -> speed, of which 1 is the one that seconds are converted to; arm -> median
-        # seconds of its trials; and the median over arms, for arms of which no trial has finished.
         self.done = {record.trial_id: record for record in known if record.status.counts}
         self.speeds = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
         by_arm: dict[str, list[float]] = {}
         for record in self.done.values():
             by_arm.setdefault(record.arm, []).append(self._seconds(record))
         self.arms = {arm: stats.median(seconds) for arm, seconds in by_arm.items()}
+        # For arms of which no trial has finished.
         self.usual = stats.median(self.arms.values()) if self.arms else None
 
     def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
         """Return the expected seconds of one trial of `arm`; None before any trial of the study has finished.
 
-        They are the median over its cell's `trials`, else over its arm, else over the study.
+        They are the median over the finished ones of `trials`, which are those of the trial's cell; without any, over
+        the finished trials of the arm; without any, over the medians of all arms.
         """
         seconds = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
         return stats.median(seconds) if seconds else self.arms.get(arm, self.usual)
@@ -44,46 +44,47 @@ class Durations:
     def makespan(
         self, footprints: Sequence[Footprint], seconds: Sequence[float | None]
     ) -> Makespan | None:
-        """Simulate how long trials with these footprints and seconds take, run in this order.
+        """Simulate how long trials with these footprints and training seconds take, run in this order.
 
-        None where the seconds of one are not known. What a trial takes beside its training (start, staging, saving) is
-        the median of what it took so far.
+        None where the seconds of a trial are not known. The time that a trial takes beside its training (start,
+        staging, saving) is the median over finished trials.
         """
-        takes = [s for s in seconds if s is not None]
-        if len(takes) < len(seconds):
+        known = [s for s in seconds if s is not None]
+        if len(known) < len(seconds):
             return None
+        # A trial that was interrupted has waited too, so it does not tell.
         beside = [
             record.ended - record.started - record.seconds
             for record in self.done.values()
             if record.attempts == 1
         ]
         start_s = max(0.0, stats.median(beside)) if beside else 0.0
-        if len(takes) <= SIMULATED:
-            return simulate(footprints, takes, self.inventory, start_s=start_s)
+        if len(known) <= SIMULATED:
+            return simulate(footprints, known, self.inventory, start_s=start_s)
         # The sample has a fixed seed, so that a plan says the same each time.
-        chosen = sorted(random.Random(0).sample(range(len(takes)), SIMULATED))
+        chosen = sorted(random.Random(0).sample(range(len(known)), SIMULATED))
         makespan = simulate(
             [footprints[i] for i in chosen],
-            [takes[i] for i in chosen],
+            [known[i] for i in chosen],
             self.inventory,
             start_s=start_s,
         )
-        return makespan.scaled(len(takes) / SIMULATED)
+        return makespan.scaled(len(known) / SIMULATED)
 
     def warnings(self) -> list[str]:
         """Return one warning where finished trials ran on types of GPU that the inventory does not have; else []."""
-        # On hosts without a GPU all is of one type, `CPU`.
-        ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
-        planned_types = {*self.speeds} if self.speeds else {CPU}
-        odd = ", ".join(sorted(ran - planned_types))
-        if odd:
-            return [
-                f"time is what trials took on {odd}; these hosts have {', '.join(sorted(planned_types))}"
-            ]
-        return []
+        # On hosts without a GPU all trials have one type, `CPU`.
+        types = {(record.notes.gpu_type or CPU) for record in self.done.values()}
+        planned_types = {*self.speeds} or {CPU}
+        others = ", ".join(sorted(types - planned_types))
+        if not others:
+            return []
+        return [
+            f"time is what trials took on {others}; these hosts have {', '.join(sorted(planned_types))}"
+        ]
 
     def _seconds(self, record: Record) -> float:
-        """Return a record's training seconds at speed 1; as they are where its type has no speed in the inventory."""
+        """Return a record's training seconds at speed 1, or as measured where the inventory lacks its type of GPU."""
         return record.seconds * self.speeds.get((record.notes.gpu_type or CPU), 1.0)
 
 

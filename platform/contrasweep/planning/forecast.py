@@ -15,6 +15,7 @@ from contrasweep.cluster.packing import Footprint, PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.data.folds import class_notes
 from contrasweep.errors import plural
+from contrasweep.imports import is_installed
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
@@ -28,7 +29,6 @@ from contrasweep.planning.power import (
     noise_in,
     other_question,
     planned_sizes,
-    power_lines,
     power_warnings,
     study_power,
 )
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from contrasweep.statistics.power_of_designs import PlannedPower
 
 MAX_ROWS = 40
-"""Rows of the table for people; the others are counted below it."""
+"""The most rows in the table for people; the others are counted below it."""
 MAX_NOTES = 5
-"""Notes on trials that fit nowhere or are not known, likewise."""
+"""The most notes on trials that fit no host or whose memory is not known; the others are counted below them."""
 COUNTED = (
     f"by the counted work of training steps at {UTILISATION:g} of the GPUs' peak of operations, which trials on a GPU "
     "share, without evaluation and start-up; measured as soon as a trial has finished"
@@ -56,20 +56,16 @@ COUNTED = (
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many trials of one kind the hosts can run.
-
-    `placements` are the ways to place one, the first choice first. Where there is none, `why_not` says why. `slots`
-    are how many such trials run at once if no others do, 0 where none fits.
-    """
+    """How many trials with one requirement the hosts can run."""
 
     requirement: Requirement
-    placements: tuple[Placement, ...]
-    slots: int
-    why_not: str = ""
+    placements: tuple[Placement, ...]  # ways to place one trial, the first choice first
+    slots: int  # how many of them run at once, if no others do; 0 where none fits
+    why_not: str = ""  # why a trial fits no host; "" where it fits one
 
     @property
     def footprint(self) -> Footprint:
-        """Return the footprint of one trial on the type of GPU where it is placed first; else the one for any host."""
+        """Return the footprint of a trial on the type of GPU of its first placement; without one, that for any host."""
         first = self.first
         footprint = self.requirement.footprint
         return footprint.on(first.gpu) if first and first.gpu else footprint
@@ -81,17 +77,17 @@ class Capacity:
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts for programs: memory in GiB, shares as text, None where there is no GPU or no place."""
-        # Shares and GPUs are those of the place that is tried first.
-        on = self.footprint
-        gpu = self.first if self.first and self.first.gpu else None
+        footprint = self.footprint
+        # Share and GPU are those of the placement that is tried first.
+        on_gpu = self.first if self.first and self.first.gpu else None
         return {
-            "memory_gib": round(on.gpu_memory_gib, 3) if on.wants_gpu else None,
+            "memory_gib": round(footprint.gpu_memory_gib, 3) if footprint.wants_gpu else None,
             "memory_source": self.requirement.source,
-            "host_memory_gib": on.host_memory_gib,
-            "cpus": on.cpus,
-            "gpu": gpu and gpu.gpu,
-            "share": gpu and str(gpu.share),
-            "per_gpu": gpu and gpu.per_gpu,
+            "host_memory_gib": footprint.host_memory_gib,
+            "cpus": footprint.cpus,
+            "gpu": on_gpu and on_gpu.gpu,
+            "share": on_gpu and str(on_gpu.share),
+            "per_gpu": on_gpu and on_gpu.per_gpu,
             "types": [{"gpu": p.gpu, "share": str(p.share)} for p in self.placements if p.gpu],
             "slots": self.slots,
             "infeasible": self.why_not or None,
@@ -99,12 +95,12 @@ class Capacity:
 
 
 def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
-    """Return the capacity of the most demanding of `trials`: one that fits no host, else that with the most memory.
+    """Return the capacity for the most demanding of `trials`: one that fits no host, else the one with most memory.
 
-    There must be a trial; `ValueError` else.
+    Raises `ValueError` where there are no trials.
     """
 
-    def of(trial: Trial) -> Capacity:
+    def capacity(trial: Trial) -> Capacity:
         """Return the capacity for trials such as this one."""
         placements = tuple(footprints.options(trial))
         why_not = "" if placements else footprints.why_not(trial)
@@ -113,24 +109,21 @@ def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
         )
 
     def demand(capacity: Capacity) -> tuple[bool, float, float]:
-        """Return what capacities are ranked by: whether there is no place, GPU memory, host memory."""
+        """Return what is compared, in this order: whether there is no place, GPU memory, host memory."""
         footprint = capacity.requirement.footprint
         return not capacity.placements, footprint.gpu_memory_gib, footprint.host_memory_gib
 
-    return max(map(of, trials), key=demand)
+    return max(map(capacity, trials), key=demand)
 
 
 @dataclass(frozen=True)
 class ForecastRow:
-    """A row of the plan, how its trials fit the hosts, and the expected `seconds` of one trial (None: not known).
-
-    With `counted` the seconds come from the counted work of training steps, because no trial of the arm has finished.
-    """
+    """A row of the plan, and what is expected of its trials."""
 
     planned: PlanRow
-    capacity: Capacity
-    seconds: float | None
-    counted: bool
+    capacity: Capacity  # of its most demanding trial
+    seconds: float | None  # of one trial; None: not known
+    counted: bool  # the seconds come from the counted work of steps, because no trial of the study has finished
 
     @property
     def footprint(self) -> Footprint:
@@ -140,33 +133,29 @@ class ForecastRow:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The plan of a study beside the `records` there are, and what the rest will take on the hosts of `inventory`.
+    """The plan of a study, and what the trials that have not ended will take on the hosts of `inventory`.
 
-    `packing` says how many of the trials to run go where (`cluster.packing.Packing.summary`). `makespan` says how long
-    that takes if nothing is stopped early; it is None where the seconds of a trial are not known, or where the budget
-    counts no trials. The cells of `missing` datasets are not in the plan.
-
-    `durations` are of the finished trials, `noise` is what earlier trials say of the metric's (None: nothing), and
-    `power` what the study can decide (None: not computed, or nothing to compare).
+    `makespan` says how long these trials take if none is stopped early. It is None where the seconds of a trial are not
+    known, or where the budget counts no trials.
     """
 
     plan: Plan
-    records: Mapping[str, Record]
+    records: Mapping[str, Record]  # of the trials that have ended, by trial id
     rows: tuple[ForecastRow, ...]
     inventory: Inventory
-    packing: tuple[PackingRow, ...]
+    packing: tuple[PackingRow, ...]  # how many of the trials to run go where
     makespan: Makespan | None
     budget: Budget
     warnings: tuple[str, ...]
     durations: Durations
-    missing: tuple[MissingDataset, ...] = ()
-    noise: EarlierNoise | None = None
-    power: "PlannedPower | None" = None
+    missing: tuple[MissingDataset, ...] = ()  # datasets that are not staged
+    noise: EarlierNoise | None = None  # of the metric, from earlier trials; None: not known
+    power: "PlannedPower | None" = None  # None: not computed, or the study has nothing to compare
     kept: str = ""  # the line on checkpoints that stay
 
     @property
     def hours(self) -> float | None:
-        """Wall hours to go on the hosts planned for; None where it is not known."""
+        """Wall hours that the trials to run will take; None where that is not known."""
         return self.makespan.hours if self.makespan else None
 
     @property
@@ -176,22 +165,21 @@ class Forecast:
 
     @property
     def slots(self) -> int:
-        """Return how many trials run at once of the row with the fewest slots, of rows that fit a host; at least 1."""
-        return max(
-            1, min((row.capacity.slots for row in self.rows if row.capacity.placements), default=1)
-        )
+        """The smallest number of slots of a row whose trials fit a host: so many trials run at once; at least 1."""
+        slots = [row.capacity.slots for row in self.rows if row.capacity.placements]
+        return max(1, min(slots, default=1))
 
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
-        """Return the simulated wall hours of so many trials of each arm, spread over its cells.
+        """Return the simulated wall hours of additional trials. `trials` is arm -> number of them.
 
-        `trials` is arm -> number. None where the seconds of a trial are not known, or an arm is not in the plan.
+        None where the seconds of a trial are not known, or an arm is not in the plan.
         """
         rows = defaultdict[str, list[ForecastRow]](list)
         for row in self.rows:
             rows[row.planned.arm].append(row)
         if not trials.keys() <= rows.keys():
             return None
-        # An arm's cells take turns until it has its number of trials.
+        # The cells of an arm take turns until the arm has its number of trials.
         drawn = [row for arm, count in trials.items() for row in islice(cycle(rows[arm]), count)]
         makespan = self.durations.makespan(
             [row.footprint for row in drawn], [row.seconds for row in drawn]
@@ -199,39 +187,42 @@ class Forecast:
         return makespan.hours if makespan else None
 
     def power_lines(self) -> list[str]:
-        """Return lines on what the study decides as declared, with more replicates, and by its other question.
+        """Return lines on what the study can decide: as declared, with more replicates, and by its other question.
 
-        `  x2      20 seeds (40 trials more, 3.1 h): 0.9 spreads`. The time is left out where it is not known.
+        A line on more replicates is `  x2      20 seeds (40 trials more, 3.1 h): 0.9 spreads`. The time is left out
+        where it is not known. [] where there is nothing to compare; without SciPy a line that says so.
         """
-        lines = power_lines(self.power)
+        if not is_installed("scipy"):
+            return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
+        if self.power is None:
+            return []
+        lines = [f"decides   {self.power.sentence}"]
+        # The first size is the study as declared.
         for size in self.sizes[1:]:
-            # `size.trials` are all trials of the larger study, of which the declared ones are 1 / times.
-            further = (size.trials or 0) * (size.times - 1) // size.times
-            extra_trials = "" if size.trials is None else f"{plural(further, 'trial')} more"
-            added = Counter[str]()
-            for row in self.rows:
-                added[row.planned.arm] += (size.times - 1) * len(row.planned.trials)
-            hours = self.hours_of(added) if size.trials is not None else None
-            time = "" if hours is None else f", {duration(3600 * hours)}"
-            price = f" ({extra_trials}{time})" if extra_trials else ""
+            price = ""
+            if size.trials is not None:
+                # `size.trials` are all trials of the larger study, of which the declared ones are 1 / times.
+                further = size.trials * (size.times - 1) // size.times
+                added = Counter[str]()
+                for row in self.rows:
+                    added[row.planned.arm] += (size.times - 1) * len(row.planned.trials)
+                hours = self.hours_of(added)
+                time = "" if hours is None else f", {duration(3600 * hours)}"
+                price = f" ({plural(further, 'trial')} more{time})"
             lines.append(f"  x{size.times}      {plural(size.seeds, 'seed')}{price}: {size.text}")
-        return lines + (
-            other_question(self.plan.study, self.power, self.noise) if self.power else []
-        )
+        return lines + other_question(self.plan.study, self.power, self.noise)
 
     @property
     def sizes(self) -> list[PlannedSize]:
-        """Return what a grid of fixed replicates can decide, as declared and with two and four times its replicates.
+        """What a grid of fixed replicates can decide, as declared and with two and four times its replicates.
 
         [] for other studies, without SciPy, and where nothing can be decided at any of these sizes.
         """
         study = self.plan.study
-        # A study that grows says its own sizes, and a sweep confirms one configuration an arm.
-        if (
-            study.replicates is not None
-            or not isinstance(study, AblationGrid)
-            or self.power is None
-        ):
+        # A study that grows declares its own sizes, and a sweep confirms one configuration an arm.
+        if study.replicates is not None or not isinstance(study, AblationGrid):
+            return []
+        if self.power is None:
             return []
         sizes = planned_sizes(self.power, self.plan.total, self.noise)
         return sizes if any(math.isfinite(size.detectable) for size in sizes) else []
@@ -258,9 +249,9 @@ class Forecast:
         }
 
     def to_text(self, width: int | None = None) -> str:
-        """Return a table of the plan's rows, then the sums and the warnings, folded to `width` columns.
+        """Return a table of the plan's rows, then sums, what can be decided, and warnings.
 
-        Without a width lines are as long as they get.
+        Lines are folded to `width` columns; None: they are not folded.
         """
         lines = [
             *_table(self.rows, self.inventory, width),
@@ -277,7 +268,8 @@ class Forecast:
             *_notes(self.rows, self.inventory),
         ]
         sentences = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
-        if width is not None:  # a sentence is folded below its beginning
+        if width is not None:
+            # The second line of a sentence is indented to below the beginning of its text.
             sentences = [
                 textwrap.fill(
                     line,
@@ -291,20 +283,20 @@ class Forecast:
         return "\n".join([*lines, *sentences])
 
     def _time_lines(self) -> list[str]:
-        """Return lines on wall time, GPU-hours and cost of the trials to run; if unknown, one that says why."""
+        """Return lines on wall time, GPU-hours and cost of the trials to run; if unknown, one line that says why."""
         makespan = self.makespan
         inventory = self.inventory
         # `4 slots on 2 GPUs`
-        hosts = plural(self.slots, "slot") + (
-            f" on {plural(inventory.gpus, 'GPU')}" if inventory.gpus else ""
-        )
+        hosts = plural(self.slots, "slot")
+        if inventory.gpus:
+            hosts += f" on {plural(inventory.gpus, 'GPU')}"
         if makespan is None:
             why = " until a trial has finished"
             if self.plan.total is None:
                 why = ", as how many trials the budget pays for"
             return [f"time      unknown{why}; {hosts}"]
-        least = "about " if self.counted else ""
-        lines = [f"time      {least}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
+        about = "about " if self.counted else ""
+        lines = [f"time      {about}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
         if self.counted:
             lines.append(f"          {COUNTED}")
         if inventory.gpus:
@@ -326,29 +318,37 @@ def forecast(
     missing: tuple[MissingDataset, ...] = (),
     noise_file: Path | None = None,
 ) -> Forecast:
-    """Return what the rest of `plan` will take, from the trials in the storage that have ended. Nothing is written.
+    """Return what the trials of `plan` that have not ended will take. Nothing is written.
 
-    `cluster` is an inventory file; without one, this machine is planned for. `missing` are the datasets whose cells
-    the plan leaves out. `noise_file` is what `contrasweep noise --json` wrote, in place of what earlier trials say.
+    Args:
+        plan: The plan.
+        storage: The folder or address of the storage, whose ended trials say how much memory and time others take.
+        cluster: An inventory file of the hosts; None: the trials run on this machine.
+        missing: The datasets whose cells the plan leaves out.
+        noise_file: What `contrasweep noise --json` wrote, in place of the noise of earlier trials.
+
+    Raises:
+        SpecError: `noise_file` is broken or the study has folds, or the user's code calls sys.exit.
+        InventoryError: `cluster` is broken.
+        StorageError: A record is broken.
     """
     study = plan.study
-    records = StudyRecords(storage, plan.study.name)
-    # What there is: hosts, ended trials, and what these say of memory and time.
+    records = StudyRecords(storage, study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
     ended = records.read(sorted(plan.belonging(records.finished())))
     footprints = Footprints(study, inventory, learned_of(records, ended.values()))
     durations = Durations(ended.values(), inventory)
-    rows = tuple(
-        ForecastRow(
-            row, capacity_of(row.samples, footprints), *_seconds(row, durations, footprints)
-        )
-        for row in plan.rows(ended)
-    )
+    rows = []
+    for row in plan.rows(ended):
+        capacity = capacity_of(row.samples, footprints)
+        seconds_of_one, counted = _seconds(row, durations, footprints)
+        rows.append(ForecastRow(row, capacity, seconds_of_one, counted))
     packing: list[PackingRow] = []
     makespan = None
-    # How many trials a budget of epochs or hours pays for is not known, so it has no makespan.
-    if (left := plan.left(ended)) is not None:
-        to_run = [rows[number] for number in left]
+    # Where the budget is one of epochs or hours, it is not known which trials will run.
+    left = plan.left(ended)
+    if left is not None:
+        to_run = [rows[index] for index in left]
         needs = [row.footprint for row in to_run]
         seconds = [row.seconds for row in to_run]
         # A trial whose seconds are not known counts as one second, since packing needs some number.
@@ -366,35 +366,38 @@ def forecast(
         *unchecked_settings(study),
     )
     return Forecast(
-        plan,
-        ended,
-        rows,
-        inventory,
-        tuple(packing),
-        makespan,
-        budget,
-        warnings,
-        durations,
-        missing,
-        noise,
-        power,
-        checkpoints_line(plan, footprints),
+        plan=plan,
+        records=ended,
+        rows=tuple(rows),
+        inventory=inventory,
+        packing=tuple(packing),
+        makespan=makespan,
+        budget=budget,
+        warnings=warnings,
+        durations=durations,
+        missing=missing,
+        noise=noise,
+        power=power,
+        kept=checkpoints_line(plan, footprints),
     )
 
 
 def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     """Return the line on how many GiB of checkpoints the whole study keeps; "" where a size cannot be counted.
 
-    Where it is not known how many trials the budget pays for, it says the size of one.
+    Where it is not known how many trials the budget pays for, the line has the size of one trial's checkpoint.
     """
     study = plan.study
-    # The largest cell of an arm stands for the arm: which of them is kept is not known yet.
-    each = defaultdict[str, float](float)
+    # Arm -> GiB of its largest cell's checkpoint, because it is not known yet which cell's is kept.
+    largest = defaultdict[str, float](float)
     for trial in plan.sample_trials:
-        each[trial.arm] = max(each[trial.arm], footprints.checkpoint_gib(trial) or 0.0)
-    sizes = each.values()
-    if not each or not all(sizes):
+        largest[trial.arm] = max(largest[trial.arm], footprints.checkpoint_gib(trial) or 0.0)
+    sizes = largest.values()
+    if not sizes or not all(sizes):
         return ""
+    if study.keep == "none":
+        return "keeps     0 GiB: no checkpoints (keep: none)"
+    # The number of trials whose checkpoints stay.
     keep = study.keep_checkpoints_of
     trials = plan.total
     if keep == "none":
@@ -403,10 +406,9 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
         trials = len(study.arms)
     elif keep == "confirmed" and isinstance(study, Sweep):
         trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
-    if study.keep == "none":
-        return "keeps     0 GiB: no checkpoints (keep: none)"
-    # The mean over arms, since each arm has as many trials. With `keep: all` a trial keeps several checkpoints.
+    # All arms have the same number of trials, so the mean over arms is that over trials.
     gib = sum(sizes) / len(sizes)
+    # With `keep: all` a trial keeps several checkpoints.
     least = "at least " if study.keep == "all" else ""
     if trials is None:
         return (
@@ -417,25 +419,25 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
 
 
 def _bytes(gib: float) -> str:
-    """Return a size as text: `1.5 GiB`; under a tenth of a GiB in MiB."""
+    """Return a size as text: `1.5 GiB`, or `50 MiB` below a tenth of a GiB."""
     return f"{gib:.3g} GiB" if gib >= 0.1 else f"{1024 * gib:.2g} MiB"
 
 
 def group_warnings(plan: Plan) -> list[str]:
-    """Return a warning for each dataset on whose one test split seeds decide and whose test rows come in groups.
+    """Return a warning for each dataset whose test rows come in groups, in a study without folds; [] with folds.
 
-    Seeds tell nothing about other groups. [] for a study with folds.
+    Verdicts then rest on seeds on one test split, and tell nothing about other groups.
     """
     if plan.table_folds is not None:
         return []
-    # Dataset -> groups among its test rows; 0 where rows have none.
-    counted = {
+    # Dataset -> number of groups among its test rows; 0 where they have no groups.
+    groups_of = {
         data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets
     }
     return [
         f"{name}: verdicts hold for the {groups} groups of the test split; for others like them hold each out whole "
         "(stage all groups as training rows with a fold each, and set folds)"
-        for name, groups in counted.items()
+        for name, groups in groups_of.items()
         if groups > 1
     ]
 
@@ -445,76 +447,77 @@ def _seconds(
 ) -> tuple[float | None, bool]:
     """Return the seconds of one trial of a row (None: not known), and whether they come from counted work.
 
-    They are those that finished trials took, else those that the row's longest sample is reckoned to take; one sample
-    that cannot be reckoned makes them unknown.
+    They are those of finished trials. Where no trial has finished, they are the most that counted work gives for one of
+    the row's samples, and are not known where the work of a sample cannot be counted.
     """
-    if (seconds := durations.of(row.arm, row.trials)) is not None:
-        return seconds, False
+    measured = durations.of(row.arm, row.trials)
+    if measured is not None:
+        return measured, False
     estimates = [footprints.seconds(trial) for trial in row.samples]
     counted = [seconds for seconds in estimates if seconds is not None]
-    complete = bool(counted) and len(counted) == len(estimates)
-    return (max(counted), True) if complete else (None, False)
+    if not counted or len(counted) < len(estimates):
+        return None, False
+    return max(counted), True
 
 
 def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None) -> list[str]:
-    """Return a header and a line a row, the first ones of many: what is planned, what it requires, what it searches.
+    """Return the lines of a table with at most `MAX_ROWS` rows, folded to `width` columns (None: not folded).
 
-    The middle columns are of GPUs where one is wanted or there, else of hosts. `width`: columns to fold to, if any.
+    Its columns say what is planned, what a trial requires, and what is searched. A trial's requirements are those on a
+    GPU, where a trial wants one or the hosts have one, else those on a host.
     """
     listed = rows[:MAX_ROWS]
-    if any(row.footprint.wants_gpu for row in listed) or inventory.gpus:
-        middle = [
-            ["memory GiB", "share", "GPU", "per GPU"],
-            *(_on_gpu(row.capacity) for row in listed),
-        ]
-    else:
-        middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in listed)]
-    # A column is a pair of head and text: the first row takes the heads (pair[0]), all others the texts (pair[1]).
-    cells = [
-        [
-            *(pair[i > 0] for pair in row.planned.columns),
-            *columns,
-            *(pair[i > 0] for pair in row.planned.last),
-        ]
-        for i, (row, columns) in enumerate(zip([listed[0], *listed], middle, strict=True))
-    ]
-    tail = [f"... and {plural(len(rows) - MAX_ROWS, 'more cell')}"] if len(rows) > MAX_ROWS else []
-    return [*text_table(cells, width=width), *tail]
+    on_gpus = any(row.footprint.wants_gpu for row in listed) or inventory.gpus
+    required = (
+        ["memory GiB", "share", "GPU", "per GPU"] if on_gpus else ["host GiB", "cores", "at once"]
+    )
+    # All rows of a plan have the same headers.
+    planned = listed[0].planned
+    headers = [header for header, _ in planned.columns]
+    last_headers = [header for header, _ in planned.last]
+    cells = [[*headers, *required, *last_headers]]
+    for row in listed:
+        texts = [text for _, text in row.planned.columns]
+        requirements = _on_gpu(row.capacity) if on_gpus else _on_host(row.capacity)
+        last_texts = [text for _, text in row.planned.last]
+        cells.append([*texts, *requirements, *last_texts])
+    lines = text_table(cells, width=width)
+    if len(rows) > MAX_ROWS:
+        lines.append(f"... and {plural(len(rows) - MAX_ROWS, 'more cell')}")
+    return lines
 
 
 def _on_gpu(capacity: Capacity) -> list[str]:
-    """Return the columns of a row on a GPU: memory in GiB and its source, share, types, and how many one GPU holds.
+    """Return the texts of a row on GPUs: memory in GiB and its source, share, types, trials on one GPU.
 
-    `-` where there is no GPU to say it of; a row that fits no host has `fits none`.
+    A text is `-` where there is no GPU. The types of trials that fit no host are `fits none`.
     """
     first = capacity.first
-    on = capacity.footprint
-    memory = f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}"
-    # 0 GiB: nothing is known of it, or the trial wants no GPU.
-    if not round(on.gpu_memory_gib, 3):
-        memory = "unknown" if on.wants_gpu else "-"
+    footprint = capacity.footprint
+    memory = f"{footprint.gpu_memory_gib:.1f} {capacity.requirement.source}"
+    # 0 GiB: nothing is known about it, or the trial wants no GPU.
+    if not round(footprint.gpu_memory_gib, 3):
+        memory = "unknown" if footprint.wants_gpu else "-"
     if first is None or first.gpu is None:
         return [memory, "-", "none" if first else "fits none", "-"]
-    types = [place.gpu for place in capacity.placements if place.gpu]
-    return [
-        memory,
-        str(first.share),
-        " or ".join(filter(None, [types[0], ", ".join(types[1:])])),
-        str(first.per_gpu or "-"),
-    ]
+    # `H100 or A100, V100`: the first choice, and the others.
+    others = ", ".join(place.gpu for place in capacity.placements[1:] if place.gpu)
+    types = f"{first.gpu} or {others}" if others else first.gpu
+    return [memory, str(first.share), types, str(first.per_gpu or "-")]
 
 
 def _on_host(capacity: Capacity) -> list[str]:
-    """Return the columns of a row on hosts without GPUs: memory in GiB and its source, cores, number at once."""
+    """Return the texts of a row on hosts without GPUs: memory in GiB and its source, cores, trials at once."""
     footprint = capacity.requirement.footprint
     memory = f"{footprint.host_memory_gib:.1f} {capacity.requirement.source}"
     return [memory, f"{footprint.cpus:g}", "fits none" if capacity.why_not else str(capacity.slots)]
 
 
 def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
-    """Return lines on which trials fit nowhere, and of which the memory is not known, and why.
+    """Return lines on arms whose trials fit no host, or whose memory is not known, each with the reason.
 
-    A line that holds for several rows stands once, with their number; the first `MAX_NOTES` are given.
+    A line that is true of several rows comes once, with their number. At most `MAX_NOTES` are given, and a last line
+    with the number of the others.
     """
     counts = Counter[str]()
     for row in rows:
@@ -525,7 +528,7 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
                 "nothing is known (its trainable has no `memory`, the arm no `resources`): a whole GPU until one was "
                 "measured"
             )
-        # What fits nowhere is said alone: why its memory is not known matters no more.
+        # Where trials fit no host, it does not matter why their memory is not known.
         if capacity.why_not:
             counts[f"infeasible  arm {row.planned.arm}: {capacity.why_not}"] += 1
         elif why:

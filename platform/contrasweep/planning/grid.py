@@ -1,6 +1,6 @@
 """The plan of an `AblationGrid`: its cells and trials."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,33 +39,31 @@ class FixedSource(Source):
         return not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return the next trial of the list, of a paused arm too, as none is suggested; `Finished` after the last."""
+        """Return the next trial of the list, `Finished` after the last; that an arm is paused changes nothing."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
 
 
 @dataclass(frozen=True, repr=False)
 class GridPlan(PlanDisplay):
-    """The trials of a grid.
-
-    `cells` are in table order. `trials` are each once, in the order in which they should start: one replicate of every
-    cell before the next replicate of any, so that an early stop leaves pairs.
-    """
+    """The plan of an AblationGrid, with the trials of every cell."""
 
     study: AblationGrid
-    cells: tuple[Cell, ...]
-    # dataset digest -> its name in the study
-    sources: Mapping[str, str] = field(default_factory=dict)
+    cells: tuple[Cell, ...]  # in table order
+    sources: Mapping[str, str] = field(default_factory=dict)  # dataset digest -> name in the study
     stops_early: ClassVar[bool] = False
     declared_search: ClassVar[None] = None
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """Return the trials in order: the first replicate of every cell, then the second of every cell, and so on."""
+        """Each trial once: the first replicate of every cell, then the second of every cell, and so on.
+
+        In this order a study that is stopped early has whole pairs of trials to compare.
+        """
         return in_turns([cell.trials for cell in self.cells])
 
     @property
     def total(self) -> int:
-        """Return how many trials the grid has."""
+        """The number of trials of the grid."""
         return len(self.trials)
 
     @property
@@ -88,8 +86,8 @@ class GridPlan(PlanDisplay):
 
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
-        """Digest -> dataset, of the datasets of all cells."""
-        # All trials of a cell are on one dataset.
+        """The datasets of all cells, by digest."""
+        # All trials of a cell are on one dataset, so its first trial is enough.
         return {trial.data.digest: trial.data for cell in self.cells for trial in cell.trials[:1]}
 
     @property
@@ -108,9 +106,9 @@ class GridPlan(PlanDisplay):
         return self.study.axis_names
 
     def summary(self) -> dict[str, object]:
-        """Return the names of the datasets, and the folds and seeds, by what a reader calls them.
+        """Return what a reader of the table must know, as label -> value: `data`, `folds`, `seeds`.
 
-        `repeats` and `replicates` are in it where the study declares them; excluded seeds are not.
+        `repeats` and `replicates` are added where the study declares them. Excluded seeds are left out.
         """
         study = self.study
         repeats = {"repeats": study.repeats} if study.repeats else {}
@@ -124,16 +122,16 @@ class GridPlan(PlanDisplay):
         }
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Return whether every trial that the looks grant is in `finished`.
+        """Return whether the ids of all trials are in `finished`.
 
-        In a study with interim analyses the last look must have been taken too.
+        In a study with looks (interim analyses) these are the trials that the looks grant, and no look may be left.
         """
         if self.study.replicates is not None and not stage(self, records).over:
             return False
         return all(trial.id in finished for trial in self._granted(records))
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
-        """Return the rows of `to_frame` of the trials that may run before the next look; `complete` changes nothing."""
+        """Return the rows of `to_frame` for the trials that may run before the next look; `complete` is not used."""
         frame = self.to_frame()
         granted = {trial.id for trial in self._granted(records)}
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
@@ -143,7 +141,7 @@ class GridPlan(PlanDisplay):
         return {}
 
     def belonging(self, finished: Collection[str]) -> set[str]:
-        """Return the `finished` trials of this grid. The storage may have others, of an earlier and larger grid."""
+        """Return those of the trial ids `finished` that are of this grid; others are of an earlier, larger grid."""
         return {trial.id for trial in self.trials} & set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:
@@ -158,9 +156,9 @@ class GridPlan(PlanDisplay):
         return self.trials if self.study.replicates is None else stage(self, records).trials
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
-        """Return the same cells, with each trial's dataset as `resolve` finds it by its name in the study.
+        """Return the same plan, with the manifests that `resolve` gives for the datasets' names in the study.
 
-        The datasets must have the same content there, so that trials keep their ids.
+        These manifests must have the same digests as before, so that trials keep their ids.
         """
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
@@ -184,39 +182,15 @@ class GridPlan(PlanDisplay):
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
         """Return one row for each cell, in table order, given the finished records `known` by trial id."""
-        return tuple(
-            self._row(cell, sum(trial.id in known for trial in cell.trials)) for cell in self.cells
-        )
-
-    def _row(self, cell: Cell, done: int) -> PlanRow:
-        """Return the row of a cell, of whose trials `done` have ended.
-
-        It says the same twice, for programs (`facts`) and as text for people (`columns`).
-        """
-        facts = {
-            "arm": cell.arm,
-            "axes": dict(cell.axes),
-            "replicates": len(cell.trials),
-            "done": done,
-        }
-        columns = [("arm", cell.arm), *((axis, str(value)) for axis, value in cell.axes.items())]
-        columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
-        # All replicates of a cell need the same of a host, so the first one is sample enough.
-        return PlanRow(
-            arm=cell.arm,
-            trials=cell.trials,
-            samples=cell.trials[:1],
-            facts=facts,
-            columns=tuple(columns),
-        )
+        return tuple(_row(cell, known) for cell in self.cells)
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int]:
-        """Return the number of the cell, from 0, of each trial that is not in `known`, in the order of the trials."""
-        of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
-        return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
+        """Return, for each trial without a record in `known`, the index of its cell. The trials are in their order."""
+        cell_of = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
+        return [cell_of[trial.id] for trial in self.trials if trial.id not in known]
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
-        """Return numbers by name: `cells`, and of trials `trials`, `done` (those in `known`) and `to_run`."""
+        """Return counts by name: `cells`, `trials`, `done` (trials with a record in `known`) and `to_run`."""
         done = len(self.belonging(known))
         return {
             "cells": len(self.cells),
@@ -226,9 +200,9 @@ class GridPlan(PlanDisplay):
         }
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
-        """Return three lines: the study with its data and replicates, the cells, the trials.
+        """Return three lines: the study with its data and replicates, the number of cells, the number of trials.
 
-        Of a growing study its looks too.
+        A study that grows has a fourth line, with its looks.
         """
         study = self.study
         totals = self.totals(known)
@@ -237,11 +211,11 @@ class GridPlan(PlanDisplay):
         if study.repeats and study.repeats > 1:
             folds = f"{study.repeats} x {folds}"
         seeds = len({trial.seed for trial in self.trials})
-        least = [f"trials    {totals['trials']}: {totals['done']} done, {totals['to_run']} to run"]
+        trials = [f"trials    {totals['trials']}: {totals['done']} done, {totals['to_run']} to run"]
         if study.replicates is not None:
             # A study that grows begins with `first` of at most `most` replicates.
             first = totals["trials"] * study.replicates.first // study.replicates.most
-            least = [
+            trials = [
                 f"trials    {first} to {totals['trials']}: {totals['done']} done, at most {totals['to_run']} to run",
                 f"looks     {study.replicates}",
             ]
@@ -249,8 +223,31 @@ class GridPlan(PlanDisplay):
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {replicates}",
             f"cells     {totals['cells']}",
-            *least,
+            *trials,
         ]
+
+
+def _row(cell: Cell, known: Mapping[str, Record]) -> PlanRow:
+    """Return the row of a forecast for a cell, given the finished records `known` by trial id."""
+    done = sum(trial.id in known for trial in cell.trials)
+    facts = {
+        "arm": cell.arm,
+        "axes": dict(cell.axes),
+        "replicates": len(cell.trials),
+        "done": done,
+    }
+    # The same for people, as (header, text) of each column.
+    columns = [("arm", cell.arm)]
+    columns += [(axis, str(value)) for axis, value in cell.axes.items()]
+    columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
+    # All replicates of a cell need the same of a host, so the first one is a sufficient sample.
+    return PlanRow(
+        arm=cell.arm,
+        trials=cell.trials,
+        samples=cell.trials[:1],
+        facts=facts,
+        columns=tuple(columns),
+    )
 
 
 def make_plan(
@@ -262,43 +259,37 @@ def make_plan(
 ) -> GridPlan:
     """Return the plan of a grid. Nothing is written.
 
-    `resolve` gives a dataset's manifest by its name in the study. Cells of the datasets in `without` and of the arms
-    `waiting` are checked and left out. `sources` has the trials that arms start from; None: those of the default
-    storage.
+    Args:
+        study: The grid.
+        resolve: Gives a dataset's manifest by its name in the study.
+        without: Names of datasets whose cells are checked and left out.
+        sources: The trials that arms start from; None: those of the default storage.
+        waiting: Arms whose cells are checked and left out.
 
-    Every config is checked against its trainable's settings before a dataset is looked up. Replicates are the same
-    (fold, seed) pairs for every cell, so that any two cells are compared in pairs. Two cells whose settings come to the
-    same are one if each axis has a value in one of them alone, or the same in both.
+    Every config is checked against its trainable's settings before a dataset is looked up. All cells have the same
+    (fold, seed) pairs as replicates, so that any two cells are compared in pairs. Two cells that come to the same
+    settings are joined to one cell, unless an axis has different values in them.
 
     Raises:
         SpecError: A trainable, a setting or a fold does not exist, or two cells would be the same trials.
-        DataError: Datasets are not staged, all of them in one.
+        DataError: Datasets are not staged; one error names them all.
         NotTrainedError: Trials that an arm starts from are not trained.
     """
-    declared = list(study.configs())
-    folds = study.all_folds
-    seeds = study.all_seeds
-    replicates = [(fold, seed) for seed in seeds for fold in folds]
-    if (
-        study.folds is not None
-        and study.replicates is not None
-        and study.replicates.of == "repeats"
-    ):
-        # Partitions are added one by one, so all seeds of the first come before any of the second. Fold f belongs to
-        # partition f // folds.
-        replicates.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
     settings = SettingsOfArms(study.arms)
+    declared = list(study.configs())
     # Cells that are left out below are checked too.
     for cell in declared:
         settings.build(cell.arm, cell.config, cell.axes)
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     manifests = _manifests(study, dict.fromkeys(cell.data for cell in declared), resolve)
+    replicates = _replicates(study)
     # Cells by arm, whole config and dataset: two that agree in these have the same trials, and are joined to one.
     cells: dict[tuple[str, str, str], Cell] = {}
-    for arm, name, axes, config in declared:
+    for arm, dataset, axes, config in declared:
         path = study.arms[arm].path
         start = study.arms[arm].start
-        data = manifests[name]
+        data = manifests[dataset]
+        # The trial whose network each replicate starts from, in an arm that starts from trained trials.
         starts: Sequence[StartRef | None] = [None] * len(replicates)
         if start is None:
             whole_config = settings.resolve(arm, config, data)
@@ -306,13 +297,14 @@ def make_plan(
             whole_config, starts = (sources or Sources()).started(
                 settings, arm, start, config, axes, data, replicates
             )
-        key = (arm, whole_config.text, data.digest)
-        same = cells.get(key)
-        trials = [
+        trials = tuple(
             Trial(study.name, arm, path, whole_config, data, fold, seed, origin)
             for (fold, seed), origin in zip(replicates, starts, strict=True)
-        ]
-        cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
+        )
+        key = (arm, whole_config.text, data.digest)
+        if key in cells:
+            axes = _joined(cells[key].axes, axes, arm)
+        cells[key] = Cell(arm, axes, trials)
     plan = GridPlan(
         study,
         tuple(cells.values()),
@@ -322,19 +314,22 @@ def make_plan(
     return plan
 
 
-def cells_by_dataset(study: AblationGrid) -> Counter[str]:
-    """Count the cells of each dataset, by its name in the study.
-
-    Cells that come to the same settings are counted separately.
-    """
-    return Counter(cell.data for cell in study.configs())
+def _replicates(study: AblationGrid) -> list[tuple[int | None, int]]:
+    """Return the (fold, seed) of each replicate of a cell, in the order in which they are trained."""
+    replicates = [(fold, seed) for seed in study.all_seeds for fold in study.all_folds]
+    folds = study.folds
+    if folds is not None and study.replicates is not None and study.replicates.of == "repeats":
+        # Partitions into folds are added one by one: all seeds of the first come before any of the second. Fold f
+        # belongs to partition f // folds.
+        replicates.sort(key=lambda replicate: (replicate[0] or 0) // folds)
+    return replicates
 
 
 def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
-    """Return name -> manifest of each dataset, which has the rows and folds that the study needs.
+    """Return name -> manifest of the named datasets, each of which has the rows that the study needs.
 
-    Raises `NotStagedError` or, of several, a `DataError` that lists all that are not staged, and `SpecError` where a
-    dataset lacks rows or cannot have the study's folds.
+    Raises `NotStagedError` where one dataset is not staged, a `DataError` that lists them where several are not, and
+    `SpecError` as `_check_rows`.
     """
     manifests = {}
     missing = []
@@ -352,32 +347,35 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
         raise DataError(
             f"several datasets are not staged; stage them with: {commands}; {missing[0].looked}"
         )
-    split = "test" if study.folds is None else "train"
     for name, manifest in manifests.items():
-        if manifest.kind == NO_DATA:
-            continue
-        # Images without labels may lack a test part, because nothing is tested on them.
-        if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
-            hint = "declare folds" if split == "test" else "choose another dataset"
-            raise SpecError(
-                f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint
-            )
-        # Whether the data are partitioned more than once.
-        partitions = len(study.all_folds) > (study.folds or 1)
-        if partitions and manifest.folds is not None and manifest.folds.rule == "given":
-            raise SpecError(
-                "the dataset comes with folds of its own, which are the only partition",
-                place="repeats" if study.repeats else "replicates.of",
-                value=study.repeats or "repeats",
-                hint="add seeds instead",
-            )
-        if study.folds is not None and study.folds > manifest.rows("train"):
-            raise too_many_folds(study.folds, manifest)
+        if manifest.kind != NO_DATA:
+            _check_rows(study, name, manifest)
     return manifests
 
 
+def _check_rows(study: AblationGrid, name: str, manifest: Manifest) -> None:
+    """Raise `SpecError` where the dataset `name` lacks rows that the study needs, or cannot have the study's folds."""
+    split = "test" if study.folds is None else "train"
+    # Images without labels may lack a test split, because nothing is tested on them.
+    if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
+        hint = "declare folds" if split == "test" else "choose another dataset"
+        raise SpecError(
+            f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint
+        )
+    is_repeated = len(study.all_folds) > (study.folds or 1)  # partitioned more than once
+    if is_repeated and manifest.folds is not None and manifest.folds.rule == "given":
+        raise SpecError(
+            "the dataset comes with folds of its own, which are the only partition",
+            place="repeats" if study.repeats else "replicates.of",
+            value=study.repeats or "repeats",
+            hint="add seeds instead",
+        )
+    if study.folds is not None and study.folds > manifest.rows("train"):
+        raise too_many_folds(study.folds, manifest)
+
+
 def too_many_folds(folds: int, data: Manifest) -> SpecError:
-    """Return (not raise) the error for a dataset that has too few training rows for so many folds."""
+    """Return the error for a dataset that has too few training rows for so many folds."""
     hint = f"{data.name} has {data.rows('train')} training rows"
     return SpecError("there cannot be more folds than rows", place="folds", value=folds, hint=hint)
 
@@ -387,15 +385,15 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
 
     Two cells of an arm with the same values of all axes differ in a setting of a sub-grid that is no axis.
     """
-    # First values of an axis, then whole cells.
     for axis in study.axis_names:
         check_apart(axis, (cell.axes[axis] for cell in cells))
     by_text: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         first = by_text.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
         if first is not cell:
-            # The hint names the settings in which the two differ.
-            config, other = (dotted.flatten(pair.trials[0].config) for pair in (first, cell))
+            # The hint names the settings in which the two cells differ.
+            config = dotted.flatten(first.trials[0].config)
+            other = dotted.flatten(cell.trials[0].config)
             keys = [
                 key
                 for key in {**config, **other}
@@ -410,26 +408,27 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
 
 
 def check_apart(axis: str, values: Iterable[Any]) -> None:
-    """Raise `SpecError` where tables, files or trackers show two values of an axis as one.
+    """Raise `SpecError` where tables, files or trackers would show two values of an axis as one.
 
-    These are a text and what it reads as (1 and "1", null and "none"), and what Python holds equal (1 and true).
+    Such values are a text and what it reads as (1 and "1", null and "none"), and values that Python holds equal (1 and
+    true).
     """
-    # What a value may be shown or read as -> the first value that is. Equal values come once, by their canonical text.
+    # Values with the same canonical text are the same value, and come once.
+    different = {canonical.dumps(value): value for value in values}.values()
+    # Each form in which a value is shown or read -> the first value with this form.
     seen: dict[object, object] = {}
-    for value in {canonical.dumps(value): value for value in values}.values():
-        shown: list[object] = [
-            value.casefold() if isinstance(value, str) else label(value).casefold()
-        ]
+    for value in different:
+        text = value if isinstance(value, str) else label(value)
+        forms: list[object] = [text.casefold()]
         if isinstance(value, int | float):
-            shown.append(value)
+            forms.append(value)
         elif value is None:
-            shown += ["-", "null", "none"]
-        for text in shown:
-            other = seen.setdefault(text, value)
+            forms += ["-", "null", "none"]
+        for form in forms:
+            other = seen.setdefault(form, value)
             # Two texts that differ in capitals alone are shown apart.
-            if not canonical.same(other, value) and not (
-                isinstance(other, str) and isinstance(value, str)
-            ):
+            are_texts = isinstance(other, str) and isinstance(value, str)
+            if not are_texts and not canonical.same(other, value):
                 raise SpecError(
                     "two values of an axis are shown alike",
                     place=f"axes.{axis}",
@@ -439,12 +438,12 @@ def check_apart(axis: str, values: Iterable[Any]) -> None:
 
 
 def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
-    """Return axis -> value of two cells of `arm` whose trials are the same, joined to one.
+    """Return axis -> value of the one cell to which two cells of `arm` with the same trials are joined.
 
-    A value of None, of an axis that a cell does not vary, gives way to the other cell's. Raises `SpecError` where both
-    have a value and these differ.
+    `axes` and `other` are axis -> value of the two cells; both have all axes of the study. An axis that a cell does not
+    vary has None there and takes the other cell's value. Raises `SpecError` where both cells have a value and these
+    differ.
     """
-    # Both cells have all axes of the study.
     for axis, value in other.items():
         if value is not None and axes[axis] is not None and not canonical.same(value, axes[axis]):
             raise SpecError(

@@ -22,47 +22,47 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import Store
 
 PRIOR = (1.974, 1.083)
-"""a in GiB and b before anything is measured: what the two rows at 256 pixels of the LOCAL paper's Table 1 give, on
-a GPU that the paper does not name. `MARGIN_UNMEASURED` is there because another host's differ."""
+"""a in GiB and b before anything is measured: they follow from the two rows at 256 pixels of the LOCAL paper's Table 1,
+whose GPU the paper does not name. On other hosts a and b differ, for which there is `MARGIN_UNMEASURED`."""
 HOST_PRIOR = (0.42, 1.2)
 """The same for host memory of training on a CPU, as measured in benchmarks/results/memory.md."""
-_PRIOR_SPREAD = (2.0, 0.15)  # standard deviations of that guess
+_PRIOR_SPREAD = (2.0, 0.15)  # standard deviations of a (GiB) and b before anything is measured
 _NOISE = 0.01  # standard deviation of a measured peak, relative
 MARGIN_UNMEASURED = 1.25
 """The factor on a predicted peak before enough of them were measured."""
 MARGIN = 1.1
-"""The factor on a peak of which enough were measured."""
+"""The factor on a peak once `ENOUGH` trials were measured."""
 ENOUGH = 5
-"""Measured peaks of a key from which on `MARGIN` is enough."""
+"""Number of measured trials of a key or cell from which on `MARGIN` is enough."""
 
 
 @dataclass
 class Calibration:
-    """Measured peaks of GPU memory by key, from which the constants of peak = a + b * count follow (a, count in GiB).
+    """Measured peaks of memory, and the constants of peak = a + b * count that follow from them (a, count in GiB).
 
-    Trials of one key share a and b. A key names a type of GPU and a trainable or architecture, as in
+    Trials of one key share a and b. A key names a type of GPU (or `CPU`) and an architecture, as in
     `H100/resnet50-fp32`. For each count only the highest peak is kept, so that many trials of one cell need one entry.
     """
 
     peaks: dict[str, dict[float, tuple[float, int]]] = field(default_factory=dict)
     """key -> count in GiB -> (highest peak in GiB, times measured)"""
     overflows: dict[str, dict[float, float]] = field(default_factory=dict)
-    """key -> count in GiB -> GiB in which it ran out of memory"""
+    """key -> count in GiB -> the most GiB in which a trial ran out of memory"""
     prior: tuple[float, float] = PRIOR
     """a in GiB and b before anything is measured"""
 
     def observe(self, key: str, counted_gib: float, peak_gib: float, times: int = 1) -> None:
         """Note the highest peak, `peak_gib`, of `times` trials of this key whose count was `counted_gib`."""
-        rows = self.peaks.setdefault(key, {})
+        peaks = self.peaks.setdefault(key, {})
         count = _rounded(counted_gib)
-        highest, before = rows.get(count, (0.0, 0))
-        rows[count] = (max(highest, peak_gib), before + times)
+        highest, measured = peaks.get(count, (0.0, 0))
+        peaks[count] = (max(highest, peak_gib), measured + times)
 
     def observe_out_of_memory(self, key: str, counted_gib: float, limit_gib: float) -> None:
-        """Note that a trial of this key whose count was `counted_gib` did not fit into `limit_gib`; the most counts."""
-        rows = self.overflows.setdefault(key, {})
+        """Note that a trial of this key whose count was `counted_gib` did not fit into `limit_gib`."""
+        limits = self.overflows.setdefault(key, {})
         count = _rounded(counted_gib)
-        rows[count] = max(rows.get(count, 0.0), limit_gib)
+        limits[count] = max(limits.get(count, 0.0), limit_gib)
 
     def constants(self, key: str) -> tuple[float, float]:
         """Return a (GiB) and b of peak = a + b * count for a key.
@@ -70,32 +70,33 @@ class Calibration:
         The fit to a key's peaks is drawn towards the fit to all other keys, which is drawn towards `prior`. Before
         anything is measured it is `prior` itself.
         """
-        others = [rows for other, rows in sorted(self.peaks.items()) if other != key]
-        # First the other keys, from the prior; then this key, from what they gave.
-        start = self.prior
-        for rows in (others, [self.peaks.get(key, {})]):
-            peaks = [(counted, peak) for row in rows for counted, (peak, _) in row.items()]
-            start = _fit(peaks, start)
-        return start
+        of_key: list[tuple[float, float]] = []  # (count, peak) in GiB
+        of_others: list[tuple[float, float]] = []
+        for other, peaks in sorted(self.peaks.items()):
+            rows = of_key if other == key else of_others
+            rows += [(counted, peak) for counted, (peak, _) in peaks.items()]
+        return _fit(of_key, _fit(of_others, self.prior))
 
     def predict(self, key: str, counted_gib: float) -> float:
         """Return the predicted peak in GiB, without margin.
 
-        It is at least any peak that was measured at the same count, and `MARGIN` above what was too little there.
+        It is at least the highest peak measured at the same count, and at least `MARGIN` times the memory in which a
+        trial of that count ran out of it.
         """
         a, b = self.constants(key)
-        measured, _ = self.peaks.get(key, {}).get(_rounded(counted_gib), (0.0, 0))
-        over = self.overflows.get(key, {}).get(_rounded(counted_gib), 0.0)
-        return max(a + b * counted_gib, measured, over * MARGIN)
+        count = _rounded(counted_gib)
+        measured, _ = self.peaks.get(key, {}).get(count, (0.0, 0))
+        too_little = self.overflows.get(key, {}).get(count, 0.0)
+        return max(a + b * counted_gib, measured, too_little * MARGIN)
 
     def margin(self, key: str) -> float:
-        """Return what a prediction for this key is multiplied by: less once `ENOUGH` of its trials were measured."""
+        """Return the factor on a prediction for this key: smaller once `ENOUGH` of its trials were measured."""
         measured = sum(times for _, times in self.peaks.get(key, {}).values())
         return MARGIN if measured >= ENOUGH else MARGIN_UNMEASURED
 
 
 def _rounded(counted_gib: float) -> float:
-    """Return a count in GiB to four decimals, as records keep it, so that both are one key of a table."""
+    """Return a count in GiB to four decimals, as records have it, so that equal counts are one key of a dict."""
     return round(counted_gib, 4)
 
 
@@ -130,31 +131,30 @@ _FOLDER = "calibration/"
 
 @stored
 class Peak:
-    """The highest peaks, in GiB, of `times` trials of one cell on one type of host.
+    """The highest peaks of memory of the trials of one cell on one type of host; 0 GiB: not measured."""
 
-    `cell` is a `cell_key`, `host` the type of GPU, or `CPU` for trials without one. 0 GiB: not measured.
-    `gpu_busy` is the highest fraction of the time for which one that had a whole GPU kept it busy (0: none had).
-    `architecture` and `counted_gib` are those of its `cluster.memory.Workload` ("" where the trainable has none).
-    """
-
-    cell: Label
-    host: Label
-    architecture: Label = ""
-    counted_gib: Measure = 0.0
+    cell: Label  # a `cell_key`
+    host: Label  # the type of GPU, or `CPU` for trials without one
+    architecture: Label = (
+        ""  # of the trials' `cluster.memory.Workload`; "" where the trainable has none
+    )
+    counted_gib: Measure = 0.0  # likewise
     gpu_memory_gib: Measure = 0.0
     host_memory_gib: Measure = 0.0
-    gpu_busy: Measure = 0.0
-    times: Count = 1
+    gpu_busy: Measure = (
+        0.0  # the highest fraction of time for which a trial kept a whole GPU busy; 0: none had one
+    )
+    times: Count = 1  # number of trials that were measured
 
     @property
     def margin(self) -> float:
-        """The factor on this peak that a trial is given: less once `ENOUGH` trials were measured."""
+        """The factor on this peak for the memory that a trial gets: smaller once `ENOUGH` trials were measured."""
         return MARGIN if self.times >= ENOUGH else MARGIN_UNMEASURED
 
     def joined(self, other: "Peak") -> "Peak":
         """Return two peaks of one cell and host as one: the higher of each value, and the sum of `times`.
 
-        Architecture and count are those of `other`, which trials of one cell share.
+        Architecture and count are the same for all trials of a cell.
         """
         high = {
             name: max(getattr(self, name), getattr(other, name))
@@ -165,9 +165,9 @@ class Peak:
 
 @stored
 class StudyPeaks:
-    """The content of a study's file: its rows, and the number of all records of the study when it was written."""
+    """The content of a study's file in calibration/."""
 
-    records: Count
+    records: Count  # the study's records when the file was written, also those without a peak
     peaks: tuple[Peak, ...]
 
 
@@ -206,7 +206,7 @@ class Learned:
 
     @property
     def peaks(self) -> list[Peak]:
-        """All rows, in a fixed order."""
+        """All peaks, by cell key and then by type of host."""
         return [hosts[host] for _, hosts in sorted(self.cells.items()) for host in sorted(hosts)]
 
 
@@ -219,7 +219,7 @@ def calibration_key(host: str, architecture: str) -> str:
 
 
 def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
-    """Return a digest of what trials of one cell share, 16 hexadecimal digits; the study's name is no part.
+    """Return a digest, 16 hexadecimal digits, of what trials of one cell share. The study's name is no part of it.
 
     `config_text` is the canonical text of the whole config.
     """
@@ -227,14 +227,14 @@ def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
 
 
 def peak_of(record: Record) -> Peak | None:
-    """Return the measured peak of a finished trial; None where it was not measured, failed or fitted no host.
+    """Return the peaks of memory of a finished trial; None where it was not measured, failed or fitted no host.
 
-    A trial that a pruner stopped counts: its memory was that of the whole training.
+    A trial that a pruner stopped has peaks too: it needed as much memory as a whole training.
     """
     if not record.status.trained or not (record.gpu_memory_gib or record.host_memory_gib):
         return None
     notes = record.notes
-    # How busy a shared GPU was tells of the other trials on it too.
+    # A shared GPU is kept busy by other trials too, so its value says nothing about this one.
     has_whole_gpu = (notes.gpus or 0.0) >= 1
     return Peak(
         cell=cell_key(record.trainable, canonical.dumps(record.config), record.data.digest),
@@ -253,13 +253,14 @@ def peaks_key(records: StudyRecords) -> str:
 
 
 def write(records: StudyRecords, known: Iterable[Record]) -> None:
-    """Write calibration/<study>.json for later plans: the peaks of memory in `known`, all of the study's records.
+    """Write calibration/<study>.json for later plans, in place of an earlier one: the peaks of memory in `known`.
 
-    `records` says which study and where it is stored. The file is written anew, so that an earlier one is replaced.
+    `known` are all of the study's records. `records` says which study it is and where it is stored.
     """
     every = list(known)
-    rows = Learned(filter(None, map(peak_of, every))).peaks
-    PEAKS_FILE.write(records.store, peaks_key(records), asdict(StudyPeaks(len(every), tuple(rows))))
+    peaks = Learned(filter(None, map(peak_of, every))).peaks
+    content = StudyPeaks(len(every), tuple(peaks))
+    PEAKS_FILE.write(records.store, peaks_key(records), asdict(content))
 
 
 def forget(records: StudyRecords) -> None:
@@ -268,10 +269,11 @@ def forget(records: StudyRecords) -> None:
 
 
 def read(records: StudyRecords, finished: set[str]) -> Learned:
-    """Return the measured peaks and constants of all studies in this storage.
+    """Return the measured peaks of all studies in this storage.
 
-    `finished` are the ids of this study's trials with a record. Its peaks are made anew from these records if its file
-    is not there or counts another number of them: a driver was killed before it could write.
+    `finished` are the ids of this study's trials with a record. The study's own peaks are read from its file. They are
+    made from the records where there is no file, or where it counts another number of records, because a driver was
+    killed before it could write.
     """
     if not finished:
         return learned_of(records, ())
@@ -285,26 +287,27 @@ def read(records: StudyRecords, finished: set[str]) -> Learned:
 def learned_of(
     records: StudyRecords, known: Iterable[Record], peaks: Iterable[Peak] = ()
 ) -> Learned:
-    """Return the peaks in the other studies' files of the storage, with those of this study.
+    """Return the peaks of this study, and those in the files of the storage's other studies.
 
-    The latter are given: as its records `known`, or as the rows `peaks` of its own file, which is not read here.
+    The peaks of this study are given, as its records `known` or as the content `peaks` of its file. That file is not
+    read here.
     """
     learned = Learned(peaks)
     for key in records.store.list(_FOLDER):
-        # A key with a further folder is no study's file.
+        # A file in a further folder is no study's file.
         if key != peaks_key(records) and "/" not in key.removeprefix(_FOLDER):
             other = _file(records.store, key)
             for peak in other.peaks if other else ():
                 learned.add(peak)
-    for row in filter(None, map(peak_of, known)):
-        learned.add(row)
+    for own_peak in filter(None, map(peak_of, known)):
+        learned.add(own_peak)
     return learned
 
 
 def _file(store: Store, key: str) -> StudyPeaks | None:
-    """Return the content of a study's file; None where it is gone or broken, which costs an estimate and no plan.
+    """Return the content of a study's file; None, with a warning in the log, where it is gone or broken.
 
-    What is broken is logged as a warning.
+    A plan is made without it, and with fewer measured peaks.
     """
     try:
         return PEAKS_FILE.read(store, key)

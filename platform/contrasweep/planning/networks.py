@@ -1,4 +1,7 @@
-"""What loads the networks of a study: of code and data, what is shipped and what the user has named."""
+"""The function and the datasets that load the networks of a stored study.
+
+A storage is not trusted: only code and addresses that are shipped or that the user has named are used.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,24 +24,25 @@ def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> 
     Args:
         document: The study's study.json.
         storage: The folder or address of the storage, where staged datasets are looked for.
-        named: What the user has given: texts such as names and addresses of the command, or a declared study as
-            mappings and lists (`study.file.named_by`). An address must stand in one of them.
+        named: Texts that the user has given in the command, or a declared study as mappings and lists
+            (`study.file.named_by`).
 
     Raises:
-        SpecError: The storage names an address that the user has not `named`.
-        DataError: One is not staged.
+        SpecError: A dataset of the stored study is an address that is in none of `named`.
+        DataError: A dataset is not staged.
     """
     spec = document.whole
     # The study's own dataset, then those of the axis `data` of a grid, each once.
-    names = list(dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())]))
+    axes = spec.get("axes") or {}
+    names = list(dict.fromkeys([spec["data"], *axes.get("data", ())]))
     _check_named(names, document, named)
     return {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
 
 
 def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
-    """Return the manifest of a trial's dataset, of `manifests` by name; `DataError` where none has its content.
+    """Return that one of `manifests` (by name) which has the content of the trial's dataset, whatever its name.
 
-    It is found by the digest, whatever its name.
+    Raises `DataError` where none has the dataset's digest.
     """
     for manifest in manifests.values():
         if manifest.digest == record.data.digest:
@@ -49,9 +53,9 @@ def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
 
 
 def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> Callable[..., Any]:
-    """Return the function `load_model` that loads the network of the trial of `record`, imported.
+    """Import and return the function `load_model` that loads the network of the trial of `record`.
 
-    `document` is its study's study.json, `named` what the user has given; see `datasets`.
+    `document` is the study.json of the trial's study, `named` what the user has given; see `datasets`.
 
     Raises:
         SpecError: The trial names code that is not shipped and that the user has not `named`, or there is no loader.
@@ -62,9 +66,9 @@ def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> 
 
 
 def _check_named(stored: object, document: StudyDocument, named: Sequence[object]) -> None:
-    """Raise `SpecError` where the values `stored` of a storage name code or an address that may not be used.
+    """Raise `SpecError` where values of a storage name code or an address that is not shipped and not `named`.
 
-    What is shipped may be, and what the user has `named`; see `trust.check_named`.
+    See `trust.check_named`.
     """
     allowed = [*methods().values(), *ADAPTERS.values(), PATH, *named]
     check_named(

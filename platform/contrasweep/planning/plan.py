@@ -34,18 +34,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """Trials that a forecast shows in one row: a cell of a grid, an arm of a sweep.
-
-    `trials` are those whose durations say how long one takes, `samples` those that have to fit the hosts. `facts` are
-    for programs; `columns` (header, text) for people, and `last` those that stand after what the trials require.
-    """
+    """Trials that a forecast shows in one row: a cell of a grid, an arm of a sweep."""
 
     arm: str
-    trials: tuple[Trial, ...]
-    samples: tuple[Trial, ...]
-    facts: Mapping[str, object]
-    columns: tuple[tuple[str, str], ...]
-    last: tuple[tuple[str, str], ...] = ()
+    trials: tuple[Trial, ...]  # their durations say how long one trial of the row takes
+    samples: tuple[Trial, ...]  # these have to fit the hosts
+    facts: Mapping[str, object]  # of the row, for programs
+    columns: tuple[tuple[str, str], ...]  # (header, text), for people
+    last: tuple[tuple[str, str], ...] = ()  # the same, shown after what the trials require
 
 
 class Plan(Protocol):
@@ -82,10 +78,10 @@ class Plan(Protocol):
 
     @property
     def digest(self) -> str:
-        """Return a digest of the declaration's question: it changes where other trials would answer it."""
+        """Return a digest of the study's question: it changes when other trials would answer the question."""
 
     def searches_of(self, arms: Collection[str]) -> Mapping[str, str]:
-        """Return arm -> digest of its search, of these `arms`; {} without a search."""
+        """Return arm -> digest of its search, for each of `arms`; {} for a study without a search."""
 
     @property
     def datasets(self) -> Mapping[str, Manifest]:
@@ -122,22 +118,24 @@ class Plan(Protocol):
         """Return whether nothing is left to run; `finished` are the ids of the trials with a record."""
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
-        """Return the table of trials for the storage to keep; None where its present one stays.
+        """Return the table of trials that the storage should have; None where the stored table should stay.
 
-        `complete` is what the method of this name gives: a sweep's stored table then has what its searches found.
+        `complete` is the result of the method `complete`. The stored table of a complete sweep stays, because it has
+        the trials of the configurations that the searches found.
         """
 
     def belonging(self, finished: Collection[str]) -> set[str]:
-        """Return the ids, of the trials `finished`, that belong to this plan; a sweep takes all for its own."""
+        """Return those of the trial ids `finished` that belong to this plan: of a sweep, all of them."""
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> Source:
-        """Return a source of the trials to run: those that are not `finished`, as far as the looks in `records` grant.
+        """Return a source of the trials to run: those that are not `finished`, up to the next look (interim analysis).
 
-        A sweep's source writes its candidates and its best to the storage as it goes.
+        The looks that were taken are read from `records`. A sweep's source writes its candidates and its best
+        configurations to the storage as the search goes on.
         """
 
     def relocated(self, resolve: Resolve) -> "Plan":
-        """Return the same plan with each dataset where `resolve` puts it: same digests, same trial ids."""
+        """Return the same plan with the manifests that `resolve` gives; digests and trial ids stay the same."""
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with one row for each trial: trial_id, arm, the axes, fold, seed."""
@@ -146,13 +144,13 @@ class Plan(Protocol):
         """Return the rows of a forecast, given the finished records `known` by trial id."""
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
-        """Return the number of the row, from 0 in `rows`, of each trial to run, in the order of their start.
+        """Return, for each trial to run, the index in `rows` of its row. The trials are in the order of their start.
 
-        None where it is not known how many the budget pays for.
+        None where it is not known how many trials the budget pays for.
         """
 
     def totals(self, known: Mapping[str, Record]) -> Mapping[str, int | None]:
-        """Return numbers of trials by name, of all and of ended ones; None where the budget does not count trials."""
+        """Return name -> number of trials: of all, and of ended ones. None: the budget does not count trials."""
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """Return what `totals` says, with the study's question, as lines for people."""
@@ -187,10 +185,8 @@ class PlanDisplay:
         """Return the plan for notebooks: its lines, and a table of its cells with at most 60 rows."""
         import pandas as pd
 
-        plan: Any = (
-            self  # a plan of a grid or of a sweep, which has the attributes that are read here
-        )
-        # The settings of a search are found as it runs, so that a cell of one has no trials yet.
+        plan: Any = self  # the class is a mix-in, and has no attributes of a plan itself
+        # A cell of a sweep has no trials before its search has ended.
         rows = [
             {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials) or "–"}
             for cell in plan.cells

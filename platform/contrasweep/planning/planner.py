@@ -13,12 +13,13 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import with_folds
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import NotStagedError, NotTrainedError, SpecError, plural
-from contrasweep.planning.grid import cells_by_dataset, make_plan
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.grid import make_plan
+from contrasweep.planning.plan import Plan, Resolve
 from contrasweep.planning.power import study_power
 from contrasweep.planning.starts import Sources
 from contrasweep.planning.sweep import check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
+from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Study, Sweep
 
 
@@ -65,12 +66,15 @@ def plan(
 
 
 def _check_looks(study: Study) -> None:
-    """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
+    """Raise `SpecError` where the last interim analysis of a growing study could decide hardly anything.
 
-    That is so where the difference that 80 % of such studies decide is above `HARDLY` spreads. Without SciPy nothing is
-    checked, which a forecast says.
+    That is so where only a difference of more than `HARDLY` standard deviations of a paired difference would be decided
+    in 80 % of such studies. Without SciPy nothing is checked; the forecast says so.
     """
-    if study.replicates is None or (power := study_power(study)) is None:
+    if study.replicates is None:
+        return
+    power = study_power(study)
+    if power is None:
         return
     from contrasweep.statistics.power_of_designs import HARDLY
 
@@ -85,10 +89,11 @@ def _check_looks(study: Study) -> None:
 
 @dataclass(frozen=True)
 class MissingDataset:
-    """A dataset that is not staged: its name in the study, the command that stages it, and what that `requires`.
+    """A dataset that is not staged: its name in the study, and the command that stages it.
 
-    `cells` (of a sweep: arms) with `trials` trials wait for it (None: not known). With 0 cells, scores that `evaluate`
-    declares wait for it. With `described` its cells are in the plan, because its paper gives rows and shapes.
+    `requires` says what PATH in that command must be. `cells` is the number of cells (of a sweep: arms) that wait for
+    the dataset, `trials` the number of their trials (None: not known). With 0 cells, scores that `evaluate` declares
+    wait for it. With `described` its cells are in the plan, because its paper gives rows and shapes.
     """
 
     name: str
@@ -130,16 +135,13 @@ def missing_lines(missing: Sequence[MissingDataset]) -> list[str]:
 
 
 def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
-    """Return the lines on a study of which nothing can be planned, for lack of datasets or of trials to start from.
+    """Return lines on a study of which no trial can be planned, because datasets or trials to start from are missing.
 
-    The first says the study and why, then one for each of `missing`.
+    The first line says which study it is and the reason. A line for each of `missing` follows.
     """
-    lacking = [dataset for dataset in missing if isinstance(dataset, MissingStudy)]
-    why = (
-        "it starts from trials that are not trained"
-        if lacking
-        else "none of its datasets is staged"
-    )
+    why = "none of its datasets is staged"
+    if any(isinstance(dataset, MissingStudy) for dataset in missing):
+        why = "it starts from trials that are not trained"
     return [
         f"study     {study.name}: {study.metric} ({study.mode}); {why}, so nothing is planned",
         *missing_lines(missing),
@@ -149,37 +151,17 @@ def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
 def plan_staged(
     study: Study, *, storage: str = STORAGE, before: Sequence[Plan] = ()
 ) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
-    """Return the plan for the datasets that are staged (None where there are none), and the missing datasets.
+    """Return the plan of the cells whose datasets are staged (None where there are none), and what is missing.
 
-    Arms that start from trials that are not trained are left out, and these studies are among what is missing. `before`
-    is that of `plan`.
+    An arm that starts from trials that are not trained is left out of the plan. The study of these trials is then among
+    what is missing. `before` has the meaning that it has in `plan`.
 
-    All settings are checked, those of the cells that are left out too. A missing dataset whose rows and shapes are
-    published is planned for by these. What `run` will plan for it once it is staged has other trial ids.
+    The settings of the cells that are left out are checked too. A missing dataset whose paper gives its rows and shapes
+    is planned by these, and such trials get other ids once the dataset is staged.
     """
     _check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
-    # Dataset -> cells that wait for it: 0 for one that only evaluations use; of a sweep, its arms.
-    cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
-    cells |= {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
-    missing = []
-    described = {}
-    for name, count in cells.items():
-        try:
-            find(name)
-        except NotStagedError as error:
-            if (manifest := _described(name, study.folds)) is not None:
-                described[name] = manifest
-            trials = (
-                None
-                if isinstance(study, Sweep)
-                else count * len(study.all_seeds) * len(study.all_folds)
-            )
-            missing.append(
-                MissingDataset(
-                    name, error.command, error.requires, count, trials, manifest is not None
-                )
-            )
+    missing, described = _missing_datasets(study, find)
     without = {dataset.name for dataset in missing if not dataset.described}
 
     def resolve(name: str) -> Manifest:
@@ -190,25 +172,72 @@ def plan_staged(
         evaluation.check(resolve, "evaluate", without)
     if isinstance(study, Sweep):
         check_arms(study)
-        return None if study.data in without else make_sweep_plan(study, resolve), tuple(missing)
-    # An arm that starts from trained trials waits for their study.
+        sweep_plan = None if study.data in without else make_sweep_plan(study, resolve)
+        return sweep_plan, tuple(missing)
     sources = Sources(storage, before)
-    waiting: dict[str, NotTrainedError] = {}
+    missing_studies, waiting = _missing_studies(study, sources)
+    grid_plan = make_plan(study, resolve, without, sources, waiting)
+    return grid_plan if grid_plan.cells else None, (*missing, *missing_studies)
+
+
+def _missing_datasets(
+    study: Study, find: Resolve
+) -> tuple[list[MissingDataset], dict[str, Manifest]]:
+    """Return the datasets of the study that `find` says are not staged, and the manifests of those with a description.
+
+    The manifests are by dataset name, and have the rows and shapes that the datasets' papers give.
+    """
+    # Dataset -> number of cells that wait for it: 0 for one that only evaluations use; of a sweep, its arms.
+    cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
+    if isinstance(study, Sweep):
+        cells[study.data] = len(study.arms)
+    else:
+        cells |= Counter(cell.data for cell in study.configs())
+    missing = []
+    described = {}
+    for name, count in cells.items():
+        try:
+            find(name)
+        except NotStagedError as error:
+            manifest = _described(name, study.folds)
+            if manifest is not None:
+                described[name] = manifest
+            trials = None  # of a sweep, whose number of trials is not known beforehand
+            if not isinstance(study, Sweep):
+                trials = count * len(study.all_seeds) * len(study.all_folds)
+            missing.append(
+                MissingDataset(
+                    name, error.command, error.requires, count, trials, manifest is not None
+                )
+            )
+    return missing, described
+
+
+def _missing_studies(study: AblationGrid, sources: Sources) -> tuple[list[MissingStudy], list[str]]:
+    """Return the studies without trained trials that arms of `study` start from, and the names of these arms.
+
+    Raises `SpecError` where an arm can never start from the trials that it names.
+    """
+    cells_of_arm = Counter(cell.arm for cell in study.configs())
+    waiting = []  # arms
+    commands = {}  # study that is missing -> command that trains it
+    cells = Counter[str]()  # study that is missing -> number of cells that wait for it
     for name, arm in study.arms.items():
         try:
             if arm.start:
                 sources.trials(arm.start)
         except NotTrainedError as error:
-            waiting[name] = error
+            waiting.append(name)
+            commands[error.study] = error.command
+            cells[error.study] += cells_of_arm[name]
         except SpecError as error:
             raise error.at(f"arms.{name}") from None
     replicates = len(study.all_seeds) * len(study.all_folds)
-    of_arm = Counter(cell.arm for cell in study.configs())
-    for name, command in {lacking.study: lacking.command for lacking in waiting.values()}.items():
-        count = sum(of_arm[arm] for arm, lacking in waiting.items() if lacking.study == name)
-        missing.append(MissingStudy(name, command, "", count, count * replicates, described=False))
-    planned = make_plan(study, resolve, without, sources, waiting)
-    return planned if planned.cells else None, tuple(missing)
+    missing = [
+        MissingStudy(name, commands[name], "", count, count * replicates, described=False)
+        for name, count in cells.items()
+    ]
+    return missing, waiting
 
 
 def _described(name: str, folds: int | None) -> Manifest | None:

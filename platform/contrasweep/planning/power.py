@@ -1,6 +1,7 @@
 """The power of a study's own family of comparisons, from its declaration and the noise of earlier trials.
 
-What finished trials of a storage say of the noise of a metric serves plans in its units, and folds of one seed.
+The noise of a metric is estimated from finished trials of the storage. With it a plan gives differences in units of the
+metric, and knows how much the folds of one seed have in common.
 """
 
 import contextlib
@@ -33,23 +34,21 @@ if TYPE_CHECKING:
 
 
 SHIPPED = "contrasweep.trainables."
-"""Methods whose random draws all follow from the seed and the fold together, so that no two folds share them."""
+"""How the dotted paths of shipped methods begin. Their random draws follow from the seed and the fold together, so that
+no two folds share draws."""
 
 
 @dataclass(frozen=True)
 class EarlierNoise:
-    """Noise of a study's finished trials: the paired differences of every two arms.
+    """The noise of a metric, from a study's finished trials: the paired differences of every two arms."""
 
-    `study` names it for people; `contrasts` has at least one.
-    """
-
-    study: str
-    contrasts: tuple["Contrast", ...]
+    study: str  # its name, or the file that the noise is from
+    contrasts: tuple["Contrast", ...]  # one for each two arms; at least one
 
     def detectable(self, design: "Design", level: float) -> float:
         """Return the smallest difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
 
-        It is the median over the pairs of arms, of an even number the larger of the middle two.
+        It is the median over the pairs of arms, and the larger one of the middle two for an even number of pairs.
         """
         from contrasweep.statistics.predictive import detectable_difference
 
@@ -59,23 +58,24 @@ class EarlierNoise:
 
     @property
     def seed_part(self) -> "SeedPart | None":
-        """The variance between seeds of a mean over the folds: the largest of its pairs.
+        """The variance, between seeds, of a mean over the folds: the largest one of all pairs of arms.
 
         None where no pair has folds and several seeds.
         """
         from contrasweep.statistics.design import SeedPart
 
-        # Variance and degrees of freedom of each pair: one mean has the seed's own part and 1/n of the rest.
-        parts = [
-            (e.components.seed + e.components.residual / e.n, e.design.seeds - 1.0)
-            for e in self.contrasts
-            if e.design.folds and e.design.seeds > 1
-        ]
+        # (variance, degrees of freedom) of each pair. The mean of n folds has the seed's own variance and 1/n of the
+        # residual one.
+        parts = []
+        for pair in self.contrasts:
+            if pair.design.folds and pair.design.seeds > 1:
+                variance = pair.components.seed + pair.components.residual / pair.n
+                parts.append((variance, pair.design.seeds - 1.0))
         return SeedPart(*max(parts), self.study) if parts else None
 
 
 def own_methods(trainables: Collection[str]) -> set[str]:
-    """Return those of these dotted paths that are not shipped.
+    """Return those of the dotted paths `trainables` that are not shipped.
 
     Such a trainable may draw from the seed alone, so that all folds of a seed share the draws.
     """
@@ -95,40 +95,42 @@ def noise_of(
     Args:
         name: The study's name.
         planned: The table of its trials: `trial_id`, `arm`, the axes, `fold`, `seed`.
-        records: Trial id -> record; those count that were trained to their end and have the metric.
+        records: Trial id -> record. Those of trials that were not trained to their end or lack the metric are left out.
         metric: The metric's name.
         folds: The number of folds; None: trials are on one test split.
         per_cell: Whether differences are taken in each cell alone; else values are averaged over the axes first.
     """
     from contrasweep.statistics.design import Design, SeedPart, contrast
 
-    # Where a trainable may draw from the seed alone, all folds of a seed share these draws: their part is not known.
-    part = (
-        SeedPart()
-        if own_methods({record.trainable for record in records.values()})
-        else SeedPart(0.0)
-    )
+    # How much the folds of a seed have in common: with shipped methods nothing, else it is not known.
+    part = SeedPart(0.0)
+    if own_methods({record.trainable for record in records.values()}):
+        part = SeedPart()
     design = Design(folds=folds, seed_part=part)
-    done = {
-        i: r.metrics[metric] for i, r in records.items() if r.status.counts and metric in r.metrics
+    values = {
+        trial_id: record.metrics[metric]
+        for trial_id, record in records.items()
+        if record.status.counts and metric in record.metrics
     }
+    # A cell is named by its values of the axes.
     frame = planned.assign(
-        value=planned["trial_id"].map(done).astype(float), fold=planned["fold"].fillna(-1)
-    )
-    # A cell is a combination of values of the axes.
-    cells = planned[axes_of(planned)].astype(str).sum(axis=1)
-    frame = frame.dropna(subset=["value"]).assign(cell=cells)
+        value=planned["trial_id"].map(values).astype(float),
+        fold=planned["fold"].fillna(-1),
+        cell=planned[axes_of(planned)].astype(str).sum(axis=1),
+    ).dropna(subset=["value"])
     contrasts = []
     for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:
-        # A row for each fold and seed, a column for each arm: a pair of arms differs within a row.
+        # A row for each fold and seed, a column for each arm: two arms are paired within a row.
         wide = rows.pivot_table(index=["fold", "seed"], columns="arm", values="value")
         for a, b in combinations(wide.columns, 2):
-            d = (wide[a] - wide[b]).dropna()
-            labels = {name: list(d.index.get_level_values(name)) for name in ("fold", "seed")}
-            if len(d) < 2 or not all(map(math.isfinite, d)):
+            differences = (wide[a] - wide[b]).dropna()
+            if len(differences) < 2 or not all(map(math.isfinite, differences)):
                 continue
             estimate = contrast(
-                d, folds=labels["fold"] if folds else None, seeds=labels["seed"], design=design
+                differences,
+                folds=list(differences.index.get_level_values("fold")) if folds else None,
+                seeds=list(differences.index.get_level_values("seed")),
+                design=design,
             )
             if estimate.n > 1 and estimate.standard_error > 0:
                 contrasts.append(estimate)
@@ -145,25 +147,26 @@ def earlier_noise(
     trainables: Collection[str] = (),
     per_cell: bool = False,
 ) -> Iterator[EarlierNoise]:
-    """Yield the noise of other studies of the storage than `study`, of this metric, number of folds and data.
+    """Yield the noise of each study in the storage that is similar to `study`, the newest first.
 
-    The newest comes first. A study is like it that has one of the datasets, whose digests `data` are, and with
-    `trainables` that ran all of these. One that is broken, or shows no noise, is passed over. `per_cell` is that of
-    `noise_of`.
+    A similar study has the same `metric`, the same number of `folds` (None: no folds) and one of the datasets whose
+    digests are `data`. If `trainables` (dotted paths) are given, it has run all of them. A study that is broken, or
+    whose trials show no noise, is passed over. `per_cell` is as for `noise_of`.
     """
     store = open_store(storage)
-    others: list[tuple[float, StudyRecords, StudyDocument]] = []
+    others: list[tuple[StudyDocument, StudyRecords]] = []
     for name in sorted(key.split("/")[0] for key in store.etags("", "study.json")):
         try:
             records = StudyRecords(storage, name)
             document = records.document() if name != study else None
-        except StorageError:  # broken: it teaches nothing, and `verify` names it
+        except StorageError:  # the file is broken; `contrasweep verify` names it
             continue
         if document is None or (document.metric, document.folds) != (metric, folds):
             continue
         if not set(data).isdisjoint(dataset.digest for dataset in document.datasets):
-            others.append((document.created, records, document))
-    for _, records, document in sorted(others, key=lambda other: -other[0]):
+            others.append((document, records))
+    others.sort(key=lambda other: -other[0].created)
+    for document, records in others:
         try:
             other_records = compact.read_records(records, records.etags(), [])
             if set(trainables) <= {record.trainable for record in other_records.values()}:
@@ -177,9 +180,10 @@ def earlier_noise(
 
 
 def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
-    """Return how each cell of the study's table is replicated, with what earlier trials' `noise` says of one seed.
+    """Return how each cell of the study's table is replicated: seeds, folds, and repeats of the folds.
 
-    Without folds, and for a sweep that confirms on the test split, these are seeds alone.
+    Without folds, and for a sweep that confirms on the test split, these are seeds alone. How much the folds of one
+    seed have in common is taken from the `noise` of earlier trials, if they show it.
     """
     from contrasweep.statistics.design import Design, SeedPart
 
@@ -187,7 +191,7 @@ def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
     if study.folds is None or (isinstance(study, Sweep) and study.confirm_on == "test"):
         return Design(seeds=seeds)
     repeats = 1 if isinstance(study, Sweep) else len(study.all_folds) // study.folds
-    # What folds of one seed share counts only where a trainable may draw from the seed alone.
+    # Folds of one seed have something in common only where a trainable may draw from the seed alone.
     part = None
     if own_methods({arm.path for arm in study.arms.values()}):
         part = (noise.seed_part if noise else None) or SeedPart()
@@ -197,10 +201,10 @@ def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
 def study_power(
     study: Study, question: "Question | None" = None, noise: "EarlierNoise | None" = None
 ) -> "PlannedPower | None":
-    """Return what the study decides in 80 % of studies like it, for its own question or another one.
+    """Return the difference that is decided in 80 % of studies like this one, for its own question or for `question`.
 
-    With the `noise` of earlier trials it says so in units of the metric. None where there is nothing to compare, or no
-    SciPy to say so: a machine that only plans and submits may do without.
+    With the `noise` of earlier trials it is given in units of the metric too. None where there is nothing to compare,
+    and without SciPy, which a machine that only plans and submits need not have.
     """
     if not is_installed("scipy"):
         return None
@@ -213,7 +217,7 @@ def study_power(
     size = family_size(cells, study.reference, wanted_question)
     if not size:
         return None
-    # Of one cell both questions are the same, so none is named.
+    # In a study of one cell both questions are the same, so none is named.
     question_name = wanted_question if len(cells) > 1 else ""
     family = Family(size, study.level, study.smallest_difference)
     return _in_units(planned_power(design, family, what=question_name), noise)
@@ -230,15 +234,15 @@ def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPo
 def known_noise(
     plan: Plan, records: StudyRecords, known: Mapping[str, Record]
 ) -> EarlierNoise | None:
-    """Return the noise of the study's own finished trials `known`, else of the newest other study that is like it.
+    """Return the noise of the study's own finished trials `known`, else that of the newest similar study.
 
-    None where no study shows any, or without SciPy.
+    None where no study shows any noise, or without SciPy.
     """
     study = plan.study
     if not is_installed("scipy"):
         return None
     per_cell = isinstance(study, AblationGrid) and study.question == "cells"
-    # The study's own trials come first; a broken table of them is no reason to fail.
+    # Where the table of the study's own trials is broken, other studies may still show noise.
     if known:
         with contextlib.suppress(StorageError):
             planned = read_planned(records)
@@ -258,9 +262,10 @@ def known_noise(
 
 
 def noise_in(path: Path, study: Study) -> EarlierNoise:
-    """Return the noise of the study's metric that `contrasweep noise --json` wrote to the file.
+    """Return the noise of the study's metric from a file that `contrasweep noise --json` wrote.
 
-    Runs are taken as unpaired, even of one seed. Raises `SpecError` for a study with folds.
+    Its runs are taken as unpaired, also those with the same seed. Raises `SpecError` for a study with folds, and for a
+    file that has other content.
     """
     from contrasweep.statistics.noise import read_noise
 
@@ -272,20 +277,10 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
     return EarlierNoise(str(path), (noise.unpaired,))
 
 
-def power_lines(power: "PlannedPower | None") -> list[str]:
-    """Return a line on what the study's question can decide; [] where there is nothing to compare.
-
-    Without SciPy the line says that it is not computed.
-    """
-    if not is_installed("scipy"):
-        return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
-    return [f"decides   {power.sentence}"] if power else []
-
-
 def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
-    """Return warnings on what the study's question cannot decide with this many replicates; () where `power` is None.
+    """Return warnings on what the study cannot decide with its replicates, none of these where `power` is None.
 
-    A study that spends alpha early is warned of that too.
+    There is one more for a study that spends alpha early.
     """
     warnings = power.warnings if power else ()
     if study.replicates is not None and study.replicates.spending == "power":
@@ -296,51 +291,48 @@ def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...
 def _cells(study: Study) -> list[set[str]]:
     """Return the arms of each cell of the study's table; of a sweep, one cell with all arms.
 
-    Arms share a cell that have the same values of axes and the same settings of sub-grids.
+    Arms with the same values of axes and the same settings of sub-grids are in one cell.
     """
     if isinstance(study, Sweep):
         return [set(study.arms)]
-    # A text is the key, since values may be lists and mappings.
     cells: dict[str, set[str]] = {}
-    for arm, point, config in study.cells():
-        cells.setdefault(repr((sorted(point.items()), config)), set()).add(arm)
+    for arm, axes, config in study.cells():
+        # Values may be lists and mappings, which are no keys of a dict: their text is.
+        key = repr((sorted(axes.items()), config))
+        cells.setdefault(key, set()).add(arm)
     return list(cells.values())
 
 
 EARLY = (
     "spending: power stops early, on seeds that may not show how often an arm collapses; obrien-fleming waits longer",
 )
-"""The warning of a study with this spending."""
+"""The warning on a study that spends alpha early."""
 TIMES = (1, 2, 4)
-"""Sizes that are said: as declared, and with so many times its replicates."""
+"""Sizes for which a plan says what can be decided, as multiples of the declared number of replicates."""
 
 
 @dataclass(frozen=True)
 class PlannedSize:
-    """The study with `times` as many replicates: `seeds` (on each fold) and `trials` in all.
-
-    `detectable` is the difference that 80 % of such studies decide, in standard deviations of a paired difference;
-    `in_units` the same in units of the metric, where earlier trials show the noise.
-    """
+    """What a study can decide with `times` as many replicates as it declares."""
 
     times: int
-    seeds: int
-    trials: int | None
-    detectable: float
-    in_units: float | None = None
+    seeds: int  # on each fold
+    trials: int | None  # of the whole study; None: not known
+    detectable: float  # difference that 80 % of such studies decide, in spreads: deviations of a paired difference
+    in_units: float | None = None  # the same in units of the metric; None: the noise is not known
 
     @property
     def text(self) -> str:
-        """The difference in units of the metric, `0.013`; where these are not known in spreads, `0.9 spreads`."""
+        """The difference in units of the metric, `0.013`, or where the noise is not known in spreads, `0.9 spreads`."""
         return f"{self.detectable:.2g} spreads" if self.in_units is None else f"{self.in_units:.2g}"
 
 
 def planned_sizes(
     power: "PlannedPower", trials: int | None, noise: "EarlierNoise | None" = None
 ) -> list[PlannedSize]:
-    """Return what the study decides as declared, and with twice and four times its replicates.
+    """Return what a study can decide with its declared replicates (`power`), and with twice and four times as many.
 
-    `trials` counts its trials as declared (None: not known beforehand).
+    `trials` is the number of its trials as declared (None: not known beforehand).
     """
     from contrasweep.statistics.power_of_designs import planned_power
 
@@ -349,33 +341,37 @@ def planned_sizes(
         # Replicates are added as seeds, each on all folds.
         design = replace(power.design, seeds=times * power.design.seeds)
         larger = _in_units(planned_power(design, power.family), noise)
-        count = None if trials is None else times * trials
-        sizes.append(PlannedSize(times, design.seeds, count, larger.least, larger.in_units))
+        all_trials = None if trials is None else times * trials
+        sizes.append(PlannedSize(times, design.seeds, all_trials, larger.least, larger.in_units))
     return sizes
 
 
 def other_question(
     study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None
 ) -> list[str]:
-    """Return a line on what the other of the two questions, `overall` and `cells`, could decide.
+    """Return a line on what a grid could decide if it asked the other one of the questions `overall` and `cells`.
 
-    Where that is hardly anything, it says what would be enough for it. [] where the study has one question, as a sweep
-    has, where both have as many comparisons as the question `asked`, and where nothing is decided at all.
+    Where that is hardly anything, the line says what would be enough. `asked` is the power for the study's own
+    question. [] for a sweep, which has no other question; for a grid of one cell, where both are the same; and where
+    the other question can decide nothing at all.
     """
     if not isinstance(study, AblationGrid):
         return []
-    # As many comparisons mean one cell: then both questions are one.
     other: Question = "cells" if study.question == "overall" else "overall"
     power = study_power(study, other, noise)
-    if power is None or power.family.size == asked.family.size or not math.isfinite(power.least):
+    if power is None or not math.isfinite(power.least):
+        return []
+    # With one cell, both questions have the same number of comparisons.
+    comparisons = power.family.size
+    if comparisons == asked.family.size:
         return []
     from contrasweep.statistics.power_of_designs import HARDLY
 
-    decided = (
-        f"hardly anything: {power.remedy}" if power.least > HARDLY else f"{power.least:.2g} spreads"
-    )
+    decided = f"{power.least:.2g} spreads"
     if power.in_units is not None:
         decided = f"{power.in_units:.2g}"
+    elif power.least > HARDLY:
+        decided = f"hardly anything: {power.remedy}"
     return [
-        f"other     question: {other}, {plural(power.family.size, 'comparison')}, would decide {decided}"
+        f"other     question: {other}, {plural(comparisons, 'comparison')}, would decide {decided}"
     ]

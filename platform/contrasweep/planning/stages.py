@@ -1,4 +1,7 @@
-"""Which replicates of a study the looks so far grant, and when the next look is due."""
+"""Which replicates of a study the looks so far grant, and when the next look is due.
+
+A look is an interim analysis of a study that grows: it decides which cells get more replicates.
+"""
 
 from dataclasses import dataclass
 
@@ -14,17 +17,13 @@ from contrasweep.trial import Trial, in_turns
 
 @dataclass(frozen=True)
 class Stage:
-    """The `trials` that may run before the next look, those that have ended too. `over`: no look is left.
+    """What may run before the next look, and when that look is due."""
 
-    The look is due at `replicates` replicates of each of the `open` cells, the undecided ones; by then the share `time`
-    (0 to 1) of alpha's spending is reached.
-    """
-
-    trials: tuple[Trial, ...]
-    open: tuple[Cell, ...]
-    replicates: int = 0
-    time: float = 1.0
-    over: bool = True
+    trials: tuple[Trial, ...]  # that may run before the next look, those that have ended too
+    open: tuple[Cell, ...]  # the cells that no look has stopped
+    replicates: int = 0  # of each open cell, at which the next look is due
+    time: float = 1.0  # share of alpha's spending, 0 to 1, that the next look reaches
+    over: bool = True  # no look is left
 
 
 def cell_name(arm: str, axes: Config) -> str:
@@ -33,9 +32,9 @@ def cell_name(arm: str, axes: Config) -> str:
 
 
 def stage(plan: Plan, records: StudyRecords) -> Stage:
-    """Return which of the plan's trials may run, given the looks in `records`.
+    """Return which of the plan's trials may run after the looks that are stored in `records`.
 
-    All may run where the study has a fixed number of replicates. The trials of a cell stand replicate by replicate.
+    All may run where the study has a fixed number of replicates.
     """
     declared = plan.study.replicates
     if declared is None:
@@ -44,55 +43,52 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
 
 
 def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
-    """Return which trials may run after the looks in `log` (None: none was taken yet); see `stage`."""
-    # At how many replicates a look stopped each cell; None: it goes on.
-    stops = [None if log is None else log.granted(cell_name(c.arm, c.axes)) for c in plan.cells]
+    """Return which trials of a growing study may run after the looks in `log` (None: no look was taken yet).
+
+    A cell's trials are in the order of its replicates, so that those that may run are the first ones.
+    """
+    log = log or LookLog(declared.spending, declared.of)
+    # Replicates at which a look stopped each cell; None: the cell goes on.
+    stops = [log.granted(cell_name(cell.arm, cell.axes)) for cell in plan.cells]
+    open_ = tuple(cell for cell, stop in zip(plan.cells, stops, strict=True) if stop is None)
     # Replicates at the last look that was taken, and at those to come.
-    last = log.looks[-1].replicates if log and log.looks else 0
-    to_come = [n for n in declared.looks if n > last]
-    open_ = tuple(cell for cell, at in zip(plan.cells, stops, strict=True) if at is None)
-    over = not open_ or not to_come or (log is not None and log.over)
+    last = log.looks[-1].replicates if log.looks else 0
+    to_come = [replicates for replicates in declared.looks if replicates > last]
+    over = not open_ or not to_come or log.over
     due = last if over else to_come[0]
     # A stopped cell keeps the replicates that it had, an open one runs to the next look.
-    trials = in_turns(
-        [
-            cell.trials[: (at or due) * block(cell, declared)]
-            for cell, at in zip(plan.cells, stops, strict=True)
-        ]
-    )
+    granted = []
+    for cell, stop in zip(plan.cells, stops, strict=True):
+        replicates = due if stop is None else stop
+        # One replicate has a trial on each fold, and a repeat of the folds one with each seed too.
+        trials_a_replicate = len(cell.trials) // declared.most
+        granted.append(cell.trials[: replicates * trials_a_replicate])
+    trials = in_turns(granted)
     if over:
         return Stage(trials, ())
     return Stage(trials, open_, due, spending_time(declared, log, due), over=False)
 
 
-def block(cell: Cell, declared: Replicates) -> int:
-    """Return how many trials one replicate of a cell has: one on each fold, where seeds are added on folds."""
-    return len(cell.trials) // declared.most
-
-
 def spending_time(declared: Replicates, log: LookLog | None, replicates: int) -> float:
-    """Return the share of alpha's spending time (0 to 1) at this many replicates: their share of `most`.
+    """Return the share of alpha's spending time, 0 to 1, that a look at this many replicates reaches.
 
-    Where earlier looks were taken under another `most`, what they spent stays spent, and the rest is spread over the
-    looks to come.
+    It is the share of these replicates in `declared.most`. After looks that were taken under another `most`, it begins
+    at the last look's time, and each further replicate adds the same to it.
     """
     if log is None or not log.looks:
         return replicates / declared.most
-    # From the last look's time to 1 in equal parts a replicate.
     last = log.looks[-1]
-    return min(
-        1.0,
-        last.time
-        + (1 - last.time) * (replicates - last.replicates) / (declared.most - last.replicates),
-    )
+    added = replicates - last.replicates
+    to_final_look = declared.most - last.replicates
+    return min(1.0, last.time + (1 - last.time) * added / to_final_look)
 
 
 def check_log(declared: Replicates | None, log: LookLog | None) -> None:
     """Raise `SpecError` where the declared replicates do not continue the looks that were taken.
 
-    None of `declared`: the study has a fixed number; None of `log`: no look was taken.
+    `declared` is None for a study with a fixed number of replicates, `log` is None where no look was taken.
     """
-    # Looks of a study of a fixed size that was extended are not its replicates' looks.
+    # The looks of a fixed-size study that was extended after its end belong to no declared replicates.
     if log is None or not log.looks or (declared is None and log.spending == EXTENDED):
         return
     last = log.looks[-1]

@@ -1,5 +1,6 @@
 """The trials from whose checkpoints others start: which they are, and whether they can be started from."""
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,46 +31,42 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class SourceTrial:
-    """A trial that others may start from; without a `record` it has not ended yet.
-
-    `config` is its whole config, `fold` None where it has none, `axes` axis -> its cell's value.
-    """
+    """A trial that others may start from."""
 
     id: str
-    config: Config
+    config: Config  # with the trainable's defaults
     data: DatasetLike
-    fold: int | None
+    fold: int | None  # None: the dataset's test split
     seed: int
-    axes: Config
-    record: Record | None = None
+    axes: Config  # axis -> value of the trial's cell
+    record: Record | None = None  # None: the trial has not ended yet
 
 
 @dataclass
 class Sources:
-    """The trials of studies that arms start from, as a storage has them, or plans of studies that run before.
+    """The trials that arms start from: of studies in a storage, or of plans of studies that run before.
 
-    Studies in `before` need not have run: their trials are known without it, unless the best is asked for.
-
-    `_known` is (study, arm) -> its trials, `_fitting` (study, arm, digest of the data) -> those to start from there.
+    The trials of the plans `before` are known although they need not have run. Only a choice of the best needs records.
     """
 
     storage: str = STORAGE
     before: Sequence[Plan] = ()
+    # (study, arm) -> all trials of the arm
     _known: dict[tuple[str, str], list[SourceTrial]] = field(default_factory=dict)
+    # (study, arm, digest of a dataset) -> those of the trials that a trial on this dataset may start from
     _fitting: dict[tuple[str, str, str], list[SourceTrial]] = field(default_factory=dict)
 
     def trials(self, start: Start) -> list[SourceTrial]:
-        """Return the trials of an arm to start from; read once for each arm.
+        """Return all trials of the arm that `start` names; they are read once for each arm.
 
         Raises:
-            NotTrainedError: They are not of a plan in `before`, and not all have ended; or the best is asked for, and
-            not
-                all have.
+            NotTrainedError: Not all of these trials have ended. Where their study is in `before`, it is raised only if
+                `start` asks for the best trial.
             SpecError: The study has no such arm, or deletes the checkpoints to start from.
         """
-        # A plan of a study that runs before is newer than what the storage has of it.
         key = (start.study, start.arm)
         if key not in self._known:
+            # A plan of a study that runs before is newer than what the storage has of it.
             planned = next((plan for plan in self.before if plan.study.name == start.study), None)
             self._known[key] = (
                 self._stored(start) if planned is None else self._planned(start, planned)
@@ -90,23 +87,30 @@ class Sources:
         data: Manifest,
         replicates: Sequence[tuple[int | None, int]],
     ) -> tuple[canonical.Config, list[StartRef]]:
-        """Return the whole config of a cell whose trials start from others, and where each of its replicates starts.
+        """Return the whole config of a cell whose trials start from others, and the source of each replicate.
 
-        What `config` does not set of the trainable's `start_settings`, the cell has from these trials. `settings`
-        builds the settings of `arm`; `config`, `axes` and `data` are the cell's, `replicates` the (fold, seed) of its
-        trials.
+        The trainable's `start_settings` describe the network. A cell takes those that its `config` does not set from
+        the trials that it starts from.
+
+        Args:
+            settings: Builds the settings of `arm`.
+            arm: The cell's arm.
+            start: Which trials the arm starts from.
+            config: The cell's config as declared.
+            axes: Axis -> the cell's value.
+            data: The cell's dataset.
+            replicates: (fold, seed) of each trial of the cell.
 
         Raises:
             NotTrainedError: As for `trials`.
-            SpecError: As for `of`, or `config` sets such a setting otherwise.
+            SpecError: As for `of`, or `config` gives one of the `start_settings` another value than the sources have.
         """
         names = getattr(settings.functions[arm], START_SETTINGS)
         try:
             sources = [self.of(start, data, fold, seed, axes) for fold, seed in replicates]
-            # All sources must agree in these, as is checked below, so the first one says them.
-            inherited = {
-                name: sources[0].config[name] for name in names if name in sources[0].config
-            }
+            # All sources must have the same, as is checked below, so the first one's are taken.
+            first = sources[0].config
+            inherited = {name: first[name] for name in names if name in first}
             # Code and addresses that the stored study has must be named by the user's own declarations too.
             named_values = [config, *(named_by(plan.study) for plan in self.before)]
             check_named(
@@ -125,9 +129,10 @@ class Sources:
                         value=whole_config.get(name),
                         hint=f"leave it out: {start.study}/{start.arm} has {source.config.get(name)}",
                     )
-        # An error that does not say its arm is one of this arm.
         except SpecError as error:
+            # Where the error does not name an arm, it is about this one.
             raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
+        # The end of a source's training is 0 while it has not ended.
         return whole_config, [
             StartRef(start.study, source.id, source.record.ended if source.record else 0.0)
             for source in sources
@@ -136,7 +141,7 @@ class Sources:
     def of(
         self, start: Start, data: Manifest, fold: int | None, seed: int, axes: Config
     ) -> SourceTrial:
-        """Return the trial to start from for a trial on `data` with this fold, seed and values of axes.
+        """Return the trial from which a trial on `data`, with this fold, seed and values of axes, starts.
 
         Raises:
             NotTrainedError: As for `trials`.
@@ -145,10 +150,11 @@ class Sources:
         name = f"{start.study}/{start.arm}"
         trials = self.trials(start)
         fitting = self._of_data(start, data, trials)
-        # A source trained on all data serves every fold where it has no folds of its own.
+        # A trial of the same fold; in a study without folds, one network serves every fold.
         folds = {trial.fold for trial in fitting}
-        fitting = [trial for trial in fitting if trial.fold == (fold if fold in folds else None)]
-        # Where both studies have an axis, a trial starts from the network of its own value.
+        source_fold = fold if fold in folds else None
+        fitting = [trial for trial in fitting if trial.fold == source_fold]
+        # Of these, a trial with the same value of each axis that both studies have.
         shared = [
             axis
             for axis in axes
@@ -157,29 +163,24 @@ class Sources:
         fitting = [
             trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)
         ]
-        # The best is one of all seeds; else the trial of the same seed.
+        # Of these, the best of all seeds or the trial of the same seed.
         if start.trial == "best":
-            document = self._document(start.study)
-            sign = 1 if document.mode == "max" else -1
-            values = {
-                trial.id: trial.record.value(document.metric) for trial in fitting if trial.record
-            }
-            ended = [trial for trial in fitting if values.get(trial.id) is not None]
-            fitting = sorted(ended, key=lambda trial: sign * (values[trial.id] or 0.0))[-1:]
+            fitting = self._best(start.study, fitting)
         else:
             fitting = [trial for trial in fitting if trial.seed == seed]
         replicate = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"
         if len(fitting) != 1:
-            # Several that fit differ in an axis of their own study, of which no value is asked for.
-            has = ", ".join(sorted({str(trial.seed) for trial in trials}, key=int))
-            several = [axis for axis in (fitting[0].axes if fitting else ()) if axis not in shared]
+            seeds = ", ".join(sorted({str(trial.seed) for trial in trials}, key=int))
+            hint = f"it has seeds {seeds}: give this study the same folds and seeds, or say trial: best"
+            # Several trials fit where their study has an axis that this study does not have.
+            lacking = [axis for axis in fitting[0].axes if axis not in shared] if fitting else []
+            if lacking:
+                hint = f"give this study its axes ({', '.join(lacking)}), or say trial: best"
             raise SpecError(
                 f"{name} has {len(fitting) or 'no'} trials to start from",
                 place="start",
                 value=replicate,
-                hint=f"give this study its axes ({', '.join(several)}), or say trial: best"
-                if several
-                else f"it has seeds {has}: give this study the same folds and seeds, or say trial: best",
+                hint=hint,
             )
         (matching,) = fitting
         if matching.record is not None and not matching.record.status.counts:
@@ -191,12 +192,29 @@ class Sources:
             )
         return matching
 
+    def _best(self, study: str, trials: Sequence[SourceTrial]) -> list[SourceTrial]:
+        """Return the one of these trials of `study` with the best value of its metric; [] where none has a value.
+
+        Of several with the same value it is the last.
+        """
+        document = self._document(study)
+        sign = 1 if document.mode == "max" else -1
+        best: list[SourceTrial] = []
+        highest = -math.inf
+        for trial in trials:
+            value = trial.record.value(document.metric) if trial.record else None
+            if value is not None and sign * value >= highest:
+                highest = sign * value
+                best = [trial]
+        return best
+
     def _of_data(
         self, start: Start, data: Manifest, trials: list[SourceTrial]
     ) -> list[SourceTrial]:
-        """Return those of the `trials` to start from that were trained on `data` and its folds; all if on other data.
+        """Return those of the `trials` whose networks have not seen what is held out in `data`.
 
-        It is other data if no trial was trained on a dataset of this name. Raises `SpecError` where none is left.
+        These are the trials on the same data with the same folds. Where no trial was trained on a dataset of this name,
+        all of them were trained on other data, and all are returned. Raises `SpecError` where no trial is left.
         """
         key = (start.study, start.arm, data.digest)
         if key not in self._fitting:
@@ -217,10 +235,10 @@ class Sources:
         return self._fitting[key]
 
     def _planned(self, start: Start, plan: Plan) -> list[SourceTrial]:
-        """Return the trials of a study that runs before, with the records that there are.
+        """Return the trials of the arm in the plan of a study that runs before, with their records if they have ended.
 
-        Those of a search are not known before its end: they are as the storage has them. Raises `SpecError` where the
-        study has no such arm, or will have deleted the checkpoints.
+        A sweep whose search has not ended has no trials in its plan yet: these are read from the storage. Raises
+        `SpecError` where the study has no such arm, or deletes the checkpoints to start from.
         """
         _check_arm(start, plan.study.arms)
         keeps = plan.study.keep_checkpoints_of
@@ -237,12 +255,10 @@ class Sources:
             for cell in cells
             for t in cell.trials
         ]
-        if not trials:  # of a search, they are known at its end
-            return self._stored(start)
-        return trials
+        return trials or self._stored(start)
 
     def _stored(self, start: Start) -> list[SourceTrial]:
-        """Return the trials of the arm of a study in the storage, all of which have ended.
+        """Return the trials of the arm of a study in the storage; all of them have ended.
 
         Raises:
             NotTrainedError: The study was never run, has not planned trials of the arm yet, or not all have ended.
@@ -256,15 +272,15 @@ class Sources:
         not_ended = len(rows) - len(ended) if rows else 1
         if not_ended:
             raise NotTrainedError(start.study, self._command(start.study), not_ended)
-        axes = axes_of(frame)
-        of_row = ((ended[row["trial_id"]], {axis: row[axis] for axis in axes}) for row in rows)
-        return [
-            SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, values, r)
-            for r, values in of_row
-        ]
+        trials = []
+        for row in rows:
+            r = ended[row["trial_id"]]
+            axes = {axis: row[axis] for axis in axes_of(frame)}
+            trials.append(SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, axes, r))
+        return trials
 
     def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:
-        """Return trial id -> record, of the trials `ids` of a study that have one."""
+        """Return trial id -> record, for each of the trials `ids` of a study that has ended."""
         records = StudyRecords(self.storage, study)
         return compact.read_records(records, records.etags(), only=ids)
 
@@ -289,10 +305,11 @@ def _check_arm(start: Start, arms: Collection[str]) -> None:
 
 
 def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:
-    """Raise `ContrasweepError`, one line, where a trial that is not `finished` cannot start from its source.
+    """Raise `ContrasweepError`, one line, where trials of `plan` must not start from their sources.
 
-    It cannot where the source's checkpoint is deleted. So too where any source was made by other code than the
-    `current` one and the user has not accepted that. `finished` are ids of trials of `plan` with a record.
+    They must not where a source was made by other code than the `current` one and the user has not accepted that.
+    So too where the source's checkpoint of a trial that is still to run is deleted. `finished` are the ids of trials
+    of `plan` with a record.
     """
     of_study: dict[str, list[Trial]] = defaultdict(list)
     for trial in plan.trials:
@@ -302,23 +319,24 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
         source = StudyRecords(storage, study)
         source_ids = {trial.start.trial for trial in trials if trial.start}
         records = compact.read_records(source, source.etags(), only=source_ids).values()
-        # What a notebook or script made names code that cannot be imported, and so not be compared.
+        # The code of a notebook or script cannot be imported, so it cannot be compared.
         importable = [record for record in records if not record.trainable.startswith("__main__:")]
-        if line := compare_code(source, importable, (), current, len(importable)).line():
+        line = compare_code(source, importable, (), current, len(importable)).line()
+        if line:
             raise ContrasweepError(
                 f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
                 "--rerun-changed or --accept-code"
             )
         starts_left = [trial.start for trial in trials if trial.start and trial.id not in finished]
-        # A source without an end has not run yet: its study runs before, and keeps its checkpoints.
-        sources = sorted({start.trial for start in starts_left if start.ended})
-        checkpoints = [Checkpoints(source.store, source.key(i, "checkpoint")) for i in sources]
-        # Each is a call of the storage, which waits for the network.
+        # A source that has not ended is of a study that runs before and keeps its checkpoints.
+        ended_ids = sorted({start.trial for start in starts_left if start.ended})
+        checkpoints = [Checkpoints(source.store, source.key(i, "checkpoint")) for i in ended_ids]
+        # Each checkpoint takes a call of the storage, which waits for the network: many calls run at a time.
         with ThreadPoolExecutor(16) as pool:
-            found = pool.map(Checkpoints.latest, checkpoints)
-            gone = [i for i, latest in zip(sources, found, strict=True) if latest is None]
+            newest = pool.map(Checkpoints.latest, checkpoints)
+            gone = [i for i, latest in zip(ended_ids, newest, strict=True) if latest is None]
         if gone:
             raise ContrasweepError(
-                f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(sources)} are "
+                f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(ended_ids)} are "
                 f"deleted or were never kept, such as of trial {gone[0]}; train it again with --rerun {gone[0]}"
             )

@@ -41,12 +41,16 @@ class SweepPlan(PlanDisplay, SweepDesign):
     """The plan of a Sweep: the budget of its search and, for each arm in `best`, the trials of its confirmation."""
 
     @property
-    def searched(self) -> int | None:
-        """Trials of the search, of all arms, at most; None where the budget counts none."""
+    def searched_an_arm(self) -> int | None:
+        """The largest number of trials that one arm's search may have; None where the budget counts no trials."""
         configurations = self.study.arm_budget.trials
-        if configurations is None:
-            return None
-        return len(self.study.arms) * configurations * len(self.search_folds)
+        return None if configurations is None else configurations * len(self.search_folds)
+
+    @property
+    def searched(self) -> int | None:
+        """The largest number of trials that the searches of all arms may have; None as for one arm."""
+        an_arm = self.searched_an_arm
+        return None if an_arm is None else len(self.study.arms) * an_arm
 
     @property
     def confirmed(self) -> int:
@@ -61,8 +65,10 @@ class SweepPlan(PlanDisplay, SweepDesign):
     @property
     def cells(self) -> tuple[Cell, ...]:
         """Return one cell for each arm, with the trials of its confirmation once its best configuration is known."""
-        trials = {arm: tuple(t for t in self.trials if t.arm == arm) for arm in self.study.arms}
-        return tuple(Cell(arm, {}, trials[arm]) for arm in self.study.arms)
+        return tuple(
+            Cell(arm, {}, tuple(trial for trial in self.trials if trial.arm == arm))
+            for arm in self.study.arms
+        )
 
     @cached_property
     def sample_trials(self) -> list[Trial]:
@@ -73,7 +79,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def digest(self) -> str:
         """Return a digest, 16 hexadecimal digits, of the study's question, each arm's search, the data and the folds.
 
-        What a search has found is no part of it.
+        The digest stays the same when a search has found something.
         """
         searches = {arm: self.search_digest(arm) for arm in self.study.arms}
         return canonical.digest(
@@ -106,9 +112,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return self.study.pruner is not None
 
     def summary(self) -> dict[str, object]:
-        """Return what a reader must know, by what it is called: dataset, folds, searcher, seeds of the confirmation.
+        """Return what a reader of the table must know, as label -> value.
 
-        `replicates` is in it where the study declares it.
+        The labels are `data`, `folds`, `searcher` and `confirmed on seeds`; `replicates` where the study declares it.
         """
         study = self.study
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
@@ -128,43 +134,42 @@ class SweepPlan(PlanDisplay, SweepDesign):
         )
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Return whether each trial of the stored plan is in `finished`, and the last look was taken.
+        """Return whether each trial of the stored plan is in `finished`, and no look (interim analysis) is left.
 
-        False until a run of this very declaration has found the best of every arm: the stored plan has no trials of the
-        other arms before that.
+        False until a run of this declaration has found the best configuration of every arm, because the stored plan
+        has no trials of an arm before that.
         """
         return stage(self, records).over and is_whole(records, self.digest, finished)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
-        """Return the confirmation's trials as a frame, in a study with looks those up to the first look.
+        """Return the table of the confirmation's trials; of a study with looks, those up to the first look.
 
-        None where the study is `complete`: the storage's table has what the searches found, with ids in place of
-        `unknown-...`.
+        None where the study is `complete`: the stored table then stays, because it has the trials' ids, for which this
+        plan has only `unknown-...`.
         """
         first = self.study.replicates.first if self.study.replicates else None
         return None if complete else _frame(replace(self, seeds=first))
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
-        """Return arm -> digest of its search, of these `arms`."""
+        """Return arm -> digest of its search, for each of `arms`."""
         return {arm: self.search_digest(arm) for arm in self.study.arms if arm in arms}
 
     def belonging(self, finished: Collection[str]) -> set[str]:
-        """Return all of `finished` as a set: which trials a search runs is not known beforehand."""
+        """Return all of `finished`, because it is not known beforehand which trials a search runs."""
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
-        """Return a source of the arms' searches, then of the confirmation.
+        """Return a source of the trials of the arms' searches, and then of the confirmation.
 
-        In a study with looks only up to the first look.
-
-        The plan is stored as each arm's best becomes known. Trials that have a record and are not `finished` are
-        handed out again.
+        Of a study with looks (interim analyses), the confirmation goes up to the first look. The source stores the plan
+        when an arm's best configuration becomes known. It hands out again the trials that have a record and are not in
+        `finished`.
         """
-        # How many of the confirmation's seeds are granted; None: all.
+        # How many of the confirmation's seeds may run; None: all.
         first = self.study.replicates.first if self.study.replicates else None
 
         def confirmed(design: SweepDesign) -> None:
-            """Store the plan that the best configurations so far make, and enter the confirmation."""
+            """Store the plan with the best configurations known so far, and a note that their confirmation begins."""
             write_planned(records, _frame(design), self.digest)
             confirmation = Confirmation.of(
                 design.best, self.study.confirm_seeds, self.study.confirm_folds
@@ -180,11 +185,11 @@ class SweepPlan(PlanDisplay, SweepDesign):
         )
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
-        """Return the same sweep with its dataset resolved again by its name in the study."""
+        """Return the same sweep with the manifest that `resolve` gives for its dataset."""
         return replace(self, data=resolve(self.study.data))
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a table with one row for each trial of the confirmation; unknown ids are `unknown-...`."""
+        """Return a table with one row for each trial of the confirmation; an id not known yet is `unknown-...`."""
         return _frame(self)
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
@@ -192,35 +197,34 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
     def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:
-        """Return the row of an arm, with what its search has spent by the finished records `known`.
-
-        It says the same twice, for programs (`facts`) and as text for people (`columns`).
-        """
+        """Return the row of an arm in a forecast, with what its search has spent by the finished records `known`."""
         study = self.study
-        space = list(self.study.arms[arm].space)
-        searched, confirmed = (_ended(known)[arm, phase] for phase in (Phase.SEARCH, Phase.CONFIRM))
+        space = list(study.arms[arm].space)
         cost = search_costs(known.values(), study.arms)[arm]
-        # Of one arm; None where the budget counts no trials.
-        trials = self.searched and self.searched // len(study.arms)
+        ended = _ended(known)
+        search_ended = ended[arm, Phase.SEARCH]
+        confirmation_ended = ended[arm, Phase.CONFIRM]
         facts = {
             "arm": arm,
             "searched": space,
             "configurations": study.arm_budget.trials,
-            "search_trials": trials,
+            "search_trials": self.searched_an_arm,
             "epochs": cost.epochs,
             "gpu_hours": cost.gpu_hours,
-            "search_ended": searched,
+            "search_ended": search_ended,
             "confirmation_trials": len(self.replicates),
-            "confirmation_ended": confirmed,
+            "confirmation_ended": confirmation_ended,
         }
+        # The same for people, as (header, text) of each column.
         columns = (
             ("arm", arm),
-            ("search", str(trials or "-")),
-            ("ended", str(searched)),
+            ("search", str(self.searched_an_arm or "-")),
+            ("ended", str(search_ended)),
             ("confirmation", str(len(self.replicates))),
-            ("ended", str(confirmed)),
+            ("ended", str(confirmation_ended)),
         )
-        # No trials of its own say how long one takes, since which ones run is not known: the arm's finished ones do.
+        # Which trials a search runs is not known, so `trials` is empty: finished trials of the arm say how long one
+        # takes.
         return PlanRow(
             arm=arm,
             trials=(),
@@ -231,22 +235,22 @@ class SweepPlan(PlanDisplay, SweepDesign):
         )
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
-        """Return the number of the arm, from 0, of each trial to run, in order; None: the budget counts no trials."""
-        if self.searched is None:
+        """Return, for each trial to run in order, the index of its arm; None where the budget counts no trials."""
+        if self.searched_an_arm is None:
             return None
-        return self._left(known, self.searched // len(self.study.arms))
+        return self._left(known, self.searched_an_arm)
 
     def _left(self, known: Mapping[str, Record], searched: int) -> Iterator[int]:
-        """Yield the number of the arm of each trial to run: the searches in turns, then the confirmations in turns.
+        """Yield the index of the arm of each trial to run: the searches in turns, then the confirmations in turns.
 
-        `searched` is how many trials the search of one arm has. Those that have ended count as the first of their arm.
+        `searched` is the number of trials of one arm's search. Trials that have ended count as the first of their arm.
         """
         ended = _ended(known)
         for phase, trials in ((Phase.SEARCH, searched), (Phase.CONFIRM, len(self.replicates))):
-            for i in range(trials):
-                yield from (
-                    number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase]
-                )
+            for turn in range(trials):
+                for index, arm in enumerate(self.study.arms):
+                    if turn >= ended[arm, phase]:
+                        yield index
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
         """Return numbers of trials by name: `trials`, `search_trials` and `ended`.
@@ -258,44 +262,50 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """Return lines on the study, its search, its budget and what each arm spent, the confirmation, the trials."""
         study = self.study
-        folds = self.search_folds
-        # Where the search scores, then where the confirmation does.
-        on = "the program's own data" if self.data.kind == NO_DATA else "the dev split"
-        if study.folds is not None:
-            on = (
-                f"fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))} of {study.folds}"
-            )
-        where = "the test split, "
-        if study.folds and study.confirm_on != "test":
-            where = f"the {plural(len(study.confirm_folds), 'unsearched fold')} x "
-            if study.confirm_on == "all":
-                where = f"all {plural(study.folds, 'fold')}, searched ones too, x "
-        elif study.folds is None and self.data.kind == NO_DATA:
-            where = "the same data, "
-        trials_an_arm = (
-            ""
-            if self.searched is None
-            else f", {plural(self.searched // len(study.arms), 'trial')} an arm"
-        )
+        trials_an_arm = ""
         trials = (
-            f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
+            f"{self.confirmed} of the confirmation and as many of the search as the budget pays for"
         )
-        if self.total is None:
-            trials = f"{self.confirmed} of the confirmation and as many of the search as the budget pays for"
+        if self.searched_an_arm is not None:
+            trials_an_arm = f", {plural(self.searched_an_arm, 'trial')} an arm"
+            trials = (
+                f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
+            )
+        data = self._search_data()
+        confirmed_on = self._confirmation_data() + plural(len(study.all_seeds), "fresh seed")
         costs = search_costs(known.values(), study.arms)
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.name} ({self.data.digest[:8]})",
-            f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {on}",
+            f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {data}",
             f"budget    equal: {study.arm_budget} an arm{trials_an_arm}",
             *(
                 f"spent     {arm}: {cost.beside(study.arm_budget)}"
                 for arm, cost in costs.items()
                 if cost.trials
             ),
-            f"confirm   each arm's best on {where}{plural(len(study.all_seeds), 'fresh seed')}; the table has these",
+            f"confirm   each arm's best on {confirmed_on}; the table has these",
             *([f"looks     {study.replicates}"] if study.replicates else []),
             f"trials    {trials}, {len(known)} ended",
         ]
+
+    def _search_data(self) -> str:
+        """Return the data on which the search scores: `folds 0, 1 of 5`."""
+        folds = self.search_folds
+        if self.study.folds is not None:
+            noun = "folds" if len(folds) > 1 else "fold"
+            return f"{noun} {', '.join(map(str, folds))} of {self.study.folds}"
+        return "the program's own data" if self.data.kind == NO_DATA else "the dev split"
+
+    def _confirmation_data(self) -> str:
+        """Return the data on which the confirmation scores, to be followed by its seeds: `the test split, `."""
+        study = self.study
+        if study.folds is None:
+            return "the same data, " if self.data.kind == NO_DATA else "the test split, "
+        if study.confirm_on == "test":
+            return "the test split, "
+        if study.confirm_on == "all":
+            return f"all {plural(study.folds, 'fold')}, searched ones too, x "
+        return f"the {plural(len(study.confirm_folds), 'unsearched fold')} x "
 
 
 def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:
@@ -304,9 +314,9 @@ def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:
 
 
 def _frame(design: SweepDesign) -> "pd.DataFrame":
-    """Return a table with one row for each confirmation trial.
+    """Return a table with one row for each trial of the confirmation.
 
-    Where the best configuration is not known yet, neither is the trial's id, and the row says `unknown-...`.
+    The trial id is `unknown-...` while the best configuration of the arm is not known.
     """
     import pandas as pd
 
@@ -325,18 +335,19 @@ def _frame(design: SweepDesign) -> "pd.DataFrame":
 
 
 def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
-    """Return the plan of `study`; what can be wrong about it is found here. Nothing is written.
+    """Return the plan of a sweep, once everything that it declares has been checked. Nothing is written.
 
-    `resolve` gives a dataset's manifest by its name. Raises `SpecError` where a setting, a space, the data, the pruner
-    or the searcher cannot be used, `DataError` where the dataset is not staged. A configuration from the middle of each
-    space, and those at its ends, are built by the trainable's settings.
+    `resolve` gives a dataset's manifest by its name. The settings of each arm are built at both ends and in the middle
+    of its space. Raises `SpecError` where a setting, a space, the data, the pruner or the searcher cannot be used, and
+    `DataError` where the dataset is not staged.
     """
     settings = check_arms(study)
     data = resolve(study.data)
     _check_data(study, data)
     planned = SweepPlan(study, data, settings)
     # A shipped pruner has checked its options as it was built; one of the user's may fail later.
-    if isinstance(pruner := planned.pruner(), pruners.OwnPruner):
+    pruner = planned.pruner()
+    if isinstance(pruner, pruners.OwnPruner):
         pruner.try_out()
     if can_search():
         for name, arm in study.arms.items():
@@ -349,7 +360,8 @@ def check_arms(study: Sweep) -> SettingsOfArms:
 
     Raises `SpecError` where they cannot be built there, or an arm searches nothing.
     """
-    # Three points of each arm's space: what fails at all of a range mostly fails there.
+    # Every point is computed before the first is built, so that an error in a space comes first. Three points an arm
+    # are enough: a setting that fails in all of a range fails there too.
     points = [(arm, point(study, arm, u)) for arm in study.arms for u in (0.0, 0.5, 1.0)]
     settings = SettingsOfArms(study.arms)
     for name, config in points:
@@ -366,9 +378,9 @@ def check_arms(study: Sweep) -> SettingsOfArms:
 
 
 def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
-    """Ask once, and raise `SpecError` where the searcher cannot search this: a sampler tells only then.
+    """Ask the searcher for one configuration, and raise `SpecError` where it cannot search the arm's space.
 
-    The searcher is not used afterwards.
+    Some samplers find that out only when they are asked. The searcher is not used afterwards.
     """
     try:
         searcher.ask()
