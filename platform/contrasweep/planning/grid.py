@@ -275,14 +275,21 @@ def make_plan(
         DataError: Datasets are not staged; one error names them all.
         NotTrainedError: Trials that an arm starts from are not trained.
     """
-    settings = SettingsOfArms(study.arms)
     declared = list(study.configs())
+    # The replicates of a cell, in the order in which they are trained.
+    fold_numbers = study.all_folds
+    replicates = [(fold, seed) for seed in study.all_seeds for fold in fold_numbers]
+    folds = study.folds
+    if folds is not None and study.replicates is not None and study.replicates.of == "repeats":
+        # Partitions into folds are added one by one: all seeds of the first come before any of the second. Fold f
+        # belongs to partition f // folds.
+        replicates.sort(key=lambda replicate: (replicate[0] or 0) // folds)
+    settings = SettingsOfArms(study.arms)
     # Cells that are left out below are checked too.
     for cell in declared:
         settings.build(cell.arm, cell.config, cell.axes)
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     manifests = _manifests(study, dict.fromkeys(cell.data for cell in declared), resolve)
-    replicates = _replicates(study)
     # Cells by arm, whole config and dataset: two that agree in these have the same trials, and are joined to one.
     cells: dict[tuple[str, str, str], Cell] = {}
     for arm, dataset, axes, config in declared:
@@ -314,22 +321,11 @@ def make_plan(
     return plan
 
 
-def _replicates(study: AblationGrid) -> list[tuple[int | None, int]]:
-    """Return the (fold, seed) of each replicate of a cell, in the order in which they are trained."""
-    replicates = [(fold, seed) for seed in study.all_seeds for fold in study.all_folds]
-    folds = study.folds
-    if folds is not None and study.replicates is not None and study.replicates.of == "repeats":
-        # Partitions into folds are added one by one: all seeds of the first come before any of the second. Fold f
-        # belongs to partition f // folds.
-        replicates.sort(key=lambda replicate: (replicate[0] or 0) // folds)
-    return replicates
-
-
 def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
     """Return name -> manifest of the named datasets, each of which has the rows that the study needs.
 
     Raises `NotStagedError` where one dataset is not staged, a `DataError` that lists them where several are not, and
-    `SpecError` as `_check_rows`.
+    `SpecError` where a dataset lacks rows or cannot have the study's folds.
     """
     manifests = {}
     missing = []
@@ -347,31 +343,28 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
         raise DataError(
             f"several datasets are not staged; stage them with: {commands}; {missing[0].looked}"
         )
-    for name, manifest in manifests.items():
-        if manifest.kind != NO_DATA:
-            _check_rows(study, name, manifest)
-    return manifests
-
-
-def _check_rows(study: AblationGrid, name: str, manifest: Manifest) -> None:
-    """Raise `SpecError` where the dataset `name` lacks rows that the study needs, or cannot have the study's folds."""
+    # All are staged. Now each must have the rows and the folds that the study needs.
     split = "test" if study.folds is None else "train"
-    # Images without labels may lack a test split, because nothing is tested on them.
-    if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
-        hint = "declare folds" if split == "test" else "choose another dataset"
-        raise SpecError(
-            f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint
-        )
     is_repeated = len(study.all_folds) > (study.folds or 1)  # partitioned more than once
-    if is_repeated and manifest.folds is not None and manifest.folds.rule == "given":
-        raise SpecError(
-            "the dataset comes with folds of its own, which are the only partition",
-            place="repeats" if study.repeats else "replicates.of",
-            value=study.repeats or "repeats",
-            hint="add seeds instead",
-        )
-    if study.folds is not None and study.folds > manifest.rows("train"):
-        raise too_many_folds(study.folds, manifest)
+    for name, manifest in manifests.items():
+        if manifest.kind == NO_DATA:
+            continue
+        # Images without labels may lack a test split, because nothing is tested on them.
+        if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
+            hint = "declare folds" if split == "test" else "choose another dataset"
+            raise SpecError(
+                f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint
+            )
+        if is_repeated and manifest.folds is not None and manifest.folds.rule == "given":
+            raise SpecError(
+                "the dataset comes with folds of its own, which are the only partition",
+                place="repeats" if study.repeats else "replicates.of",
+                value=study.repeats or "repeats",
+                hint="add seeds instead",
+            )
+        if study.folds is not None and study.folds > manifest.rows("train"):
+            raise too_many_folds(study.folds, manifest)
+    return manifests
 
 
 def too_many_folds(folds: int, data: Manifest) -> SpecError:

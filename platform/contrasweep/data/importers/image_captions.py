@@ -24,6 +24,8 @@ FILES = ("file", "file_name", "image", "filepath")
 """Columns that may have an image's path; the first one with a value is taken."""
 CAPTIONS = ("caption", "captions", "text")
 """Columns that may have captions; the first one with a value is taken."""
+Cells = Mapping[str, Any]
+"""Column -> value of a row; of a CSV each value is a text."""
 
 
 def read(source: Path, settings: Settings) -> Content:
@@ -73,7 +75,7 @@ def _captions(folder: Path) -> dict[Path, list[str]]:
 def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Yield number (from 1), file and captions of each row of a .csv or .jsonl; `DataError` where a row lacks them."""
     with table.open(newline="", encoding="utf-8-sig") as opened:
-        rows: Iterable[Mapping[str, Any]]  # column -> value
+        rows: Iterable[Cells]
         if table.suffix == ".csv":
             rows = csv.DictReader(opened)
         else:
