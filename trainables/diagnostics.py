@@ -118,12 +118,14 @@ def alignment(z: Float[Tensor, "n d"], ids: Ids) -> float:
     # |u_i - u_p|^2 = |u_i|^2 + |u_p|^2 - 2 u_i.u_p, summed by class, so that no matrix of all pairs is needed.
     u = unit(z.double())
     member, counts = members(ids)
-    sums = u.new_zeros(len(counts), u.shape[1]).index_add(0, member, u)
     pairs = (counts * (counts - 1)).sum()
+    # The sum of |u_i|^2 over all pairs: each row has as many pairs as its class has other rows.
     squares = u.square().sum(1)
-    alike = sums.square().sum() - squares.sum()
-    pair_sums = ((counts[member] - 1) * squares).sum()
-    return float((2 * pair_sums - 2 * alike) / pairs) if pairs else math.nan
+    lengths = ((counts[member] - 1) * squares).sum()
+    # The sum of u_i.u_p: |sum of a class|^2 is that over all its pairs, and of each row with itself.
+    class_sums = u.new_zeros(len(counts), u.shape[1]).index_add(0, member, u)
+    products = class_sums.square().sum() - squares.sum()
+    return float((2 * lengths - 2 * products) / pairs) if pairs else math.nan
 
 
 def uniformity(z: Float[Tensor, "n d"]) -> float:

@@ -67,16 +67,16 @@ def train(
     # Names of scores begin with those of the dataset and of the function, where there are such.
     name = config["function"]
     function = import_path(name, kind="function") if name else None
-    suffix = f"{name.rpartition(':')[2]}/" if name else ""
+    function_prefix = f"{name.rpartition(':')[2]}/" if name else ""
     metrics = {"evaluated": 1.0}
     items = FrameRow()
     with torch.no_grad():
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
         # Prefix -> dataset: each one of `on`; without any it is the trial's own (None), which a function scores.
         datasets: dict[str, transfer.Other | None] = {
-            f"{other.name}/{suffix}": other for other in others
+            f"{other.name}/{function_prefix}": other for other in others
         }
-        for prefix, other in (datasets or {suffix: None}).items():
+        for prefix, other in (datasets or {function_prefix: None}).items():
             if function is None:
                 scored = _protocol(model, other, source, device, given="file" in config)
             else:

@@ -85,17 +85,19 @@ def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, 
     """Return the colour statistics of each side, for images in [0, 1], before they are made normal."""
     # Every `step`-th pixel of each side is looked at: about MAX_PLACES of an image, [n channels places].
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / MAX_PLACES)))
-    values = [
-        torch.cat([side, _chromaticities(side)], 1).flatten(2)
-        for side in (side[..., ::step, ::step] for side in sides)
-    ]
+    values = []
+    for side in sides:
+        pixels = side[..., ::step, ::step]
+        values.append(torch.cat([pixels, _chromaticities(pixels)], 1).flatten(2))
     # The mean of each pair and channel, over both sides.
     mean = torch.stack([x.mean(2, keepdim=True) for x in values]).mean(0)
-    at = torch.tensor(QUANTILES, device=mean.device)
+    levels = torch.tensor(QUANTILES, device=mean.device)
+    # Mean, deviation and quantiles of each channel: of its values, then of their differences from that mean.
     numbers = []
     for x in values:
-        both = torch.cat([x, x - mean], 1)  # about zero, then about the mean of both sides
-        parts = [both.mean(2), both.std(2, correction=0), *torch.quantile(both, at, dim=2)]
+        columns = torch.cat([x, x - mean], 1)
+        quantiles = torch.quantile(columns, levels, dim=2)
+        parts = [columns.mean(2), columns.std(2, correction=0), *quantiles]
         numbers.append(torch.cat(parts, 1))
     return numbers
 

@@ -42,7 +42,11 @@ MAX_BYTES = 2**28
 
 @checked
 class Settings:
-    """`split_seed` splits products into train, dev, test; `synthetic_roi` random features an item, `roi_dim` each."""
+    """What can be set when the file is staged.
+
+    `split_seed` is the seed of the split of products into train, dev and test. Each item gets `synthetic_roi` regions
+    of `roi_dim` random features.
+    """
 
     split_seed: int = 0
     synthetic_roi: int = 0

@@ -140,10 +140,10 @@ def _product(row: Row, category: str, split: str) -> Product:
         _text(row, "product_id"),
         category,
         split,
-        _text(row, "name"),
-        _text(row, "description"),
-        _text(row, "brand_name"),
-        _urls(row),
+        name=_text(row, "name"),
+        description=_text(row, "description"),
+        brand=_text(row, "brand_name"),
+        image_urls=_urls(row),
     )
 
 
@@ -154,11 +154,11 @@ def _review(row: Row, relation: Row) -> Review:
         return Review(
             _text(row, "review_id"),
             _text(row, "product_id"),
-            _text(row, "content"),
-            int(relation["upvotes"] or 0),
-            _text(row, "title"),
-            float("nan") if rating is None else float(rating),
-            _urls(row),
+            text=_text(row, "content"),
+            votes=int(relation["upvotes"] or 0),
+            title=_text(row, "title"),
+            rating=float("nan") if rating is None else float(rating),
+            image_urls=_urls(row),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(

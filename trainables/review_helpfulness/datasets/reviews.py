@@ -85,7 +85,8 @@ def content(
     `source` goes into the manifest. `DataError` where no review is left.
     """
     known = {product.product_id: product for product in products}
-    kept: dict[str, list[Review]] = {}
+    # Product id -> its reviews.
+    reviews_of: dict[str, list[Review]] = {}
     for review in reviews:
         if review.votes < 1:
             rejected.add("no helpful vote", review.review_id)
@@ -94,18 +95,17 @@ def content(
         elif review.product_id not in known:
             rejected.add("unknown product", review.review_id)
         else:
-            kept.setdefault(review.product_id, []).append(review)
-    if not kept:
+            reviews_of.setdefault(review.product_id, []).append(review)
+    if not reviews_of:
         raise DataError(f"no review has both text and a helpful vote; left out: {rejected.counts}")
     # Products by id; reviews name their product by its row in this order.
-    listed = [known[key] for key in sorted(kept)]
-    rows = {product.product_id: row for row, product in enumerate(listed)}
+    ordered = [known[product_id] for product_id in sorted(reviews_of)]
+    rows = {product.product_id: row for row, product in enumerate(ordered)}
     specs = {"roi": columns.spec("float16", [dim], several=True)} if features else {}
-    tables: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
+    tables: dict[str, Iterator[pa.Table]] = {"products": _products(ordered, features, specs)}
     for split in SPLITS:
-        tables[split] = _reviews(
-            [p for p in listed if p.split == split], kept, rows, features, specs
-        )
+        products_of_split = [product for product in ordered if product.split == split]
+        tables[split] = _reviews(products_of_split, reviews_of, rows, features, specs)
     return Content("reviews", tables, LABELS, specs, Folds(5, "grouped"), source or {}, rejected)
 
 
@@ -121,10 +121,10 @@ def published(
     return Published("reviews", rows, LABELS, specs, source or {})
 
 
-def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Iterator[pa.Table]:
+def _products(products: list[Product], features: Lookup | None, specs: Any) -> Iterator[pa.Table]:
     """Yield the products in tables."""
-    for start in range(0, len(listed), BATCH):
-        chosen = listed[start : start + BATCH]
+    for start in range(0, len(products), BATCH):
+        chosen = products[start : start + BATCH]
         roi = [features(p.split, p.product_id) for p in chosen] if features else None
         names = ("product_id", "category", "split", "name", "description", "brand")
         table = {name: pa.array([getattr(p, name) for p in chosen], pa.string()) for name in names}
@@ -133,20 +133,20 @@ def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Ite
 
 def _reviews(
     products: list[Product],
-    kept: dict[str, list[Review]],
+    reviews_of: dict[str, list[Review]],
     rows: dict[str, int],
     features: Lookup | None,
     specs: Any,
 ) -> Iterator[pa.Table]:
     """Yield the reviews of these products in tables, product by product.
 
-    `kept` has the reviews of each product, and `rows` each product's row in the split `products`.
+    `reviews_of` has the reviews of each product, and `rows` each product's row in the split `products`.
     """
     # (product, place among its reviews, review)
     flat = [
         (p, position, review)
         for p in products
-        for position, review in enumerate(kept[p.product_id])
+        for position, review in enumerate(reviews_of[p.product_id])
     ]
     for start in range(0, len(flat), BATCH):
         chosen = flat[start : start + BATCH]

@@ -58,13 +58,13 @@ def _read(source: Path, settings: Planted) -> Content:
     splits = split_products(list(generator.product_roi), settings.seed)
     products = [
         Product(
-            name,
-            "synthetic",
-            splits[name],
-            f"topic{generator.topic[i]} item",
-            f"synthetic product of topic{generator.topic[i]}",
+            product_id,
+            category="synthetic",
+            split=splits[product_id],
+            name=f"topic{topic} item",
+            description=f"synthetic product of topic{topic}",
         )
-        for i, name in enumerate(generator.product_roi)
+        for product_id, topic in zip(generator.product_roi, generator.topic, strict=True)
     ]
     features = {**generator.product_roi, **generator.review_roi}
     return content(
@@ -117,9 +117,8 @@ class _Generator:
 
     def _text(self, strength: float) -> str:
         """Return 12 to 29 words, each of them informative with the probability sigmoid(strength - 1)."""
-        informative = self.random.rand(self.random.randint(12, 30)) < 1 / (
-            1 + np.exp(1.0 - strength)
-        )
+        probability = 1 / (1 + np.exp(1.0 - strength))
+        informative = self.random.rand(self.random.randint(12, 30)) < probability
         return " ".join(
             str(self.random.choice(INFORMATIVE if yes else FILLER)) for yes in informative
         )
