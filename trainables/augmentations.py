@@ -175,9 +175,9 @@ PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
 def resolved(augmentation: Component, data: Manifest, column: str = "image") -> Component:
     """Return `augmentation`; `auto` is replaced by the one that suits the images in the `column` of `data`.
 
-    The importer may say what they are (`source.content`, a name of `AUGMENTATIONS`). Otherwise one channel is taken
-    for glyphs, because a missing flip costs little and a wrong one makes classes indistinguishable. The dataset's
-    name says nothing.
+    The importer may say what the images are (`source.content`, a name of `AUGMENTATIONS`). Otherwise images of one
+    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable. The
+    dataset's name says nothing.
     """
     if augmentation.name != "auto":
         return augmentation
@@ -295,7 +295,7 @@ def draw(
 def draw(
     policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
 ) -> Draws | ExternalDraws:
-    """Draw for each of `n` images with so many channels what makes its view; `apply` makes it.
+    """Draw the random numbers of a view of each of `n` images with so many channels; `apply` computes the views.
 
     For each image 12 numbers are drawn, for crop, flip, rotation and colours, whether or not the policy uses them. So
     two policies differ in what they do and not in their luck. A policy with blur or solarisation draws 3 more after

@@ -39,9 +39,9 @@ Box = Callable[[int, int, int], tuple[int, int, int, int]]
 
 
 def image_shape(data: Manifest, column: str) -> Shape:
-    """Return channels, height and width of a dataset's images as staged; `ClusterError` where it does not say them.
+    """Return channels, height and width of a dataset's images as staged.
 
-    `DataError` where images differ in size.
+    `ClusterError` where the manifest does not say the images' size, `DataError` where the images differ in size.
     """
     shape = data.columns[column].get("shape") if column in data.columns else None
     if shape is None:
@@ -445,7 +445,7 @@ def batches(
 
 
 def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
-    """Yield `items`, up to `ahead` of which a thread computes before they are asked for.
+    """Yield `items`; a thread computes up to `ahead` of them before they are asked for.
 
     An exception of `items` is raised here in place of the item that it prevents. Closing this iterator ends the thread
     as soon as the item that it computes is there.

@@ -79,7 +79,7 @@ class JoinedBatchNorm(_BatchNorm):
         ):
             return
         self.num_batches_tracked += 1
-        # Without a momentum, it is the mean of all batches so far.
+        # Without a momentum, the running statistics are the mean over all batches so far.
         share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean), share)
         self.running_var.lerp_(variance.to(self.running_var), share)

@@ -143,7 +143,7 @@ def run(
     evaluate_every = 0 if trial.fold is None else evaluate_every
     epoch = 0 if resume is None else restore(resume, method)
     guard = method.guard
-    # This is looked at until an epoch has trained anything. Later on a loss may be 0 because it is learned.
+    # The weights are compared until an epoch has trained anything. A later loss may be 0 as all has been learned.
     weights = _weights(method) if guard.untrained else None
     # A checkpoint may be of the last epoch: then nothing is left to train.
     final = epoch > 0 and method.ends(epoch)

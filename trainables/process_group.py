@@ -172,7 +172,7 @@ def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
         "-c",
         f"from contrasweep.trainables.process_group import work; work({rank})",
     ]
-    # It finds the modules that this process finds, such as the user's own.
+    # The new process finds the modules that this one finds, such as the user's own.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     assert process.stdin is not None

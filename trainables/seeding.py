@@ -28,7 +28,7 @@ def generator(*parts: int | str | None) -> "torch.Generator":
 
 
 def reseed(*parts: int | str | None) -> None:
-    """Seed Python, NumPy and torch: worker processes are reused, and what the last trial left must not matter."""
+    """Seed Python, NumPy and torch from `parts`, whatever an earlier trial has drawn in this process."""
     seed = derive(*parts)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # code of others may draw from it

@@ -292,7 +292,7 @@ class Contrastive:
         return f"{self.trial.arm} (trial {self.trial.id})"
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
-        """Diagnostics of an epoch's last batch, and a warning the first time that the trial is stuck."""
+        """Return diagnostics of an epoch's last batch; warn the first time that the trial is stuck."""
         # Other targets do not compare the batch with itself, so the loss has no collapse value for it.
         compared = self._loss() if self.settings.targets.name == "batch" else None
         batch = [last.embeddings, last.labels, last.rows]

@@ -205,7 +205,10 @@ class Settings:
             )
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the settings with concrete values for all that depends on other settings or on the dataset."""
+        """Return the settings with concrete values for all that depends on other settings or on the dataset.
+
+        `DataError` where `data` has no images, `SpecError` where the settings do not suit `data` or each other.
+        """
         # SupContrast's rule (see `warmup_epochs`).
         warmup = self.warmup_epochs
         if warmup is None:

@@ -88,7 +88,8 @@ def sgd_probe(
 def nmi(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
     """Normalised mutual information of classes and of k-means clusters of the test items' unit features.
 
-    There are as many clusters as classes, the best of ten starts (Musgrave et al. 2020, section 3.2; scikit-learn's).
+    There are as many clusters as classes, those of the best of ten starts of scikit-learn's k-means (Musgrave et al.
+    2020, section 3.2).
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score

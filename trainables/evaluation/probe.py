@@ -25,10 +25,10 @@ def linear_probe(
     """
     from scipy.optimize import minimize  # half a second, for which a plan need not wait
 
-    # A last column of ones, whose weight is the bias.
     mean = features.float().mean(0)
     std = features.float().std(0, correction=0)
     x, new = ((f.float() - mean) / (std + 1e-6) for f in (features, queries))
+    # A last column of ones, whose weight is the bias.
     x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))
     one_hot = F.one_hot(labels, classes).float()
 

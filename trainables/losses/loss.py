@@ -42,12 +42,15 @@ def valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
 
 
 def all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Reduce as `valid_anchors` does, but count anchors without a term as 0."""
+    """Return the mean over anchors of the mean of an anchor's terms; anchors without a term count as 0."""
     return _each(terms).sum() / max(len(terms.total), 1)
 
 
 def positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Reduce as `valid_anchors` does, with each anchor weighted by its number of positives."""
+    """Return the mean over anchors of the mean of an anchor's terms, weighted by the anchor's number of positives.
+
+    Anchors without a term are left out.
+    """
     return _mean(_each(terms), pairs * (terms.number > 0))
 
 
@@ -90,8 +93,9 @@ class Loss:
     - `positives`: "labels" are rows with the same label, "instances" views of the same instance.
     - `defaults`: similarity -> parameter -> default, where it differs from that of the function's signature.
     - `all_pairs`: an anchor's value needs the scores of other rows too.
-    - `closed`: the value and its gradient in place, for tiles of inner products; of the denominator alone where
-      `closed_is_denominator`. None: autograd computes the tile.
+    - `closed`: a function that computes a tile of inner products: it returns the values of its anchors, and leaves
+      their gradient in place of the scores. With `closed_is_denominator` these are of the loss's denominator alone.
+      None: autograd computes the tile.
     - `learned`: the parameters that are trained with the network where the parameter `learned` is true; `logs` are
       those of them that are learned as logarithms.
     """

@@ -190,7 +190,8 @@ def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
     row, column = at.positives.nonzero(as_tuple=True)
     positive = logits[row, column]
     share = 1 / row.bincount(minlength=len(logits)).clamp(min=1).to(logits.dtype)[row]
-    # Without positives the rest of a row are negatives: their softmax, and the log-sum-exp that a positive has to beat.
+    # With the positives taken out, a row has only negatives: their softmax, and their log-sum-exp, which a positive has
+    # to beat.
     logits[row, column] = -torch.inf
     has_negatives = (logits > -torch.inf).any(1)
     against = softmax_(logits).masked_fill_(~has_negatives, -torch.inf)

@@ -87,7 +87,7 @@ class Joint(nn.Module):
             nn.Linear(settings.classifier.hidden, classes),
         )
         self.branch = branch
-        # Without dropout it learns the training part by heart: the numbers are few, the layers wide.
+        # Without dropout the branch learns the training part by heart: its numbers are few, the layers wide.
         if branch is not None:
             self.beside = nn.Dropout(BRANCH_DROPOUT)
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
@@ -193,8 +193,7 @@ def latent(
 def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
     """Return an upper bound on the dimensions that l spans at `size`, from stages whose maps have the sizes `maps`.
 
-    A stage adds the product over both sides of its map's side or that of `size`, whichever is smaller. Enlarging a map
-    adds no dimensions.
+    A stage with maps of h x w adds min(h, H) min(w, W), where `size` is H x W: enlarging a map adds no dimensions.
     """
     return sum(math.prod(map(min, map_size, size)) for map_size in maps)
 

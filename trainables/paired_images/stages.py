@@ -126,7 +126,7 @@ class OneStage(nn.Module):
 
 
 class TimmStages(nn.Module):
-    """The last stages of a network `body` of timm's, as many as `dims` has numbers of channels."""
+    """The last stages of a network `body` of timm's: one stage for each number of channels in `dims`."""
 
     def __init__(self, body: nn.Module, dims: Sequence[int]) -> None:
         super().__init__()

@@ -87,8 +87,9 @@ class Inputs:
     """What a model is built from, beside its options.
 
     `product_words` and `review_words` are the initial word vectors of both vocabularies. `review_characters` has the
-    character numbers of each review word, of which there are `characters`. `roi_dim` is the size of a region's features
-    and `categories` the number of product categories. A label of `helpful_threshold` or more counts as helpful.
+    numbers of the characters of each review word; they lie below `characters`. `roi_dim` is the size of a region's
+    features and `categories` the number of product categories. A label of `helpful_threshold` or more counts as
+    helpful.
     """
 
     product_words: Float[Tensor, "v e"]

@@ -115,8 +115,8 @@ def prepare(
 ) -> Prepared:
     """Make vocabularies of the part `train`, then corpora of all parts.
 
-    `roi_dim` is the size of a region's features, `key` (seed, fold) what initial word vectors are drawn from. `known`
-    gives pretrained vectors as (word, vector), which take the place of those that are drawn.
+    `roi_dim` is the size of a region's features. `key` (seed, fold) seeds the initial word vectors. `known` gives
+    pretrained vectors as (word, vector), which take the place of those that are drawn.
     """
     # Vocabularies are those of training reviews and their products alone.
     train = parts["train"]

@@ -25,7 +25,7 @@ from contrasweep.trial import Report, Trial
 
 @checked
 class Settings:
-    """Settings of the ranking by length; each as the ranker's of the same name."""
+    """Settings of the ranking by length. Each means the same as the ranker's setting of the same name."""
 
     relevance_threshold: Threshold | None = None
     min_word_count: Annotated[int, pydantic.Field(ge=1)] = 5

@@ -33,7 +33,7 @@ CHARACTERS_A_WORD = 16
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return the memory and the work of a trial with this config: a step on its groups, and at most so many steps."""
+    """Return the memory and the work of a trial with this config: those of a step, and the most steps it can have."""
     settings = Settings(**config)
     sampler = settings.sampler
     rows = sampler.groups * (1 + sampler.num_negatives)

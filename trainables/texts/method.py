@@ -119,7 +119,7 @@ class Texts(DualEncoder[Batch]):
         seeding.prepare(device, settings.threads)
         train, self.test = open_dataset(trial.data).parts(trial.fold)
         self.expected = _scores(self.test, settings.score)
-        # Each distinct sentence is turned into indices once; pairs and batches are of its number.
+        # Each distinct sentence is turned into word indices once. Pairs and batches hold numbers of sentences.
         self.pairs = pairs_of(train, settings, trial.data.classes)
         sentences = self.pairs.sentences
         self.reader = reader_of(settings.encoder, sentences, settings.min_count, settings.max_words)

@@ -105,8 +105,8 @@ def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
     """
     if targets.name in TARGETS:
         return
-    # They are built and take a step with random images [3 2 2]. The state of torch's generator is put back, so that
-    # the trial draws what it would without this check.
+    # The targets are built and take a step with random images [3 2 2]. The state of torch's generator is put back, so
+    # that the trial draws what it would without this check.
     with (
         torch.random.fork_rng(devices=[]),
         errors_named(f"{targets.name} cannot take a step", "targets"),

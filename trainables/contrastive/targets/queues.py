@@ -85,6 +85,7 @@ class Moco:
         self.trained = nn.Module()
         self.encoder = MomentumEncoder(model)
         self.queue = EmbeddingQueue(size)
+        # What `after_step` puts into the queue: embeddings [n d], labels [n] and numbers of images [n] of a step.
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
@@ -166,6 +167,7 @@ class CrossBatchMemory:
         self.start = start
         self.trained = nn.Module()
         self.memory = EmbeddingQueue(size)
+        # What `after_step` puts into the memory: embeddings [n d], labels [n] and numbers of images [n] of a step.
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
@@ -232,6 +234,7 @@ class Nnclr:
         self.model = model
         self.queue = EmbeddingQueue(size)
         self.trained = predictor(dim, width)
+        # What `after_step` puts into the queue: embeddings [n d], labels [n] and numbers of images [n] of a step.
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property

@@ -33,8 +33,8 @@ def kernel_pooling(
 ) -> Float[Tensor, "b k"]:
     """Return phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), [b k] (Dai et al. 2018).
 
-    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2): how many words of the document are about mu_k
-    alike to word i of the query. With `mcr`, phi_k is the sum of log(1 + n_ik).
+    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2): about how many words of the document have the
+    similarity mu_k to word i of the query. With `mcr`, phi_k is the sum of log(1 + n_ik).
     """
     counted = []
     for mu, sigma in zip(
@@ -42,7 +42,7 @@ def kernel_pooling(
         torch.as_tensor(sigmas, dtype=similarity.dtype),
         strict=True,
     ):
-        # n_k for each word of the query [b t], then phi_k.
+        # n_k for each word of the query, [b t]; then phi_k, [b].
         near = torch.exp(-((similarity - mu) ** 2) / (2 * sigma**2)) * document_mask[:, None, :]
         count = near.sum(-1)
         logs = count.log1p() if pooling == "mcr" else 0.01 * count.clamp(min=1e-10).log()

@@ -102,7 +102,7 @@ def last_valid(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Te
 def cosine_matrix(
     a: Float[Tensor, "... t d"], b: Float[Tensor, "... s d"], eps: float = 1e-8
 ) -> Float[Tensor, "... t s"]:
-    """Return the cosines of all pairs of rows; norms count as `eps` at least, so that they are 0 for a zero vector."""
+    """Return the cosines of all pairs of rows; a norm counts as `eps` at least, so a zero vector has cosines of 0."""
     return functional.normalize(a, dim=-1, eps=eps) @ functional.normalize(b, dim=-1, eps=eps).mT
 
 
@@ -119,7 +119,7 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
     ) -> Float[Tensor, "b t d"]:
-        """Let x [b t d] attend to its own valid positions."""
+        """Return `x` after each position has attended to the valid positions; 0 at invalid ones."""
         # Queries, keys and values [b heads t d/heads] from one projection, as `permute` puts them.
         rows, length, dim = x.shape
         q, k, v = (
@@ -209,7 +209,7 @@ class ProductAwareAttention(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """sum_i pi_i x_i of vectors x_i, with pi the softmax over valid positions of a learned score of the queries."""
+    """The sum of pi_i x_i over vectors x_i; pi is the softmax, over valid positions, of learned scores of queries."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ class Interaction(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
     ) -> Float[Tensor, "b t d"]:
-        """Return x [b t d] after all layers."""
+        """Return `x` after all layers, each of which reads the valid positions of `context`."""
         for layer in self.layers:
             x = layer(x, context, mask)
         return x

@@ -29,7 +29,7 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
 
 
 class ItemEncoder(nn.Module):
-    """Text and images of an item to one vector, each modality gated by the other."""
+    """Encodes text and images of an item as one vector; each modality is gated by the other."""
 
     def __init__(self, words: Float[Tensor, "v e"], roi_dim: int, dim: int, dropout: float) -> None:
         super().__init__()

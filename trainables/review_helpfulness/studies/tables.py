@@ -143,7 +143,7 @@ def model_arms(
 
 
 def called(*data: str) -> dict[str, str]:
-    """Return the labels of these datasets: dotted path -> name for people, with the same parameters after it."""
+    """Return the labels of these datasets, by the names in `data`: the name for people, then the same parameters."""
     labels = {}
     for name in data:
         path, mark, parameters = name.partition("?")
