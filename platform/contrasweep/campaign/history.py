@@ -306,7 +306,7 @@ class Comparisons:
                 row.verdict,
                 p_text(row.p).removeprefix("= "),
                 f"{row.level:.2g}",
-                ("yes" if row.remains else "no") if row in decided else "",
+                {True: "yes", False: "no"}[row.remains] if row in decided else "",
             )
             for row in self.comparisons
         ]

@@ -12,7 +12,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -77,14 +77,7 @@ def redeclare(
     now = compared(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     changed_verdict = [name for name in changed if name in VERDICT]
-    # Verdicts follow the first declaration, so its values replace those that are declared now.
-    first = compared(earlier.spec)
-    from_first = {
-        name: earlier.spec.get(name) for name in VERDICT if first.get(name) != now.get(name)
-    }
-    spec = {
-        name: value for name, value in {**declared.spec, **from_first}.items() if value is not None
-    }
+    spec = _with_first_verdicts(declared.spec, earlier.spec)
     # The arms that have verdicts, and those that are new beside them.
     family = earlier.family or earlier.arms
     added_arms = [arm for arm in declared.arms if arm not in family]
@@ -118,16 +111,11 @@ def redeclare(
     )
     if spend:
         _check_spend(plan, changed_verdict)
-    # Another cell changes the arms' means. If the table was whole before, the user has had a look at the results.
+    # Each excluded seed counts as a look, because the user could stop before any of them. Bought arms and new cells
+    # count as one look together.
     planned_ids = {row["trial_id"] for row in planned}
-    cell_added = isinstance(plan, GridPlan) and any(
-        cell.arm in earlier.arms and planned_ids.isdisjoint(trial.id for trial in cell.trials)
-        for cell in plan.cells
-    )
-    table_was_whole = planned_ids <= recorded.keys() and plan.study.replicates is None
-    # Each excluded seed counts as a look too: the user could stop before any of them.
     looks = len(excluded)
-    if (spend and added_arms) or (cell_added and table_was_whole):
+    if (spend and added_arms) or _grows_after_look(plan, earlier, planned_ids, recorded):
         looks += 1
     # The log's new entry: what changed, after how many trials, and how many looks this costs.
     ended = len(planned_ids & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
@@ -150,6 +138,31 @@ def redeclare(
         family=family if added_arms and not spend else (),
         spec=spec,
         log=(*_log(earlier), entry),
+    )
+
+
+def _with_first_verdicts(declared: Config, first: Config) -> Config:
+    """Return the declaration `declared` with the fields of `VERDICT` as in `first`, which verdicts follow."""
+    before = compared(first)
+    now = compared(declared)
+    from_first = {name: first.get(name) for name in VERDICT if before.get(name) != now.get(name)}
+    fields = {**declared, **from_first}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _grows_after_look(
+    plan: Plan, earlier: StudyDocument, planned_ids: Set[str], recorded: Mapping[str, Record]
+) -> bool:
+    """Return whether `plan` adds cells to a whole table, of which the user has had a look.
+
+    `planned_ids` are the trials of the stored plan, and `recorded` the ended trials by id. Another cell changes the
+    arms' means. The looks of a study that grows are counted elsewhere.
+    """
+    if not isinstance(plan, GridPlan) or plan.study.replicates is not None:
+        return False
+    return planned_ids <= recorded.keys() and any(
+        cell.arm in earlier.arms and planned_ids.isdisjoint(trial.id for trial in cell.trials)
+        for cell in plan.cells
     )
 
 

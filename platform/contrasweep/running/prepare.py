@@ -313,6 +313,7 @@ def run_again(
 
     Raises `ContrasweepError` where no trial has reported the metric and nothing has changed.
     """
+    # `record.missing`: the cause was outside the method.
     again = {
         i
         for i, record in recorded.items()

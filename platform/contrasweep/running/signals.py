@@ -141,8 +141,7 @@ def _attend(numbers: int) -> None:
         readable, _, _ = select.select([numbers], [], [], wait_s)
         # The time is over, unless the handler has run meanwhile, which makes the deadline a later one.
         if not readable:
-            deadline = first + (UNDO_S if interruption.requested else STUCK_S)
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
                 break
             continue
         # Only signals with the handler of this module count: Python writes the numbers of all others too.

@@ -210,7 +210,6 @@ class ArmSearch:
         return [
             trial.id
             for candidate in self.candidates
-            if not candidate.whole
             for trial in candidate.trials
             if trial.id not in candidate.records
         ]

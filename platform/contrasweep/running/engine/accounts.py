@@ -47,10 +47,6 @@ class _Clock:
     silence_told: bool = False  # whether `Overdue.silent` has returned this silence
     look_at: float = 0.0  # when `Overdue.late` may return it next
 
-    def interval(self) -> float | None:
-        """Return the mean seconds between its reports; None before the second one."""
-        return (self.heard - self.first) / (self.reports - 1) if self.reports > 1 else None
-
 
 class Overdue:
     """Clocks of running trials, with limits on a trial (`trial_s`) and between reports (`report_s`); None: no limit."""
@@ -144,9 +140,8 @@ class Overdue:
         From its second report on, these are the mean of its own intervals. Before, they are the arm's mean: of
         intervals, or, before the first report, of the times from start to first report.
         """
-        interval = clock.interval()
-        if interval is not None:
-            return interval
+        if clock.reports > 1:
+            return (clock.heard - clock.first) / (clock.reports - 1)
         mean = (self._intervals if clock.reports else self._firsts)[clock.arm]
         return mean.total / mean.count if mean.count else None
 
