@@ -219,14 +219,14 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         stay = {*results.trial_records}
     recorded = {**results.search_records, **results.trial_records}
     # A searched arm without a trial in the table: its search goes on.
-    searched: set[str] = set()
+    still_searched: set[str] = set()
     if results.document.search:
-        searched = {*results.document.arms} - {*results.planned["arm"]}
+        still_searched = {*results.document.arms} - {*results.planned["arm"]}
     # Trials that were trained to their end and have a checkpoint, without arms whose search goes on.
     finished = {
         i: r
         for i, r in recorded.items()
-        if r.status.trained and r.arm not in searched and i in sizes
+        if r.status.trained and r.arm not in still_searched and i in sizes
     }
     deleted = finished.keys() - stay
     # The marker latest.json is deleted first, because it says that its checkpoint is whole.

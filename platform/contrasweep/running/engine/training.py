@@ -79,7 +79,21 @@ def train(
         sweep_scratch()
         peaks = learned.read(records, records.finished())
         with interruptible(), connected() as detected:
-            footprints, hosts = _on_hosts(plan, peaks, inventory_file, detected)
+
+            def unplaced(inventory: Inventory) -> Footprint | None:
+                """Return the smallest footprint of those that fit no host; None where all fit."""
+                footprints = Footprints(study, inventory, peaks)
+                smallest = footprints.missing(plan.sample_trials)
+                return footprints.of(smallest).footprint if smallest else None
+
+            # The hosts to run on, and what a trial takes on them.
+            if inventory_file:
+                inventory = read_inventory(inventory_file)
+                hosts = Hosts()
+            else:
+                inventory, hosts = cluster_hosts(unplaced, detected)
+            footprints = Footprints(study, inventory, peaks)
+            footprints.check(plan.sample_trials)
             slots = max_concurrent or footprints.most_slots(plan.sample_trials)
             # The parts of the loop: places, accounts and the queue. A limit of None is no limit.
             placements = Placements(footprints)
@@ -115,7 +129,7 @@ def train(
                     datasets=plan.datasets,
                     functions=study.functions,
                     chunk_s=0.0 if plan.stops_early else REPORT_INTERVAL_S,
-                    inventory=footprints.inventory,
+                    inventory=inventory,
                     retention=Retention(study.keep, study.metric, study.mode),
                 )
                 TuneEngine(
@@ -130,31 +144,6 @@ def train(
     for warning in source.warnings():
         print(warning, file=sys.stderr)
     return used_up
-
-
-def _on_hosts(
-    plan: Plan, peaks: learned.Learned, inventory_file: Path | None, detected: Inventory
-) -> tuple[Footprints, Hosts]:
-    """Return what the plan's trials take on the hosts to run on, and the `Hosts` that tells which hosts join later.
-
-    The hosts are those of `inventory_file`, or else the `detected` hosts of the connected Ray. `peaks` is the memory
-    that earlier trials have taken. Raises `SpecError` where a trial fits no host.
-    """
-
-    def unplaced(inventory: Inventory) -> Footprint | None:
-        """Return the smallest footprint of those that fit no host; None where all fit."""
-        footprints = Footprints(plan.study, inventory, peaks)
-        smallest = footprints.missing(plan.sample_trials)
-        return footprints.of(smallest).footprint if smallest else None
-
-    if inventory_file:
-        inventory = read_inventory(inventory_file)
-        hosts = Hosts()
-    else:
-        inventory, hosts = cluster_hosts(unplaced, detected)
-    footprints = Footprints(plan.study, inventory, peaks)
-    footprints.check(plan.sample_trials)
-    return footprints, hosts
 
 
 def _progress(
