@@ -135,14 +135,12 @@ def project_files(name: str) -> list[str]:
     is_below = parts and not {"..", "/"} & set(parts)  # neither the folder itself nor outside of it
     for folder in project_folders():
         if is_below and (folder / name).is_dir():
-            files = sorted(
-                file.relative_to(folder) for file in (folder / name).rglob("*") if file.is_file()
-            )
-            return [
-                str(file)
-                for file in files
-                if not any(parent[0] == "." or parent == "__pycache__" for parent in file.parts)
-            ]
+            names = []
+            for file in sorted(path for path in (folder / name).rglob("*") if path.is_file()):
+                path = file.relative_to(folder)
+                if not any(part[0] == "." or part == "__pycache__" for part in path.parts):
+                    names.append(str(path))
+            return names
     return []
 
 

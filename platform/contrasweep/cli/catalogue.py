@@ -262,9 +262,11 @@ def _type_name(hint: Any) -> str:
     parts = typing.get_args(hint)
     if origin is typing.Annotated:
         # Values that a mark of the annotation lists are shown as a choice.
-        schemas = [getattr(mark, "json_schema", None) or {} for mark in parts[1:]]
-        names = [s[key] for key in ("enum", "examples") for s in schemas if key in s]
-        return _type_name(typing.Literal[tuple(names[0])] if names else parts[0])
+        for mark in parts[1:]:
+            schema = getattr(mark, "json_schema", None) or {}
+            if values := schema.get("enum") or schema.get("examples"):
+                return _type_name(typing.Literal[tuple(values)])
+        return _type_name(parts[0])
     if origin is typing.Literal:
         return "one of " + ", ".join(map(repr, parts))
     if origin in (typing.Union, types.UnionType):

@@ -609,13 +609,10 @@ def _leave_out(tree: ast.Module, role: str) -> None:
     studies = [
         n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)
     ]
-    read = {
-        part.id
-        for n in body
-        if n not in studies
-        for part in ast.walk(n)
-        if isinstance(part, ast.Name)
-    }
+    read = set()
+    for statement in body:
+        if statement not in studies:
+            read |= {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)}
     tree.body = [n for n in body if n not in studies or _names_set(n) & read]
 
 

@@ -242,11 +242,11 @@ class Metrics:
         `SpecError` where there are several kinds or runs. Hugging Face leaves a state in each checkpoint: all of these
         are of one run.
         """
-        kinds = {
-            kind: [file for name in names for file in sorted(self.folder.rglob(name))]
-            for kind, names in files.FOUND.items()
-        }
-        kinds = {kind: paths for kind, paths in kinds.items() if paths}
+        kinds = {}
+        for kind, patterns in files.FOUND.items():
+            paths = [file for name in patterns for file in sorted(self.folder.rglob(name))]
+            if paths:
+                kinds[kind] = paths
         every = [file for paths in kinds.values() for file in paths]
         # TensorBoard writes a run into several files of one folder; of all other kinds a file is a run.
         runs = {

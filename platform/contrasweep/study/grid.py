@@ -365,9 +365,8 @@ def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:
     """
     # A group for each axis, and for each zip: all its points as mappings, of one axis or of several.
     groups = [[{axis: value} for value in values] for axis, values in axes.items()]
-    groups += [
-        [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)]
-        for group in zipped
-    ]
+    for group in zipped:
+        rows = zip(*group.values(), strict=True)
+        groups.append([dict(zip(group, row, strict=True)) for row in rows])
     for combination in itertools.product(*groups):
         yield {axis: value for part in combination for axis, value in part.items()}

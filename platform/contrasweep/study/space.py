@@ -298,17 +298,17 @@ def ordered(space: Space) -> list[str]:
     waiting = list(space)
     while waiting:
         # A key of `when` that is no parameter is one of the fixed config, and there already.
-        ready = [
-            n
-            for n in waiting
-            if all(key in done or key not in space for key in space[n].when or {})
-        ]
+        ready = []
+        for name in waiting:
+            needed = [key for key in space[name].when or {} if key in space]
+            if set(needed) <= set(done):
+                ready.append(name)
         if not ready:
             raise SpecError(
                 "conditional parameters depend on each other in a circle", value=waiting
             )
         done += ready
-        waiting = [n for n in waiting if n not in ready]
+        waiting = [name for name in waiting if name not in ready]
     return done
 
 

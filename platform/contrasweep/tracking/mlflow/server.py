@@ -482,12 +482,11 @@ class Server(Target):
             return [point for point in points if point.step > newest.get(point.key, -1)]
         run.newest = {}
         missing = []
-        ask = self.client.get_metric_history
         # Of the metrics that the run has, those that the points are of: key -> step -> value.
-        stored = {
-            key: {metric.step: metric.value for metric in ask(run.run_id, key)}
-            for key in {point.key for point in points} & run.keys
-        }
+        stored = {}
+        for key in {point.key for point in points} & run.keys:
+            history = self.client.get_metric_history(run.run_id, key)
+            stored[key] = {metric.step: metric.value for metric in history}
         for point in points:
             values = stored.get(point.key, {})
             if point.step not in values:
