@@ -146,15 +146,15 @@ class Inventory:
         """
         mine = self._memories()
         theirs = other._memories()
-        every: list[Node] = []
+        union: list[Node] = []
         # The largest of one listing is the largest of the other, and so on; one without a counterpart stays.
         for kind in mine | theirs:
             pairs = zip_longest(mine.get(kind, []), theirs.get(kind, []), fillvalue=0.0)
             counts = Counter(max(pair) for pair in pairs)
-            every += [
+            union += [
                 replace(kind, memory_gib=memory, count=count) for memory, count in counts.items()
             ]
-        return self if set(every) == set(self.nodes) else Inventory(tuple(every))
+        return self if set(union) == set(self.nodes) else Inventory(tuple(union))
 
     def _memories(self) -> dict[Node, list[float]]:
         """Return kind of host, without its memory and number -> memory of each such host in GiB, the largest first."""

@@ -352,11 +352,13 @@ def _balance(
             return
         # A trial is looked at once, whether it moves or stays.
         _, i = heapq.heappop(queues[busiest])
-        here = chosen[i]
-        assert here is not None
-        others = [way for way in candidates[i] if way.gpu != here.gpu and speed.get(str(way.gpu))]
+        current = chosen[i]
+        assert current is not None
+        others = [
+            way for way in candidates[i] if way.gpu != current.gpu and speed.get(str(way.gpu))
+        ]
         best = min(others, key=lambda way: load[str(way.gpu)] + cost(i, way))
         if load[str(best.gpu)] + cost(i, best) < load[busiest]:
-            load[busiest] -= cost(i, here)
+            load[busiest] -= cost(i, current)
             load[str(best.gpu)] += cost(i, best)
             chosen[i] = best

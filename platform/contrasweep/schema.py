@@ -161,11 +161,11 @@ def _joined_types(errors: list[Any], cls: Any) -> Any:
     if not parent or isinstance(last, int) or any(field.name == last for field in fields):
         return first
     # The errors of the other types about this very value. Where two say the same, joining them would repeat it.
-    same = [
+    alternatives = [
         e for e in errors if [*e["loc"][:-1]] == parent and e.get("input") is first.get("input")
     ]
-    rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in same)
-    if len(rules) == len(same) > 1:
+    rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in alternatives)
+    if len(rules) == len(alternatives) > 1:
         return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
     return first
 

@@ -652,11 +652,11 @@ class _Script:
 
     def _take_resources(self, node: ast.expr) -> None:
         """Take the cores and GPUs of a trial, `{"cpu": 2, "gpu": 1}`; note any other resource."""
-        asked = self.value(node)
+        resources = self.value(node)
         self.search["resources"] = {
-            f"{key}s": asked[key] for key in ("cpu", "gpu") if asked.get(key)
+            f"{key}s": resources[key] for key in ("cpu", "gpu") if resources.get(key)
         }
-        self.found.note_unread(asked, "cpu gpu", "resources: ")
+        self.found.note_unread(resources, "cpu gpu", "resources: ")
 
     def _take_function(self, call: ast.Call) -> None:
         """Take the function of the script that `call` names first, unless an earlier call has named one.

@@ -247,12 +247,12 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     study = reports.name(name)
     if study in campaign_names(storage):
         names = (other for other in study_names(storage) if other.startswith(f"{study}."))
-        every = [StudyRecords(storage, other) for other in names]
-        living = [records for records in every if has_driver(records)]
-        if not living:
+        studies = [StudyRecords(storage, other) for other in names]
+        running = [records for records in studies if has_driver(records)]
+        if not running:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         # Where several run at once, the last by name is stopped; the same command then stops the next.
-        records = living[-1]
+        records = running[-1]
     else:
         records = watching.known_study(study, storage)
     print(f"asked {stop_driver(records)} to stop")

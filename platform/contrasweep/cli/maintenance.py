@@ -43,7 +43,7 @@ def code(
     if diff is not None:
         _print_difference(records, by_code, diff, json)
         return
-    aside = list_archived(records)
+    archives = list_archived(records)
     rows = [_row(records, digest, trials) for digest, trials in by_code.items()]
     if json:
         archived = [
@@ -53,7 +53,7 @@ def code(
                 "trials": list(part.trial_ids),
                 "searches": dict(part.searches),
             }
-            for part in aside
+            for part in archives
         ]
         print_json("code", {"code": rows, "archived": archived})
         return
@@ -68,7 +68,7 @@ def code(
             commit = f"commit {row['commit'][:12]}{' with changes' if row['dirty'] else ''}"
         more = " ..." if len(row["modules"]) > 4 else ""
         print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{more}")
-    for part in aside:
+    for part in archives:
         print(f"archived {part.when}: {plural(len(part.trial_ids), 'trial')} ({part.reason})")
 
 

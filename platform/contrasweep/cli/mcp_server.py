@@ -242,8 +242,8 @@ class Tools:
             """Start the run with a budget that ends it where what is left of the server's is used up."""
             # The study's budget counts all of its trials, also those of runs before, so these are added.
             cap = f"--set={BUDGET}={min(forecast.spent + left, forecast.limit):.9f}"
-            again = ["--retry-failed"] if retry_failed else []
-            return self._begin("run", "--quiet", *flags, *again, cap, "--", study)
+            retry = ["--retry-failed"] if retry_failed else []
+            return self._begin("run", "--quiet", *flags, *retry, cap, "--", study)
 
         return self._spend(
             study,

@@ -75,11 +75,11 @@ def difference(
             kind = "removed"
         else:
             kind = "changed"
-        left = (before or "").splitlines()
-        right = (after or "").splitlines()
-        changes.append(Change(file, kind, _lines_changed(left, right)))
+        old_lines = (before or "").splitlines()
+        new_lines = (after or "").splitlines()
+        changes.append(Change(file, kind, _lines_changed(old_lines, new_lines)))
         texts += difflib.unified_diff(
-            left, right, f"{names[0]}/{file}", f"{names[1]}/{file}", lineterm=""
+            old_lines, new_lines, f"{names[0]}/{file}", f"{names[1]}/{file}", lineterm=""
         )
     return Difference(tuple(changes), "".join(f"{line}\n" for line in texts))
 

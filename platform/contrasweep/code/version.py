@@ -58,15 +58,17 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
         folder = Path(file).resolve().parent
         top, commit = git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
         # Path below the checkout's top -> content.
-        inside = {}
+        contents = {}
         for path, data in files.items():
             real = Path(path).resolve()
             if real.is_relative_to(top):
-                inside[real.relative_to(top).as_posix()] = data
-        committed = _blobs(Path(top), sorted({name.partition("/")[0] for name in inside}))
+                contents[real.relative_to(top).as_posix()] = data
+        committed = _blobs(Path(top), sorted({name.partition("/")[0] for name in contents}))
     except (OSError, ValueError, subprocess.SubprocessError):
         return "", False
-    return commit, any(not _is_blob(committed.get(name, ""), data) for name, data in inside.items())
+    return commit, any(
+        not _is_blob(committed.get(name, ""), data) for name, data in contents.items()
+    )
 
 
 def _blobs(top: Path, names: list[str]) -> dict[str, str]:
@@ -693,16 +695,16 @@ def _cells_of(function: Callable[..., Any]) -> bytes:
         for node in nodes:
             for name in _names_set(node):
                 defined[name] = node
-    kept: dict[str, str] = {}
+    texts: dict[str, str] = {}
     queue = [function.__name__]
     # From the function on, all that is named by what was kept already.
     while queue:
         name = queue.pop()
-        if name in defined and name not in kept:
-            kept[name] = ast.unparse(defined[name])
+        if name in defined and name not in texts:
+            texts[name] = ast.unparse(defined[name])
             queue += [part.id for part in ast.walk(defined[name]) if isinstance(part, ast.Name)]
             queue += [attribute for attribute in defined if attribute.startswith(f"{name}.")]
-    return "".join(f"{kept[name]}\n" for name in sorted(kept)).encode()
+    return "".join(f"{texts[name]}\n" for name in sorted(texts)).encode()
 
 
 def _bytecode(code: Any) -> Any:

@@ -247,15 +247,15 @@ class Metrics:
             paths = [file for name in patterns for file in sorted(self.folder.rglob(name))]
             if paths:
                 kinds[kind] = paths
-        every = [file for paths in kinds.values() for file in paths]
+        all_paths = [file for paths in kinds.values() for file in paths]
         # TensorBoard writes a run into several files of one folder; of all other kinds a file is a run.
         runs = {
             str(file.parent if ".tfevents." in file.name else file)
-            for file in every
+            for file in all_paths
             if file.name != "trainer_state.json"
         }
         if len(kinds) > 1 or len(runs) > 1:
-            names = sorted(str(file.relative_to(self.folder)) for file in every)
+            names = sorted(str(file.relative_to(self.folder)) for file in all_paths)
             raise SpecError(
                 "the command has left metrics in several places",
                 place="metrics",
@@ -264,7 +264,7 @@ class Metrics:
             )
         for kind, paths in kinds.items():
             log.warning("metrics are read from %s: %s", kind, paths[-1].relative_to(self.folder))
-        return list(map(str, every))
+        return list(map(str, all_paths))
 
     def _report(self, row: Values) -> Report:
         """Return the report of a row, whose members are taken out of it.

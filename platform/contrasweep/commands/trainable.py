@@ -98,9 +98,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         data = _data(trial, scratch, field_names)
         file = scratch / "metrics.jsonl"
         metrics = Metrics(options.metrics, folder, file, checkpoints)
-        # What the command is told both as placeholders and as variables.
-        handed = {"metrics": file, "checkpoints": checkpoints, "folder": folder}
-        places = {key: str(path) for key, path in handed.items()}
+        # Paths that the command is given both as placeholders and as variables.
+        own_paths = {"metrics": file, "checkpoints": checkpoints, "folder": folder}
+        places = {key: str(path) for key, path in own_paths.items()}
         if resume is not None:
             places["resume"] = str(resume)
         labels = {

@@ -100,8 +100,8 @@ def main() -> None:
     if notifier is not None:
         notifier.close(outcome, lost=driver.lost)
     # A follower that still shows the end must not keep the driver's pipe open for whoever reads it.
-    while living := [thread for thread in threads if thread.is_alive()]:
-        living[0].join(0.5)
+    while busy := [thread for thread in threads if thread.is_alive()]:
+        busy[0].join(0.5)
         driver.leave_output()
     notified = notifier is None or notifier.join(PATIENCE_S)
     # The last word to the driver: what trackers lack, and whether all notifications are delivered.

@@ -79,8 +79,8 @@ def _make_database(path: Path) -> None:
     they are made in a file beside it, which then takes its place.
     """
     fresh = path.with_name(f".{path.name}.new")
-    for left in (fresh, fresh.with_name(f"{fresh.name}-journal")):
-        left.unlink(missing_ok=True)
+    for leftover in (fresh, fresh.with_name(f"{fresh.name}-journal")):
+        leftover.unlink(missing_ok=True)
     _open(TrackingAddress(f"sqlite:///{fresh}")).search_experiments(max_results=1)
     fresh.replace(path)
 

@@ -407,8 +407,8 @@ class Server(Target):
     def _search(self, condition: str = "") -> Iterator[Run]:
         """Yield the experiment's runs that show this storage and fulfil the `condition` ("": all), the newest first."""
         token = None
-        mine = f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
-        condition = " AND ".join(filter(None, (condition, mine)))
+        of_storage = f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
+        condition = " AND ".join(filter(None, (condition, of_storage)))
         while True:
             page = self.client.search_runs(
                 [self.experiment_id],
@@ -552,14 +552,14 @@ class Server(Target):
         """Return the points of a run that its record adds: duration, memory, settings, metrics that no report has."""
         keys = self._keys(files, record)
         at = milliseconds(record.ended)
-        last = [
+        of_record = [
             Point(keys[name], float(value), at, record.step)
             for name, value in record.metrics.items()
         ]
         reported = {point.key for point in points}
         # MLflow's compare view starts with the metric that came first: settings come after the measurements.
-        every = [*system_points(record), *setting_points(record), *last]
-        return [point for point in dict.fromkeys(every) if point.key not in reported]
+        added = [*system_points(record), *setting_points(record), *of_record]
+        return [point for point in dict.fromkeys(added) if point.key not in reported]
 
     def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
         """Return the params of the description that the run lacks."""
