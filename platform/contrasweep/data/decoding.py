@@ -242,8 +242,8 @@ def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
     """Return an order of rows in which the test and training rows of every fold are one stretch each, and the starts.
 
     `folds` [n] is the fold of each row, 0 to `count` - 1. The order has the rows fold by fold, and then again those of
-    all folds but the last: of three folds 0 1 2 0 1. So the training rows of a fold follow its test rows (fold 1 tests
-    on 1 and trains on 2 0), and no trial copies them. The starts [count + 1] are where each fold begins, and then n.
+    all folds but the last: of three folds 0 1 2 0 1. So the training rows of a fold follow its test rows, and no trial
+    copies them: fold 1 tests on 1 and trains on 2 0. The starts [count + 1] are where each fold begins, and then n.
     """
     order = np.argsort(folds, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(folds, minlength=count))])

@@ -40,8 +40,8 @@ def known() -> list[DatasetRow]:
 def summary(manifest: Manifest) -> DatasetRow:
     """Return a row of `contrasweep data list`.
 
-    `classes` is the number of classes, `rows` is split -> number of rows, `mib` the size of all shards, `synthetic`
-    whether any of the data was generated.
+    `classes` is the number of classes, `rows` is split -> number of rows, `mib` the size of all shards. `synthetic` is
+    true where any of the data was generated.
     """
     size = sum(shard.bytes for shard in manifest.shards)
     return {

@@ -265,7 +265,10 @@ class _Split:
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
-    """Write one shard; each column is stored as suits its type."""
+    """Write one shard, compressed by zstd but for lists of features.
+
+    Statistics are written for plain columns alone, and dictionaries for columns of texts.
+    """
     compression = {}  # by path of a column
     statistics = []  # paths of columns
     dictionaries = []  # names of columns

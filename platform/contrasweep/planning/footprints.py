@@ -248,8 +248,8 @@ class Footprints:
     ) -> tuple[OnType, str] | None:
         """Return the GPU memory that a trial needs on one type of GPU, and its source; None where nothing is known.
 
-        `seen` is type of host -> the peaks measured of the trial's cell. A peak on this type comes first, then what the
-        memory model predicts, then the highest peak on other types, with the margin of what was not measured here.
+        `seen` is type of host -> the peaks measured of the trial's cell. A peak on this type is taken first, then what
+        the memory model predicts. After these comes the highest peak on other types, with a larger margin.
         """
         measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
         if gpu in measured:
@@ -304,8 +304,8 @@ class Footprints:
         """Return about how many seconds the training of `trial` takes, on a GPU of speed 1 of the inventory.
 
         They follow from the counted work of its steps, on that type of GPU where `trial` may run which gives the most.
-        None where it runs on no GPU, where the peak operations of no such type are known, and where the trainable does
-        not say how many steps a trial has.
+        None where it runs on no GPU, or on types whose peak of operations is not known. None too where the trainable
+        does not say how many steps a trial has.
         """
         work = self._workload(trial)
         counted = self._counted(trial)

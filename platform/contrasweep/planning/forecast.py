@@ -447,8 +447,8 @@ def _seconds(
 ) -> tuple[float | None, bool]:
     """Return the seconds of one trial of a row (None: not known), and whether they come from counted work.
 
-    They are those of finished trials. Where no trial has finished, they are the most that counted work gives for one of
-    the row's samples, and are not known where the work of a sample cannot be counted.
+    They are those of finished trials. Where no trial has finished, they are the most that counted work gives for a
+    sample of the row. They are not known where the work of a sample cannot be counted.
     """
     measured = durations.of(row.arm, row.trials)
     if measured is not None:

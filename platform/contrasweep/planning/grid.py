@@ -324,8 +324,8 @@ def make_plan(
 def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
     """Return name -> manifest of the named datasets, each of which has the rows that the study needs.
 
-    Raises `NotStagedError` where one dataset is not staged, a `DataError` that lists them where several are not, and
-    `SpecError` where a dataset lacks rows or cannot have the study's folds.
+    Raises `NotStagedError` where one dataset is not staged, and a `DataError` that lists them where several are not.
+    Raises `SpecError` where a dataset lacks rows or cannot have the study's folds.
     """
     manifests = {}
     missing = []

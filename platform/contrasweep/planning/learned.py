@@ -80,8 +80,8 @@ class Calibration:
     def predict(self, key: str, counted_gib: float) -> float:
         """Return the predicted peak in GiB, without margin.
 
-        It is at least the highest peak measured at the same count, and at least `MARGIN` times the memory in which a
-        trial of that count ran out of it.
+        It is at least the highest peak measured at the same count. Where a trial of that count ran out of memory, it is
+        at least `MARGIN` times the memory that the trial had.
         """
         a, b = self.constants(key)
         count = _rounded(counted_gib)
@@ -271,9 +271,9 @@ def forget(records: StudyRecords) -> None:
 def read(records: StudyRecords, finished: set[str]) -> Learned:
     """Return the measured peaks of all studies in this storage.
 
-    `finished` are the ids of this study's trials with a record. The study's own peaks are read from its file. They are
-    made from the records where there is no file, or where it counts another number of records, because a driver was
-    killed before it could write.
+    `finished` are the ids of this study's trials with a record. The study's own peaks are read from its file. If the
+    file is missing or counts another number of records, a driver was killed before it could write it. Then the peaks
+    are made from the records.
     """
     if not finished:
         return learned_of(records, ())

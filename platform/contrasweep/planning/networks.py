@@ -40,9 +40,9 @@ def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> 
 
 
 def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
-    """Return that one of `manifests` (by name) which has the content of the trial's dataset, whatever its name.
+    """Return the manifest, among `manifests` (by name), of the dataset that the record's trial was trained on.
 
-    Raises `DataError` where none has the dataset's digest.
+    It is found by the dataset's digest, whatever its name. Raises `DataError` where none has this digest.
     """
     for manifest in manifests.values():
         if manifest.digest == record.data.digest:

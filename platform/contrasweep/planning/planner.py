@@ -68,8 +68,8 @@ def plan(
 def _check_looks(study: Study) -> None:
     """Raise `SpecError` where the last interim analysis of a growing study could decide hardly anything.
 
-    That is so where only a difference of more than `HARDLY` standard deviations of a paired difference would be decided
-    in 80 % of such studies. Without SciPy nothing is checked; the forecast says so.
+    It is so where a difference must be above `HARDLY` to be decided in 80 % of such studies. The unit is the standard
+    deviation of a paired difference. Without SciPy nothing is checked; the forecast says so.
     """
     if study.replicates is None:
         return
@@ -157,7 +157,7 @@ def plan_staged(
     what is missing. `before` has the meaning that it has in `plan`.
 
     The settings of the cells that are left out are checked too. A missing dataset whose paper gives its rows and shapes
-    is planned by these, and such trials get other ids once the dataset is staged.
+    is planned by these. Its trials get other ids once the dataset is staged.
     """
     _check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))

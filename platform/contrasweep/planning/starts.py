@@ -308,8 +308,8 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
     """Raise `ContrasweepError`, one line, where trials of `plan` must not start from their sources.
 
     They must not where a source was made by other code than the `current` one and the user has not accepted that.
-    So too where the source's checkpoint of a trial that is still to run is deleted. `finished` are the ids of trials
-    of `plan` with a record.
+    They cannot where the checkpoint to start from is deleted, for a trial that is still to run. `finished` are the ids
+    of trials of `plan` with a record.
     """
     of_study: dict[str, list[Trial]] = defaultdict(list)
     for trial in plan.trials:

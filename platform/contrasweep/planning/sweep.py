@@ -136,8 +136,8 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether each trial of the stored plan is in `finished`, and no look (interim analysis) is left.
 
-        False until a run of this declaration has found the best configuration of every arm, because the stored plan
-        has no trials of an arm before that.
+        False until a run of this declaration has found the best configuration of every arm. The stored plan has no
+        trials of an arm before that.
         """
         return stage(self, records).over and is_whole(records, self.digest, finished)
 

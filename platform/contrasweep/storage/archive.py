@@ -166,7 +166,7 @@ def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
 
 
 def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
-    """Return what was archived under the name `when` (None: what was archived last); `SpecError` if there is none."""
+    """Return the archived trials with the name `when`, or the newest if it is None; `SpecError` if there are none."""
     by_name = {archived.when: archived for archived in list_archived(records)}
     if not by_name:
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)

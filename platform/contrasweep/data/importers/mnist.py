@@ -36,8 +36,8 @@ FASHION = (
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Return the array in an idx file of unsigned bytes, perhaps gzipped; `DataError` for other files and cut ones.
 
-    Such a file has two zero bytes, the type (8), the number of axes, the size of each axis in four bytes (big-endian),
-    and then the bytes of the array.
+    Such a file begins with two zero bytes, the type (8) and the number of axes. Then come the size of each axis in four
+    bytes (big-endian) and the bytes of the array.
     """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         data = file.read(labelled_images.MOST_BYTES)  # a small gzip may hold far more
