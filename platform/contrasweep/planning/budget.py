@@ -136,9 +136,9 @@ class Budget:
         return f"used up: {spending}; raise it to go on from here, for example with {set_flags}"
 
     def warnings(self, to_come: Makespan | None) -> list[str]:
-        """Return a warning for each budget that will not be enough for the hours spent and those `to_come`.
+        """Return a warning for each budget that the hours spent and the hours `to_come` exceed together.
 
-        Where these are not known (None), the warning is on budgets that are used up already.
+        Where `to_come` is None, because it is not known, there is only a warning of budgets that are used up already.
         """
         if to_come is None:
             used_up = self.used_up()

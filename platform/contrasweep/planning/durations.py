@@ -35,8 +35,8 @@ class Durations:
     def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
         """Return the expected seconds of one trial of `arm`; None before any trial of the study has finished.
 
-        They are the median over the finished ones of `trials`, which are those of the trial's cell; without any, over
-        the finished trials of the arm; without any, over the medians of all arms.
+        `trials` are those of the same cell. The seconds are the median of those that have finished. Where none of them
+        has, it is the median of the arm's finished trials, and where the arm has none, that of all arms.
         """
         seconds = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
         return stats.median(seconds) if seconds else self.arms.get(arm, self.usual)

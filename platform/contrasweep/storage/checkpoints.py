@@ -131,7 +131,7 @@ class Checkpoints:
             check: Called before each file and before the marker is written. It raises where nothing may be written, as
                 in an attempt that was superseded.
             keep: Which checkpoints stay: the newest always; with `best` a better earlier one too, with `all` each.
-            score: The checkpoint's score, larger is better; None: it has none, and any that has one is better.
+            score: The checkpoint's score, larger is better; None: it has none, and one with a score is better.
         """
         before = self._newest if self._known else self.latest()
         files = {}

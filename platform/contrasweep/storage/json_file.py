@@ -70,15 +70,18 @@ class JsonFile(Generic[T]):
         )
 
     def decode(self, data: bytes, file: str, remedy: str = "") -> T:
-        """Return the value in `data`, the content of the file with the name `file`; raises as the class says."""
+        """Return the value in `data`, the content of the file with the name `file`.
+
+        `BrokenFileError` where it is not valid, `StorageError` where it has another format.
+        """
         return _checked(lambda: self._decode(data), file, remedy or self.remedy)
 
     def read(self, store: Store, key: str, remedy: str = "") -> T:
-        """Return the value in the file `key`; raises `FileNotFoundError` where there is none, and as the class says."""
+        """Return the value in the file `key`; `FileNotFoundError` where there is none, else errors as for `decode`."""
         return self.decode(store.read(key, MAX_BYTES), f"{store.uri}/{key}", remedy)
 
     def find(self, store: Store, key: str, remedy: str = "") -> T | None:
-        """Return the value in the file `key`; None where there is none. Raises as the class says."""
+        """Return the value in the file `key`; None where there is none. Errors are as for `decode`."""
         try:
             return self.read(store, key, remedy)
         except (FileNotFoundError, NotADirectoryError):

@@ -256,7 +256,7 @@ class StudyDocument:
         return self.alpha / (1 + len(self.scores))
 
     def start(self, arm: str) -> MutableConfig:
-        """Return the declared trials that those of an arm start from; {} where they start with new weights.
+        """Return the arm's field `start` as declared, alone in a mapping; {} where its trials start with new weights.
 
         For example `{"start": {"study": "pretrain", "arm": "supcon", "trial": ""}}`.
         """

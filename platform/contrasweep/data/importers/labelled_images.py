@@ -116,7 +116,8 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
 def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
     """Return the number of images of each class in the long-tailed profile of Cao et al. 2019 (LDAM-DRW).
 
-    Class i of C has n_i = int(n_max * (1/IF)^(i/(C-1))), where IF is `imbalance_factor`.
+    Class i of C has n_i = int(n_max * (1/IF)^(i/(C-1))), where IF is `imbalance_factor`, so that the first class has
+    `n_max` and the last one `n_max / imbalance_factor`.
     """
     return [
         int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)
