@@ -163,7 +163,7 @@ def crop_box(
 ) -> tuple[int, int, int, int]:
     """Return left, top, right, bottom of the square about `box`, clipped to the tile, in whole pixels.
 
-    The square has the centre of the box. Its side is the longer side of the box, plus `context` times that at both ends.
+    The square has the centre of the box. Its side is the longer side of the box plus `context` times that at both ends.
     `width` and `height` are those of the tile. For a box outside the tile the result has no area.
     """
     left, top, right, bottom = box
