@@ -520,8 +520,8 @@ def _batches(
         pieces = [views(piece) for piece in _pieces(part, at_once)]
         # For each view its tensor in each piece.
         tensors_of_views = list(zip(*pieces, strict=True))
-        # A group in one piece has several batches, each a stretch from i on. One in several pieces is one batch: i is 0
-        # alone, and each stretch is the whole of its piece.
+        # A group in one piece has several batches, each a stretch from i on. A group in several pieces is one batch:
+        # then i is only 0, and each stretch is the whole of its piece.
         for i in range(0, len(rows), share_size):
             stretch = slice(i, i + share_size)
             batch = [tensor[stretch] for tensors in tensors_of_views for tensor in tensors]

@@ -81,7 +81,8 @@ class GroupSampler:
         draws = rng.random((len(self), self.num_negatives))
         groups = np.empty((len(self), 1 + self.num_negatives), dtype=np.int64)
         for group, number, draw in zip(groups, chosen, draws, strict=True):
-            # A uniform number falls into a negative's share of the probability; rounding may leave their sum below 1.
+            # A uniform number falls into one negative's share of the probability. Rounding may leave the sum of these
+            # shares below 1.
             candidate = self.candidates[number]
             picked = np.searchsorted(candidate.cumulative, draw, side="right")
             picked = np.minimum(picked, len(candidate.negatives) - 1)

@@ -102,7 +102,10 @@ class _Generator:
         label = np.searchsorted(np.quantile(helpfulness, [0.2, 0.4, 0.6, 0.8]), helpfulness)
         self.reviews = [
             Review(
-                f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row])
+                f"r{row:06d}",
+                f"p{owner[row]:05d}",
+                text=self._text(in_text[row]),
+                votes=int(2 ** label[row]),
             )
             for row in range(len(owner))
         ]
