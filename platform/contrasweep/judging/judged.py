@@ -69,7 +69,7 @@ class Judged:
         if design.unit not in SCOPES:
             arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
         folds = range(design.units) if design.folds else [None]
-        rows = [(arm, fold, seed) for arm in arms for fold in folds for seed in range(design.seeds)]
+        rows = itertools.product(arms, folds, range(design.seeds))
         planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
         return advice(self.table.answer, Prices(planned, design.folds, [], None))
 

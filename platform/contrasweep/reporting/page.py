@@ -112,6 +112,12 @@ def _table(data: ReportData) -> Variables:
     }
 
 
+def _slices(data: ReportData) -> Variables:
+    """Return the figures of the metric along the axes."""
+    shown = slices.slices(data)
+    return {"shown": shown} if shown else {}
+
+
 def _search(data: ReportData) -> Variables:
     """Return the best settings, the cost of the search, and figures of what each setting does."""
     notes = data.search_notes
@@ -182,7 +188,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "answer": ("The answer", _answer),
     "table": ("The table", _table),
     "advice": ("What would decide", lambda data: {"advice": data.advice} if data.advice else {}),
-    "slices": ("Slices", lambda data: {"shown": shown} if (shown := slices.slices(data)) else {}),
+    "slices": ("Slices", _slices),
     "curves": ("Learning curves", curves_section),
     "search": ("Search", _search),
     "figures": ("Figures of trials", lambda data: {"images": data.images} if data.images else {}),

@@ -1,5 +1,6 @@
 """Notes on a search: its cost and budget, each arm's best settings and their importance."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,17 +87,16 @@ def percent(share: Any) -> str:
 def _best(results: Results) -> tuple[tuple[str, ...], ...]:
     """Return a table with a head and a row an arm: settings, trained configurations, score, and the confirmed mean."""
     entries = results.best_settings
-    names = list(dict.fromkeys(name for entry in entries for name in entry.settings))
-    rows = [
-        (
-            entry.arm,
-            *(_text(entry.settings[name]) if name in entry.settings else "–" for name in names),
-            str(entry.configurations),
-            _text(entry.searched),
-            "not yet" if entry.mean is None else _interval(entry.mean, entry.low, entry.high),
-        )
-        for entry in entries
-    ]
+    names = list(dict.fromkeys(itertools.chain(*(entry.settings for entry in entries))))
+    rows = []
+    for entry in entries:
+        # Arms may have different settings.
+        settings = [_text(entry.settings[n]) if n in entry.settings else "–" for n in names]
+        confirmed = "not yet"
+        if entry.mean is not None:
+            confirmed = _interval(entry.mean, entry.low, entry.high)
+        count = str(entry.configurations)
+        rows.append((entry.arm, *settings, count, _text(entry.searched), confirmed))
     head = (
         "arm",
         *names,

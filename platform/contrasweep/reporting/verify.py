@@ -228,8 +228,8 @@ def check_comparison(pair: Any, plan: Any, check: Check) -> None:
     first = trials[pair["a"]]
     second = trials[pair["b"]]
     both = {key: (first[key], second[key]) for key in first if key in second}
-    scored = (check.records[i]["items"] for ids in both.values() for i in ids if i in check.records)
-    if pair["scope"] == ITEMS and any(scored):
+    ended = [i for i in itertools.chain(*both.values()) if i in check.records]
+    if pair["scope"] == ITEMS and any(check.records[i]["items"] for i in ended):
         check.counted["comparisons not recomputed"] += 1  # a bundle has no scores of test items
         return
 

@@ -299,14 +299,12 @@ class Versus:
             One row a comparison, `overall` first: the axes (None for `overall`), a, b, metric, and all that
             `Comparison.to_dict` has.
         """
-        return pd.DataFrame(
-            [
-                {factor: dict(pair.context).get(factor) for factor in self.factors}
-                | {"a": pair.a, "b": pair.b, "metric": pair.metric}
-                | pair.comparison.to_dict()
-                for pair in self.pairs
-            ]
-        )
+        rows = []
+        for pair in self.pairs:
+            place = dict.fromkeys(self.factors) | dict(pair.context)
+            sides = {"a": pair.a, "b": pair.b, "metric": pair.metric}
+            rows.append(place | sides | pair.comparison.to_dict())
+        return pd.DataFrame(rows)
 
     def to_dict(self) -> dict[str, object]:
         """Return the comparisons as JSON has them: a, b, metric, `overall`, and the list `cells`."""

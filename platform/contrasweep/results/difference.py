@@ -121,32 +121,22 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[_Entr
 
     The diff is "" where the code is the same, or was not kept.
     """
-    # What was declared, and what the trials of both arms ran with.
-    sides = _records(first, x), _records(other, y)
-    trainables = [{"trainable": _values(record.trainable for record in side)} for side in sides]
-    spaces = (
-        _flat({"space": results.document.space(arm)}) for results, arm in ((first, x), (other, y))
-    )
-    settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
+    a = _texts(first, x)
+    b = _texts(other, y)
     # Of the same trainable, a setting that is missing on one side has its default there.
-    if all(sides) and trainables[0] == trainables[1]:
-        settings = [
-            {key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}}
-            for side in settings
-        ]
-    versions = (_joined(record.versions for record in side) for side in sides)
-    entries = [
-        *_entries("arm", *trainables),
-        *_entries("arm", _flat(first.document.start(x)), _flat(other.document.start(y))),
-        *_entries("setting", *settings),
-        *_entries("space", *spaces),
-        *_entries("version", *versions),
-    ]
+    if a["arm"]["trainable"] == b["arm"]["trainable"]:
+        defaults = dict.fromkeys({**a["setting"], **b["setting"]}, DEFAULT)
+        a["setting"] = defaults | a["setting"]
+        b["setting"] = defaults | b["setting"]
+    entries: list[_Entry] = []
+    for kind in a:
+        entries += _entries(kind, a[kind], b[kind])
 
     # The code of both arms, each that of the trial which ended last. Sources are read only where the digests differ.
-    codes = [
-        max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides
-    ]
+    codes = []
+    for results, arm in ((first, x), (other, y)):
+        newest = max(_records(results, arm), key=lambda record: record.ended, default=None)
+        codes.append(newest.code.digest if newest else "")
     if codes[0] == codes[1]:
         return entries, ""
     old = read_sources(first.records, codes[0])
@@ -158,6 +148,18 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[_Entr
         changed = str(changes)
         diff = changes.diff
     return [*entries, _Entry("code", changed, codes[0] or NONE, codes[1] or NONE)], diff
+
+
+def _texts(results: Results, arm: str) -> dict[Kind, dict[str, str]]:
+    """Return what an arm declares and what its trials ran with: kind -> name -> text."""
+    records = _records(results, arm)
+    trainable = {"trainable": _values(record.trainable for record in records)}
+    return {
+        "arm": trainable | _flat(results.document.start(arm)),
+        "setting": _joined(dotted.flatten(record.config) for record in records),
+        "space": _flat({"space": results.document.space(arm)}),
+        "version": _joined(record.versions for record in records),
+    }
 
 
 def _records(results: Results, arm: str) -> list[Record]:

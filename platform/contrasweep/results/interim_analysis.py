@@ -138,13 +138,12 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
 def compared(results: Results) -> list[Compared]:
     """Return the comparisons that the study decides, of those whose arms have replicates in common."""
     # The table has the better arm first. The evidence keeps its order, in which a turned comparison has b first.
-    return [
-        Compared(p.context, p.b, p.a, p.comparison.evidence)
-        if p.comparison.turned
-        else Compared(p.context, p.a, p.b, p.comparison.evidence)
-        for p in results.answer.pairs
-        if p.judged
-    ]
+    found = []
+    for pair in results.answer.pairs:
+        if pair.judged:
+            a, b = (pair.b, pair.a) if pair.comparison.turned else (pair.a, pair.b)
+            found.append(Compared(pair.context, a, b, pair.comparison.evidence))
+    return found
 
 
 @dataclass(frozen=True)
@@ -220,10 +219,8 @@ class _Tested:
 
         NaN where the comparison was not tested.
         """
-        return [
-            *(math.nan if entry is None else _nan(getattr(entry, name)) for entry in self.history),
-            _nan(getattr(self, name)),
-        ]
+        earlier = [None if entry is None else getattr(entry, name) for entry in self.history]
+        return [math.nan if p is None else p for p in (*earlier, getattr(self, name))]
 
     def entry(self, standing: Standing, ready: bool, mode: Literal["max", "min"]) -> LookAt:
         """Return what the log keeps of the comparison; without an interval where it is not `ready` for a verdict."""
@@ -307,10 +304,6 @@ def _last_error(evidence: Evidence, declared: Replicates) -> float:
     seeds = declared.most if declared.of == "seeds" else now.design.seeds
     repeats = declared.most if declared.of == "repeats" else now.design.repeats
     return math.sqrt(replace(now.design, seeds=seeds, repeats=repeats).variance(now.components))
-
-
-def _nan(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 UNIT = "replicates"

@@ -130,12 +130,17 @@ def latex_table(
     """
     environment = "table*" if wide else "table"
     siunitx = r" and \usepackage{siunitx}" if "S[" in layout else ""
+    labelled = [rf"\label{{{label}}}"] if label else []
+    notes = [latex_text(line) + r"\par" for line in below]
+    if notes:
+        start = r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize"
+        notes = [start, *notes, r"\end{minipage}"]
     lines = [
         rf"% needs \usepackage{{booktabs}}{siunitx}",
         rf"\begin{{{environment}}}",
         r"\centering",
         rf"\caption{{{latex_text(caption)}}}",
-        *([rf"\label{{{label}}}"] if label else []),
+        *labelled,
         rf"\begin{{tabular}}{{{layout}}}",
         r"\toprule",
         *head,
@@ -143,9 +148,7 @@ def latex_table(
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        *([r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize"] if below else []),
-        *(latex_text(line) + r"\par" for line in below),
-        *([r"\end{minipage}"] if below else []),
+        *notes,
         rf"\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"

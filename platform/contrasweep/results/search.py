@@ -205,13 +205,11 @@ def best_of_grid(
 
 def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
     """Return one row an arm: arm, its settings (a column each), configurations, searched, mean, low, high and n."""
-    return pd.DataFrame(
-        [
-            {"arm": entry.arm, **entry.settings}
-            | {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}
-            for entry in entries
-        ]
-    )
+    rows = []
+    for entry in entries:
+        numbers = {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}
+        rows.append({"arm": entry.arm, **entry.settings} | numbers)
+    return pd.DataFrame(rows)
 
 
 def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:

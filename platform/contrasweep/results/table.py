@@ -351,10 +351,11 @@ class Table:
         if methods == [NO_INTERVAL]:
             why = dict.fromkeys(cell.no_interval for cell in cells if cell.interval)
             lines.append(f"{' or '.join(why)} a cell, so there are no intervals")
-        elif methods := [method for method in methods if method != NO_INTERVAL]:
+        elif methods:
             behind = ""
             if self.style.cell == "mean-ci":
-                behind = f" [{100 * (1 - self.alpha):g} % interval: {', '.join(methods)}]"
+                used = ", ".join(method for method in methods if method != NO_INTERVAL)
+                behind = f" [{100 * (1 - self.alpha):g} % interval: {used}]"
             elif self.style.cell in BEHIND:
                 behind = f" ± {BEHIND[self.style.cell]}"
             lines.append(
@@ -736,11 +737,11 @@ def latex_of(tables: Sequence[Table]) -> str:
 def legend_of(tables: Sequence[Table]) -> list[str]:
     """Return the lines of the tables' legends, each once; lines on missing trials name the metric where they differ."""
     differ = len({tuple(table.gaps) for table in tables}) > 1
-    lines = (
-        f"{table.metric_title}: {line}" if differ and line in table.gaps else line
-        for table in tables
-        for line in table.legend
-    )
+    lines = []
+    for table in tables:
+        for line in table.legend:
+            name = f"{table.metric_title}: " if differ and line in table.gaps else ""
+            lines.append(f"{name}{line}")
     return list(dict.fromkeys(lines))
 
 
@@ -802,7 +803,8 @@ def _latex_entry(table: Table, cell: Cell | None) -> str:
 def _latex_format(table: Table) -> str:
     """Return the table-format of siunitx: the most digits before and after the point, with a minus if any mean has."""
     cells = [*table.cells.values(), *table.averages.values()]
-    means = [mean for mean in (table.cell_parts(cell)[0] for cell in cells) if mean] or ["0"]
+    means = [table.cell_parts(cell)[0] for cell in cells]
+    means = [mean for mean in means if mean] or ["0"]
     whole = max(len(mean.lstrip("-").split(".")[0]) for mean in means)
     after = max(len(mean.partition(".")[2]) for mean in means)
     minus = "-" if any(mean.startswith("-") for mean in means) else ""
