@@ -133,10 +133,12 @@ class Found:
         """
         axes = {name: _values(fields) for name, fields in self.space.items()}
         arms = self.arms or {"main": ({}, {})}
+        # A grid needs all values of all axes, and the same axes in all arms.
         arms_differ = any(space for _, space in arms.values())
         if self.searcher == "grid" and all(axes.values()) and not arms_differ:
             fixed = {name: config for name, (config, _) in arms.items()}
             return self._grid(axes, fixed)
+        # A sweep. A setting that an arm fixes itself is not searched in it, and what it searches is not fixed.
         declared = {}
         for name, (config, space) in arms.items():
             searched = {

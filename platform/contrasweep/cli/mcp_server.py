@@ -524,6 +524,7 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
     """
     if isinstance(value, str):
         limit = MAX_LOG if place in ("log", "ending") else MAX_TEXT
+        # A sign that cannot be printed stands as its escape, without the quotes of `repr`.
         text = "".join(
             c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in value[-limit:]
         )

@@ -583,16 +583,13 @@ def named_files(script: bytes) -> tuple[str, ...]:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    texts = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    names = [
-        text for text in texts if text.endswith(NAMED) and len(text) < 200 and "\n" not in text
-    ]
+    names = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg == "config_path":
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if text.endswith(NAMED) and len(text) < 200 and "\n" not in text:
+                names.append(text)
+        elif isinstance(node, ast.keyword) and node.arg == "config_path":
             folder = node.value
             if isinstance(folder, ast.Constant) and folder.value:
                 names.append(str(folder.value))

@@ -174,6 +174,7 @@ class Metrics:
         with self.file.open("rb") as opened:
             opened.seek(self._position)
             unread = opened.read()
+        # Up to the last line end, behind which half a line may stand.
         complete = unread if ended else unread[: unread.rfind(b"\n") + 1]
         self._position += len(complete)
         for line in complete.splitlines():

@@ -309,10 +309,10 @@ class Server(Target):
         description stays. `metrics` are numbers of the study as a whole. An experiment that belongs to another storage
         keeps its description.
         """
-        # MLflow takes 8,000 bytes in a tag of a run, 20,000 in one of an experiment.
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
             self.client.log_artifact(self.parent_id, str(path), None if folder == "." else folder)
+        # MLflow takes 8,000 bytes in a tag of a run, 20,000 in one of an experiment.
         if table is not None:
             note = study_note(self.study, table, study_page(self.experiment_id, self.view + ALL))
             self._set_parent_tags({"mlflow.note.content": note[:7900]})
