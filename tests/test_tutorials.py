@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from docs.site import first_look
 from drivers import ray_folder
 from nbclient import NotebookClient
@@ -123,9 +124,37 @@ def test_the_page_on_verdicts_and_the_report_on_the_site_say_the_same():
     assert verdict_of_the_demo() in " ".join(report.split())
 
 
+def unlike(lines, printed):
+    """Those of `lines` that no printed line says in the same words, with numbers that differ by at most .03.
+
+    Processors of other kinds round convolutions otherwise: .25 here is .26 there. p is not compared: .93 is .79 there.
+    """
+    number = re.compile(r"[-+]?\d+\.\d+")
+
+    def scores(line):
+        return [float(text) for text in number.findall(re.sub("p = [0-9.]+", "", line))]
+
+    return [
+        line
+        for line in lines
+        if not any(
+            scores(other) == pytest.approx(scores(line), abs=0.03)
+            for other in printed
+            if number.sub("#", other) == number.sub("#", line)
+        )
+    ]
+
+
+def kind_of_processor():
+    """Its vendor and widest instructions, `AuthenticAMD AVX512`: what rounding depends on."""
+    vendor = re.search(r"vendor_id\s*: (\S+)", Path("/proc/cpuinfo").read_text())
+    return f"{vendor[1] if vendor else '?'} {torch.backends.cpu.get_cpu_capability()}"
+
+
 @pytest.mark.nightly
 def test_the_numbers_of_the_pages_are_those_of_this_commit(tmp_path):
-    """Pictures are of the same runs. Where this fails, `make pictures` and the pages are due."""
+    """To the last digit on the kind of processor that the pages name, nearly elsewhere. Pictures are of the same runs:
+    where this fails, `make pictures` and the pages are due."""
     words = ["run", "contrasweep.search_spaces.demo:STUDY", "--tracking", "none"]
     command = [sys.executable, "-m", "contrasweep", *words]
     with ray_folder() as ray:
@@ -134,10 +163,14 @@ def test_the_numbers_of_the_pages_are_those_of_this_commit(tmp_path):
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         ).stdout
         printed = do("pictures.md", tmp_path, ray, leave_out=("contrasweep ui",))
-    assert verdict_of_the_demo() in " ".join(demo.split())
+    verdict = re.search(r"supcon is better than infonce.*? would matter", " ".join(demo.split()))[0]
     run = {line.rstrip() for line in printed["contrasweep run study.yaml"].splitlines()}
     numbers = {line for line in shown("pictures.md") if re.search(r"\[.*\]", line)}
-    assert numbers and numbers <= run
+    assert numbers
+    if f"`{kind_of_processor()}`" in (TUTORIALS / "pictures.md").read_text():
+        assert verdict == verdict_of_the_demo() and numbers <= run
+    else:
+        assert not unlike({verdict_of_the_demo()}, {verdict}) and not unlike(numbers, run)
 
 
 @pytest.mark.long
@@ -155,18 +188,7 @@ def test_a_first_study_of_pairs(tmp_path):
     with ray_folder() as ray:
         commands = do("image-pairs.md", tmp_path, ray, leave_out=("contrasweep data stage",))
     printed = {line.rstrip() for text in commands.values() for line in text.splitlines()}
-    # Processors of other kinds round convolutions otherwise: .25 here is .26 there, and a p of .93 is .79.
-    number = re.compile(r"[-+]?\d+\.\d+")
-
-    def scores(line):
-        return [float(text) for text in number.findall(re.sub("p = [0-9.]+", "", line))]
-
-    for line in shown("image-pairs.md"):
-        assert any(
-            scores(other) == pytest.approx(scores(line), abs=0.03)
-            for other in printed
-            if number.sub("#", other) == number.sub("#", line)
-        ), line
+    assert not unlike(shown("image-pairs.md"), printed)
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in TUTORIALS.glob("*.md")))
