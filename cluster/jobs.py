@@ -211,7 +211,7 @@ class Dashboard:
     ) -> Job:
         """Send `folder` and queue a job in it; return the job.
 
-        `entrypoint` is a command of the shell that runs in the sent folder (None: none is sent), `env` its variables.
+        `entrypoint` is a command of the shell, `env` its variables. It runs in `folder` (None: no folder is sent).
         `id` is the job's id (None: Ray makes one), `metadata` texts that the cluster keeps beside the job. A head that
         has only just started, without an agent for jobs, is asked again for `timeout_s` seconds. `SubmissionError`
         where the job is refused.

@@ -247,13 +247,14 @@ class _Nvml:
         held = 0
         busy = []  # of each GPU that this process is on
         for handle in self.handles:
-            mine = [
+            # What this process holds on the GPU: NVML lists all processes there.
+            contexts = [
                 p
                 for p in self._query(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
                 if p.pid == os.getpid()
             ]
-            if mine:
-                held += sum(p.usedGpuMemory or 0 for p in mine)
+            if contexts:
+                held += sum(p.usedGpuMemory or 0 for p in contexts)
                 busy.append(self._busy(handle))
         return held, sum(busy) / len(busy) if busy else None
 

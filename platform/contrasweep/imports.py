@@ -263,8 +263,8 @@ def failing_line(error: BaseException) -> str:
         f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(machinery)
     ]
     # The user's own frames, not those of libraries that they called, if there are any.
-    theirs = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames
-    return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+    frames = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def build_part(

@@ -126,7 +126,8 @@ def _end_of_user(rest: str, shows_user: bool) -> int | None:
     None: that cannot be told, so that all of the address has to be hidden. `shows_user`: see `_USER_IS_SHOWN`.
     """
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    if _HOST.fullmatch(authority):  # so what follows is a path and a query, where an at sign is one
+    # Behind a host stand a path and a query; an at sign of theirs is no end of a user.
+    if _HOST.fullmatch(authority):
         path = re.split("[?#]", rest, maxsplit=1)[0]
         return path.rfind("@") if shows_user and authority else -1
     # The last at sign: passwords have slashes and at signs that should have been escaped.

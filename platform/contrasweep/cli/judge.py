@@ -185,10 +185,9 @@ def noise(
     from contrasweep.study.file import YAML
 
     # A declaration is trained: a .yaml file, or module:NAME, which is neither an address of a service nor a path.
-    kind = source.partition(":")[0]
-    if source.endswith(YAML) or (
-        kind != source and kind not in SERVICES and not Path(source).exists() and not reader
-    ):
+    kind, colon, _ = source.partition(":")
+    is_table = reader or kind in SERVICES or Path(source).exists()
+    if source.endswith(YAML) or (colon and not is_table):
         from contrasweep.campaign.twice import train_twice
 
         found = train_twice(source, same, seeds, sets or [], storage, max_concurrent)

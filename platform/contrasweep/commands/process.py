@@ -116,15 +116,16 @@ class Process:
         how = f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
         printed = "".join(f"\n{line}" for line in self.tail)
         lines = [line.strip() for line in reversed(self.tail) if re.search(r"\w", line)]
+        # The newest line that looks like an exception says most; else the newest line with any word.
         error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
         errors = [match[1] for line in lines if (match := re.match(error, line))]
-        # The newest line that looks like an exception says most; else the newest line with any word.
         last = [*errors, *lines, "nothing"][0]
         rank = _FIRST_RANK.search(printed)
         # torchrun ends by itself where a rank was killed: how that rank ended says whether others did it.
         first = int(rank[1]) if rank else status
         kind = ProcessLostError if first in FROM_OUTSIDE else CommandFailed
-        raise kind(  # its last line is what a failure's line shows
+        # A failure is shown in one line: the last one of this message.
+        raise kind(
             f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
             f"ended with {how}; it printed last: {last}"
         )

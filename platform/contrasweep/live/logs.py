@@ -70,7 +70,8 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object])
     """
     written = ""
     while True:
-        record = records.read_one(trial_id)  # before the log, which is whole once there is a record
+        # The record is read before the log: once there is a record, the log is whole.
+        record = records.read_one(trial_id)
         text = read_log(records, trial_id)
         write(_new(written, text))
         written = text

@@ -47,7 +47,8 @@ def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
     if name not in TUNE:
         raise ValueError(f"tune.{name} has no counterpart")
     low, high, *rest = values
-    if name in ("randint", "lograndint"):  # whose upper end is never drawn; that of an `Int` is
+    # These two functions never draw their upper end; an `Int` does.
+    if name in ("randint", "lograndint"):
         high -= 1
     step = rest[0] if rest else None
     return ranged(TUNE[name], low, high, step, "log" in name)

@@ -228,6 +228,7 @@ class Follower:
             self._etags[trial_id] = etags[trial_id]
             if record := records_read.get(trial_id):
                 self.ended[trial_id] = EndedTrial(record.status, record.ended, record.code)
+        # A record's file lies in the folder of its trial.
         for error in broken:
             self._refuse(error.file.split("/")[-2], error)
         return list(records_read.values())
