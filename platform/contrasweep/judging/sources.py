@@ -356,10 +356,8 @@ def read_table(
     Raises:
         SpecError: For a file that is not there, of another kind, broken or empty.
     """
-    path = Path(
-        str(source)[:4096]
-    )  # a longer text is no path, and the system refuses to look for it
     place = str(source)
+    path = Path(place[:4096])  # a longer text is no path, and the system refuses to look for it
     curves = False
     kind, _, rest = place.partition(":")
     address, _, name = rest.rpartition(":")

@@ -48,14 +48,15 @@ def trials_section(data: ReportData) -> Variables:
     `listed` is what the page's script reads; `example` is a text by which the list can be filtered. `omitted` counts
     the trials beyond `LARGEST`.
     """
-    whole = data.frame if data.of_sweep is None else data.of_sweep
-    frame = whole.head(LARGEST).reset_index(drop=True)
+    every = data.frame if data.of_sweep is None else data.of_sweep
+    frame = every.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
-    # The settings that have a column: the axes, and those that were searched, which stand before the trials' ids.
+    # The settings that have a column: the axes, and the searched settings, which stand between the phase and the ids.
     settings = data.axes
     if data.of_sweep is not None:
-        settings = [*settings, *map(str, whole.columns[1 : list(whole.columns).index("trial_id")])]
+        names = list(map(str, frame.columns))
+        settings = [*settings, *names[1 : names.index("trial_id")]]
     # The metrics that have a column: in a long list the study's alone, else others too, scores of evaluations first.
     metrics = [data.metric]
     if len(frame) <= DETAILED:
@@ -110,7 +111,7 @@ def trials_section(data: ReportData) -> Variables:
         "logs": data.log_command("TRIAL"),
         "listed": listed,
         "example": example,
-        "omitted": len(whole) - len(frame),
+        "omitted": len(every) - len(frame),
     }
 
 

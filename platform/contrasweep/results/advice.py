@@ -509,6 +509,7 @@ def advice(
         for pair in judged_pairs
         if not pair.decided and pair.comparison.evidence.common.standard_error > 0
     ]
+    # Nothing is predicted while trials are to run, or while a growing study has looks to come, which decide themselves.
     if not judged_pairs or pending or waiting or not undecided:
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
 
@@ -538,7 +539,7 @@ def advice(
         others.append(prices.of("repeats", 2 * prices.present["repeats"], fresh))
         if prices.present["folds"] < MANY_FOLDS and interim is None:
             others.append(prices.of("folds", MANY_FOLDS, fresh))
-    # The surest comparisons are forecast, and the rest counted.
+    # The comparisons with the smallest p are forecast, and the rest counted.
     nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     forecasts = [
         _forecast(pair, sizes, others, units, levels, family.margin, prices, fresh)

@@ -245,6 +245,7 @@ def paired_evidence(
     common = rows.contrast(d)
     if common is None:
         return None
+    # How many pairs lack a difference, by cause.
     failed_a, failed_b, pending, gone_a, gone_b = (
         int(mask.sum()) for mask in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
     )
@@ -253,7 +254,8 @@ def paired_evidence(
     collapsed_a, fell_a = rows.collapses(a, _mask(pairs, "collapsed_a"), mode)
     collapsed_b, fell_b = rows.collapses(b, _mask(pairs, "collapsed_b"), mode)
 
-    # The worst view of a: where a alone is missing it had bad luck, and where a alone failed it loses by the most.
+    # The worst view of a, with more differences: where a alone is missing it had bad luck, and where a alone failed it
+    # loses by the most.
     worse = -1.0 if mode == "max" else 1.0
     a_loses = None
     only_a = missing_a & ~missing_b & ~lost_b
