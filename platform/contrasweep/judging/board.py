@@ -128,7 +128,7 @@ class _Arms(NamedTuple):
 
     `values` has the values of each arm's replicates, `means` [arms] their means. `squares` and `degrees` are, for each
     two arms, the squared standard error of the difference of their means and its degrees of freedom: [arms, arms], or
-    one number for all.
+    one number for all. `single` names the arms that are left out, as they have one run.
     """
 
     names: list[Any]
@@ -136,29 +136,28 @@ class _Arms(NamedTuple):
     means: Any
     squares: Any
     degrees: Any
+    single: tuple[str, ...] = ()
 
 
-def _unpaired(runs: "pd.Series[float]", arms: "pd.Series[str]") -> tuple[_Arms, list[str]]:
-    """Return the arms of runs without a partner, compared by Welch's t-test, and the names of arms with a single run.
-
-    `arms` has the arm of each of the values `runs`.
-    """
-    values_of = {arm: part.dropna().to_numpy() for arm, part in runs.groupby(arms, sort=False)}
-    single = [str(arm) for arm, x in values_of.items() if len(x) < 2]
-    names = [arm for arm, x in values_of.items() if len(x) > 1]
-    if len(names) < 2:
-        raise SpecError("two arms of a board have two runs or more", value=len(names))
-    values = [values_of[name] for name in names]
-    means = np.array([x.mean() for x in values])
+def _unpaired(trials: pd.DataFrame) -> _Arms:
+    """Return the arms of runs without a partner, which are compared by Welch's t-test."""
+    by_arm = trials.groupby("arm", sort=False)["value"]
+    runs = {arm: part.dropna().to_numpy() for arm, part in by_arm}
+    single = tuple(str(arm) for arm, x in runs.items() if len(x) < 2)
+    runs = {arm: x for arm, x in runs.items() if len(x) > 1}
+    if len(runs) < 2:
+        raise SpecError("two arms of a board have two runs or more", value=len(runs))
+    values = list(runs.values())
     error = np.array([x.var(ddof=1) / len(x) for x in values])
     free = error**2 / (np.array(list(map(len, values))) - 1)
     squares = error[:, None] + error
     degrees = squares**2 / np.maximum(free[:, None] + free, 1e-300)
-    return _Arms(names, values, means, squares, degrees), single
+    means = np.array([x.mean() for x in values])
+    return _Arms(list(runs), values, means, squares, degrees, single)
 
 
-def _paired(trials: pd.DataFrame, design: Design) -> tuple[_Arms, list[Any]]:
-    """Return the arms, compared by the t-test of their paired differences, and the names of the replicates.
+def _paired(trials: pd.DataFrame, design: Design) -> _Arms:
+    """Return the arms, which are compared by the t-test of their paired differences.
 
     Only replicates that all arms have count, so that every rank is over the same ones.
     """
@@ -174,8 +173,7 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[_Arms, list[Any]]:
     spread = np.cov(values)  # var(a - b) = var(a) + var(b) - 2 cov(a, b)
     squares = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
     squares = squares * (1 / n + design.overlap)
-    arms = _Arms(list(complete.index), values, values.mean(axis=1), squares, n - 1.0)
-    return arms, list(complete.columns)
+    return _Arms(list(complete.index), values, values.mean(axis=1), squares, n - 1.0)
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
@@ -187,12 +185,8 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         SpecError: For less than two replicates that all arms have, or less than two arms with two runs.
     """
     sign = 1 if mode == "max" else -1
-    single: list[str] = []
-    replicates: list[Any] = []
-    if design.unit == "run":
-        arms, single = _unpaired(sign * trials["value"], trials["arm"])
-    else:
-        arms, replicates = _paired(trials.assign(value=sign * trials["value"]), design)
+    trials = trials.assign(value=sign * trials["value"])
+    arms = _unpaired(trials) if design.unit == "run" else _paired(trials, design)
 
     # The p of no difference of every two arms, all at once as arrays: 180 arms have 16,000 pairs.
     means = arms.means
@@ -230,7 +224,8 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     if design.unit == "run":
         now = unpaired_contrast(first, second)
     else:
-        now = contrast(first - second, folds=replicates if design.folds else None, design=design)
+        folds = range(len(first)) if design.folds else None
+        now = contrast(first - second, folds=folds, design=design)
     return Board(
         tuple(rows),
         alpha,
@@ -239,5 +234,5 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         ties=tuple(str(arms.names[i]) for i in order[1:] if not sure[order[0], i]),
         needed=enough_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
         unit="repeat" if design.folds else design.unit,
-        single=tuple(single),
+        single=arms.single,
     )

@@ -402,19 +402,20 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             row = int(empty.argmax()) + 1
             raise SpecError(rule, place=f"{place}: row {row}, column {name}", value="nothing")
 
-    # By role its columns; the texts of several columns become one. Columns of `pair` that name no folds name seeds.
+    # By role its columns, whose texts become one; "" stands for no column. Columns of `pair` that name no folds name
+    # seeds.
     columns = {
         "fold": roles.folds,
         "seed": [name for name in roles.pair if name not in roles.folds],
-        "item": [roles.item] if roles.item else [],
-        "group": [roles.group] if roles.group else [],
-        "block": [roles.block] if roles.block else [],
+        "item": [roles.item],
+        "group": [roles.group],
+        "block": [roles.block],
     }
     runs = pd.DataFrame(
         {"arm": arm_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)}
     )
     for role, names in columns.items():
-        if names:
+        if any(names):
             runs[role] = arm_labels(frame, names)
 
     # Where columns tell runs apart, two rows of one run would count it twice.

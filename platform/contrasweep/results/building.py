@@ -224,10 +224,10 @@ def comparisons(
     judged_pairs: dict[int, Comparison] = {}
     for is_decisive in (True, False):
         places = [i for i, p in enumerate(found) if (decisive and p.may_decide) == is_decisive]
-        evidence = [replace(found[i].evidence, fell=deepest_fall) for i in places]
+        chosen = [found[i] for i in places]
+        evidence = [replace(pair.evidence, fell=deepest_fall) for pair in chosen]
         looks = None
         if interim is not None:
-            chosen = [found[i] for i in places]
             looks = [interim.looks_before(p.context, p.a, p.b, p.evidence) for p in chosen]
         comparisons = judged(
             evidence, family, rule.mode, decisive=is_decisive, looks=looks, bounds=bounds

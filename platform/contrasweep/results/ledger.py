@@ -248,15 +248,18 @@ class Ledger:
         seeds_used = 0
         size = 0
         for entry in self.entries:
-            if isinstance(entry, Granted):
-                seeds_used += len(entry.seeds)
+            # The declaration brings the first incumbent, a kept candidate the next.
             if isinstance(entry, Began):
                 size = entry.screening
-            # The declaration brings the first incumbent, a kept candidate the next.
-            if isinstance(entry, Began) or (isinstance(entry, Decided) and entry.kept):
-                if incumbent == (FIRST if isinstance(entry, Began) else entry.asked):
-                    return list(range(seeds_used, seeds_used + size))
-                seeds_used += size
+                number = FIRST
+            elif isinstance(entry, Decided) and entry.kept:
+                number = entry.asked
+            else:
+                seeds_used += len(entry.seeds) if isinstance(entry, Granted) else 0
+                continue
+            if number == incumbent:
+                return list(range(seeds_used, seeds_used + size))
+            seeds_used += size
         raise ValueError(f"{incumbent} was never the incumbent")
 
     def fresh_seeds(self, count: int) -> tuple[int, ...]:

@@ -364,7 +364,6 @@ class Results(StudyData):
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
         decisive = self._decides(metric)
-        declared = tuple(self.declared_notes)
 
         # Cells have the verdicts of the study where it decides them; otherwise they are exploratory.
         cells: list[Pair] = []
@@ -372,14 +371,13 @@ class Results(StudyData):
             cells = _between(self._arms(metric, False).pairs, a, b, at)
         if not cells and self.axes and (free or decisive):
             cells = _between(self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at)
-        # All axes are fixed, and the one cell that is left has a verdict: it is the whole comparison.
-        if at and not free and cells and cells[0].comparison.judgement is not None:
-            return replace(versus(title, a, b, cells, ()), names=self.names, declared=declared)
-
-        # Over everything: the study's own comparison where no axis is fixed, else one of the trials at these values.
+        # Over everything: the study's own comparison where no axis is fixed; where all are fixed, the one cell that is
+        # left if it has a verdict; else a comparison of the trials at these values.
         overall: Sequence[Pair] = []
         if decisive and not at:
             overall = _between(self._arms(metric, True).pairs, a, b, {})
+        elif at and not free and cells and cells[0].comparison.judgement is not None:
+            overall = cells
         if not overall:
             overall = self._build(
                 ["arm"], [], metric, family=False, frame=self.at(self.frame, at)
@@ -387,7 +385,7 @@ class Results(StudyData):
         return replace(
             versus(title, a, b, overall, cells if free else (), free),
             names=self.names,
-            declared=declared,
+            declared=tuple(self.declared_notes),
         )
 
     def compare(
