@@ -93,12 +93,10 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     # The largest groups first; a stable sort keeps groups of one size in shuffled order.
     shuffled = np.random.RandomState(folds.seed).permutation(len(members))
     order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
-    share = (
-        members.sum(axis=0) / folds.count
-    )  # rows of each class that a fold should have [classes]
-    held = np.zeros(
-        (folds.count, members.shape[1])
-    )  # rows that each fold has so far [folds, classes]
+    # rows of each class that a fold should have [classes]
+    share = members.sum(axis=0) / folds.count
+    # rows that each fold has so far [folds, classes]
+    held = np.zeros((folds.count, members.shape[1]))
     fold_of = np.empty(len(members), np.int64)
     for position, g in enumerate(order):
         # How much each fold's squared deviation from the share would grow with this group. Deviations are relative, so

@@ -198,9 +198,8 @@ class Decision:
     changed: Changed
     selected: frozenset[str]  # ids of trials that run again because the user named them
     failed: frozenset[str]  # ids of failed trials that run again
-    restarted: frozenset[
-        str
-    ]  # those of `failed` that start from the beginning, not from a checkpoint
+    # those of `failed` that start from the beginning, not from a checkpoint
+    restarted: frozenset[str]
     notes: tuple[str, ...]  # lines for the user
     anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest of the search
     anew_trials: frozenset[str]  # ids of all recorded trials of the arms in `anew`

@@ -170,9 +170,8 @@ class PlannedPower:
         )
 
 
-@functools.lru_cache(
-    maxsize=1024
-)  # a call takes 30 noncentral distributions, and a remedy tries many designs
+# a call takes 30 noncentral distributions, and a remedy tries many designs
+@functools.lru_cache(maxsize=1024)
 def _detectable(design: Design, level: float) -> float:
     """Return the smallest true difference that the design decides at `level` with the chance `POWER`.
 

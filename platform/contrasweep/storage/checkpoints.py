@@ -30,9 +30,8 @@ class Extra:
 
     seconds: Measure = 0.0  # training time over all attempts up to the checkpoint
     started: Time | None = None  # when the first attempt began
-    items: tuple[
-        Label, ...
-    ] = ()  # names of the items and artifacts that the trial has given so far
+    # names of the items and artifacts that the trial has given so far
+    items: tuple[Label, ...] = ()
     artifacts: tuple[FileName, ...] = ()
     code: Digest | None = None  # of the code that made the checkpoint
     earlier_code: tuple[Digest, ...] = ()  # of the code of earlier attempts

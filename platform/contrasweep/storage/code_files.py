@@ -17,9 +17,8 @@ from contrasweep.storage.records import StudyRecords
 class AcceptedChanges:
     """The content of accepted.json: the changes of code that were accepted."""
 
-    changes: tuple[
-        tuple[Label, Label], ...
-    ] = ()  # (digest of the code before, digest of the code after) of each
+    # (digest of the code before, digest of the code after) of each
+    changes: tuple[tuple[Label, Label], ...] = ()
 
 
 VERSION_FILE = JsonFile(

@@ -196,9 +196,8 @@ def compact_finished(records: StudyRecords) -> None:
         if len(etags) >= MIN_OBJECTS_TO_COMPACT:
             for kind in KINDS:
                 _gather(records, kind, etags, list(etags), [], least=1)
-    except (
-        StorageError
-    ) as error:  # readers are slower without parts, and name the broken file themselves
+    except StorageError as error:
+        # readers are slower without parts, and name the broken file themselves
         log.warning("the study's files were not compacted: %s", error)
 
 

@@ -33,9 +33,8 @@ Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 class LookAt:
     """One comparison of the arms `a` and `b` after one look."""
 
-    context: tuple[
-        tuple[str, str], ...
-    ]  # (factor, label) pairs that name the cell; (): over all cells
+    # (factor, label) pairs that name the cell; (): over all cells
+    context: tuple[tuple[str, str], ...]
     a: str
     b: str
     pairs: int  # number of paired trials

@@ -234,9 +234,8 @@ class CodeRef:
     digest: Digest = ""  # "": the code was not recorded
     commit: Label = ""  # of the checkout with the trainable; "": there is none
     dirty: bool = False  # the code differs from the commit
-    earlier: tuple[
-        Digest, ...
-    ] = ()  # of other code that trained the trial up to a checkpoint, which was accepted
+    # of other code that trained the trial up to a checkpoint, which was accepted
+    earlier: tuple[Digest, ...] = ()
 
 
 @stored

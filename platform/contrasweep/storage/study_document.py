@@ -50,9 +50,8 @@ class DeclaredSearch:
 
     searcher: Label  # its name
     folds: Count  # the number of folds on which each configuration is trained
-    budget: Annotated[
-        Config, pydantic.AfterValidator(_check_budget)
-    ]  # of each arm: fields of `ArmBudget`
+    # of each arm: fields of `ArmBudget`
+    budget: Annotated[Config, pydantic.AfterValidator(_check_budget)]
 
 
 # The fields of a whole declaration that are read, and their types. Other fields are not looked at.
@@ -141,9 +140,8 @@ class Declared:
     by: str = ""  # who asked for it
     ended: Count = 0  # how many trials of the table had ended by then
     trials: Count | None = None  # how many trials the table has; None: not known
-    changes: tuple[
-        str, ...
-    ] = ()  # what differs from the entry before: lines that begin with a field's name
+    # what differs from the entry before: lines that begin with a field's name
+    changes: tuple[str, ...] = ()
     spent: Count = 0  # how many looks the entry counts as; each leaves a quarter of the level of all comparisons
     spec: Declaration | None = None  # None: the declaration did not change
     # Trial that was trained again -> the value that it had before; None: it had failed.
@@ -173,9 +171,8 @@ class StudyDocument:
     search: DeclaredSearch | None = None  # None: the study has no search
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
-    data_notes: tuple[
-        str, ...
-    ] = ()  # on classes and copies in the datasets (`data.folds.class_notes`)
+    # on classes and copies in the datasets (`data.folds.class_notes`)
+    data_notes: tuple[str, ...] = ()
     commands: Commands = ()  # that declared the study; () where a program declared it
     created: Time = 0.0
     # Drawn at random when the file is first written, and the same in a copy of the storage. By it a tracker tells the
@@ -183,12 +180,10 @@ class StudyDocument:
     origin: Digest = ""
     versions: Mapping[Label, Label] = field(default_factory=dict)  # package -> version
     family: tuple[Label, ...] = ()  # the arms whose comparisons have verdicts; (): all arms
-    log: tuple[
-        Declared, ...
-    ] = ()  # all declarations; () until something changes after a trial has ended
-    asked_before: tuple[
-        Name, ...
-    ] = ()  # earlier studies that compared two of these arms on these datasets
+    # all declarations; () until something changes after a trial has ended
+    log: tuple[Declared, ...] = ()
+    # earlier studies that compared two of these arms on these datasets
+    asked_before: tuple[Name, ...] = ()
     spec: Declaration = field(default_factory=dict)  # the whole declaration; {}: not kept
 
     @property

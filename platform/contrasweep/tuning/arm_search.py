@@ -37,9 +37,8 @@ class Candidate:
     number: int  # among the arm's configurations, from 0, in the order of asking
     config: MutableConfig  # the searched settings
     trials: list[Trial]
-    records: dict[str, Record] = field(
-        default_factory=dict
-    )  # of trials that have ended, by trial id
+    # of trials that have ended, by trial id
+    records: dict[str, Record] = field(default_factory=dict)
     learned: bool = False  # whether the searcher was told the outcome
 
     def value(self, metric: str) -> float:

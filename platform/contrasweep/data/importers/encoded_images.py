@@ -63,9 +63,8 @@ class Copies:
     """Counts of images that are equal byte for byte to an earlier one."""
 
     counts: Counter[str] = field(default_factory=Counter)  # with the keys of `Content.copies`
-    seen: dict[bytes, tuple[str, int | None]] = field(
-        default_factory=dict
-    )  # digest -> split, label
+    # digest -> split, label
+    seen: dict[bytes, tuple[str, int | None]] = field(default_factory=dict)
 
     def add(self, data: bytes, split: str, label: int | None) -> str:
         """Count the image if it is a copy; return the digest of its bytes, 24 hexadecimal digits."""

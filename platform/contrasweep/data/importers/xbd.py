@@ -65,9 +65,8 @@ class Building:
     tile: str
     uid: str
     label: int  # index of its damage class
-    box: tuple[
-        float, float, float, float
-    ]  # after the disaster: left, top, right, bottom, in pixels
+    # after the disaster: left, top, right, bottom, in pixels
+    box: tuple[float, float, float, float]
 
 
 def read(source: Path, settings: Settings) -> Content:

@@ -59,9 +59,8 @@ class TrialQueue:
         self._ended_here: dict[str, Next] = {}  # trials that ended infeasible in this run, by id
         self._tried_on = placements.inventory  # the hosts that none of them fits
         self._arms_waiting: set[str] = set()  # arms whose message that they wait was said
-        self._arms_too_late: set[str] = (
-            set()
-        )  # arms whose message that a host came too late was said
+        # arms whose message that a host came too late was said
+        self._arms_too_late: set[str] = set()
 
     def next(self, *, running: bool) -> Next | Infeasible | Finished | None:
         """Return the next trial that fits a host, or an infeasible one; `Finished` if none is left; None: ask later.

@@ -44,9 +44,8 @@ class Watchdog:
         self.loop = loop
         self.due = 0.0  # when the trials are checked next
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
-        self._ready: dict[
-            str, str
-        ] = {}  # trial id -> its error with the stack, of trials that can be ended now
+        # trial id -> its error with the stack, of trials that can be ended now
+        self._ready: dict[str, str] = {}
         # trial id -> (when it had reported last, when the look was), of a look that saw it wait for a task
         self._waited: dict[str, tuple[float, float]] = {}
         # arms of which it was said that a trial waits for a task
