@@ -750,7 +750,11 @@ MUTANTS = (
             "(lost_a, lost_b, ~known & ~ended, missing_a, missing_b)",
             "(lost_a, lost_b, ~known & ~lost_a & ~lost_b, missing_a, missing_b)",
         ),
-        ("a replicate may lack a cell", "(len(np.unique(self.cell[known])) if whole else 1)", "1"),
+        (
+            "a replicate may lack a cell",
+            "(len(np.unique(self.cell[known])) if in_all_cells else 1)",
+            "1",
+        ),
         (
             "arms stand the other way round",
             "d = np.where(ended, np.nan, a - b)",

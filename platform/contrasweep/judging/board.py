@@ -66,14 +66,14 @@ class Board:
         """Sentences on how far the ranking is certain."""
         pairs = len(self.rows) - 1
         level = f"{self.alpha:g}"
-        first = "the first is the best"
+        about_first = "the first is the best"
         if self.ties:
             others = ", ".join(self.ties[:8]) + (", ..." if len(self.ties) > 8 else "")
-            first = f"{self.rows[0].arm} is not shown to be better than {len(self.ties)} others: {others}"
+            about_first = f"{self.rows[0].arm} is not shown to be better than {len(self.ties)} others: {others}"
         times = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
         lines = [
             f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",
-            first,
+            about_first,
             f"to separate the first two with a chance of 80%: {times} {self.unit}s",
         ]
         if self.single:

@@ -424,8 +424,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
         repeated = runs.duplicated(keys, keep=False)
         if repeated.any():
             # Columns in which the rows of the first repeated run differ may belong to the pair.
-            first = runs[keys][repeated].iloc[0]
-            same = frame[(repeated & (runs[keys] == first).all(axis=1)).to_numpy()]
+            first_run = runs[keys][repeated].iloc[0]
+            same = frame[(repeated & (runs[keys] == first_run).all(axis=1)).to_numpy()]
             unused = [name for name in frame if name not in roles.columns]
             apart = [str(name) for name in unused if same[name].astype(str).nunique() > 1]
             hint = "drop one"
@@ -433,7 +433,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
                 hint = (
                     f"what tells them apart is a part of the arm or of the pair: {', '.join(apart)}"
                 )
-            raise SpecError("each run is there once", place=place, value=dict(first), hint=hint)
+            raise SpecError("each run is there once", place=place, value=dict(first_run), hint=hint)
     return runs
 
 

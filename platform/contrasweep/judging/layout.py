@@ -147,8 +147,8 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
 def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> Layout:
     """Return the layout of runs with seeds: arms are paired where they share two seeds or more, else two samples."""
     seeds = runs.groupby("arm")["seed"].agg(set)
-    common = set.intersection(*seeds)
-    every = set.union(*seeds)
+    common_seeds = set.intersection(*seeds)
+    all_seeds = set.union(*seeds)
     word = " and ".join(roles.pair)
     # How many pairs of arms have less than two seeds in common, too few for paired differences to tell the noise.
     pairs = list(itertools.combinations(seeds, 2))
@@ -158,14 +158,14 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
         counts = sorted(map(len, seeds))
         what = f"{counts[0]} to {plural(counts[-1], 'run')} each"
         return Layout(_as_trials(runs), Design(seeds=counts[0], unit="run"), what, how, axes)
-    what = f"{plural(len(common), 'seed')} in common"
-    if len(every) > len(common):
-        what += f" of {len(every)}"
+    what = f"{plural(len(common_seeds), 'seed')} in common"
+    if len(all_seeds) > len(common_seeds):
+        what += f" of {len(all_seeds)}"
     how = f"paired by {word}"
     if unpaired:
         how += f" where two arms share two or more, else unpaired ({unpaired})"
     # Where no seed is shared by all arms, some two arms share at least two.
-    return Layout(_as_trials(runs), Design(seeds=len(common) or 2), what, how + notes, axes)
+    return Layout(_as_trials(runs), Design(seeds=len(common_seeds) or 2), what, how + notes, axes)
 
 
 def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:

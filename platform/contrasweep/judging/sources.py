@@ -216,8 +216,10 @@ def _neptune(path: Path) -> pd.DataFrame:
         index="step", columns="attribute_path", values="float_value", aggfunc="last"
     )
     curve.index = curve.index.astype(float)
-    alone = rows[~series & rows["value"].notna()]
-    settings = dict(zip(alone["attribute_path"].astype(str), alone["value"], strict=True))
+    single_values = rows[~series & rows["value"].notna()]
+    settings = dict(
+        zip(single_values["attribute_path"].astype(str), single_values["value"], strict=True)
+    )
     table = curve.reset_index() if len(curve) else pd.DataFrame([{}])
     return table.assign(**settings, run=str(rows["run_id"].iloc[0]))
 

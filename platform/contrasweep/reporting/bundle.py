@@ -29,9 +29,9 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
     Raises `SpecError` where trials are still to run or a file is broken.
     """
     if results.pending or results.broken:
-        left = str(results.broken[0]) if results.broken else results.statuses
+        unfinished = str(results.broken[0]) if results.broken else results.statuses
         raise SpecError(
-            "a bundle is of a study whose trials have all ended", place="bundle", value=left
+            "a bundle is of a study whose trials have all ended", place="bundle", value=unfinished
         )
     # The plan, the time of the study's end, and the versions of packages that it ran with.
     document = results.document

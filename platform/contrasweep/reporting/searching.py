@@ -23,20 +23,20 @@ def slice_figures(data: TrialData) -> list[Figure]:
         return []
     # The score of a pruned configuration is after fewer steps than the scores of the others.
     pruned = search["status"].isin([status.value for status in Status if status.stopped_early])
-    whole = search[search["value"].notna() & ~pruned]
-    left_out = len(search) - len(whole)
+    scored = search[search["value"].notna() & ~pruned]
+    left_out = len(search) - len(scored)
     caption = "One point a configuration of the search."
     if left_out:
         caption += f" {left_out} that were pruned or have no score are left out."
     for name in settings(search):
-        numbers = pd.to_numeric(whole[name], errors="coerce")
+        numbers = pd.to_numeric(scored[name], errors="coerce")
         # Values that are no numbers stand side by side, and the points of one value are spread at random.
-        words = [] if numbers.notna().any() else [*map(str, dict.fromkeys(whole[name].dropna()))]
+        words = [] if numbers.notna().any() else [*map(str, dict.fromkeys(scored[name].dropna()))]
         rng = np.random.default_rng(0)
         # The dots of each arm; over a dot stand the arm, the setting's value and the metric.
         dots = []
         for arm in data.arms:
-            part = whole[(whole["arm"] == arm) & whole[name].notna()].head(POINTS)
+            part = scored[(scored["arm"] == arm) & scored[name].notna()].head(POINTS)
             x = list(numbers[part.index])
             if words:
                 x = [words.index(str(v)) + rng.uniform(-0.15, 0.15) for v in part[name]]
@@ -53,7 +53,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
                     titles,
                 )
             )
-        if whole[name].astype(str).nunique() > 1:
+        if scored[name].astype(str).nunique() > 1:
             chart = Lines(
                 [],
                 dots,

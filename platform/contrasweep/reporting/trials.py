@@ -48,8 +48,8 @@ def trials_section(data: ReportData) -> Variables:
     `listed` is what the page's script reads; `example` is a text by which the list can be filtered. `omitted` counts
     the trials beyond `LARGEST`.
     """
-    every = data.frame if data.of_sweep is None else data.of_sweep
-    frame = every.head(LARGEST).reset_index(drop=True)
+    all_trials = data.frame if data.of_sweep is None else data.of_sweep
+    frame = all_trials.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
     # The settings that have a column: the axes, and the searched settings, which stand between the phase and the ids.
@@ -111,7 +111,7 @@ def trials_section(data: ReportData) -> Variables:
         "logs": data.log_command("TRIAL"),
         "listed": listed,
         "example": example,
-        "omitted": len(every) - len(frame),
+        "omitted": len(all_trials) - len(frame),
     }
 
 
@@ -158,8 +158,8 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
     if wide.shape[1] < 2:
         return None
     # Every n-th step, counted back from the last one.
-    every = math.ceil(wide.shape[1] / CURVE_STEPS)
-    wide = wide.iloc[:, ::-every].iloc[:, ::-1]
+    stride = math.ceil(wide.shape[1] / CURVE_STEPS)
+    wide = wide.iloc[:, ::-stride].iloc[:, ::-1]
     drawn = set(random.Random(0).sample(trials, min(len(trials), CURVE_VALUES // wide.shape[1])))
     rows = {
         str(name): [float(f"{v:.4g}") if math.isfinite(v) else None for v in row]

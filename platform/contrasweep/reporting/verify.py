@@ -225,9 +225,9 @@ def check_comparison(pair: Any, plan: Any, check: Check) -> None:
             cell = tuple(v for k, v in sorted(row["axes"].items()) if k not in pair["context"])
             trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
     # The keys that both arms are planned for, each with its trial of a and of b.
-    first = trials[pair["a"]]
-    second = trials[pair["b"]]
-    both = {key: (first[key], second[key]) for key in first if key in second}
+    trials_of_a = trials[pair["a"]]
+    trials_of_b = trials[pair["b"]]
+    both = {key: (trials_of_a[key], trials_of_b[key]) for key in trials_of_a if key in trials_of_b}
     ended = [i for i in itertools.chain(*both.values()) if i in check.records]
     if pair["scope"] == ITEMS and any(check.records[i]["items"] for i in ended):
         check.counted["comparisons not recomputed"] += 1  # a bundle has no scores of test items

@@ -286,8 +286,8 @@ class Advice:
             The rows, all of one length: the head, a row for each forecast, one that counts the `omitted` comparisons
             (if any), the detectable difference, the degrees of freedom, and the price (if there is one).
         """
-        every = (*self.sizes, *self.others)
-        head = [f"now: {self.present.replicates}", *(size.replicates for size in every)]
+        all_sizes = (*self.sizes, *self.others)
+        head = [f"now: {self.present.replicates}", *(size.replicates for size in all_sizes)]
         rows = [["", *map(self._named, head), "80% with"]]
         # A row for each comparison: its chance of a decision at each size, and the sizes that are enough.
         for forecast in self.forecasts:
@@ -306,7 +306,7 @@ class Advice:
             )
         if self.omitted:
             rows.append(
-                [f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)]
+                [f"and {self.omitted} more", "undecided", *["not computed"] * (len(all_sizes) + 1)]
             )
         # Two rows on all comparisons together have the medians over them. No difference is larger than the metric's
         # range, `widest`.
@@ -316,8 +316,8 @@ class Advice:
         degrees = [forecast.degrees for forecast in self.forecasts]
         rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "of any"])
         # Replicates that are no trials (items, runs made elsewhere) have no price.
-        if any(size.trials for size in every):
-            rows.append(["price", "paid", *(size.price for size in every), "of any"])
+        if any(size.trials for size in all_sizes):
+            rows.append(["price", "paid", *(size.price for size in all_sizes), "of any"])
         return rows
 
     def notes(self) -> list[str]:
@@ -420,13 +420,13 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     if not design.folds:
         return []
     # The folds bound the degrees of freedom, whatever the seeds.
-    other = (
+    hint = (
         " (another number of folds is a new study)"
         if any(size.unit == "folds" for size in advice.others)
         else ""
     )
     ceiling = (
-        f"{now.n} folds leave at most {freedom(now.n - 1)}; more come from repeats or folds{other}"
+        f"{now.n} folds leave at most {freedom(now.n - 1)}; more come from repeats or folds{hint}"
     )
     if now.seed_unknown:
         return [
@@ -573,12 +573,12 @@ def _forecast(
     smallest difference of interest; `fresh` as in `Advice`.
     """
     now: Contrast = pair.comparison.evidence.common
-    every = (*sizes, *others)
+    all_sizes = (*sizes, *others)
     level = levels.following
     # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.
     if now.seed_unknown:
         # n seeds leave n - 1 degrees of freedom, and never more than the folds leave.
-        seeds = [1, *(size.count if size.unit == "seeds" else 1 for size in every)]
+        seeds = [1, *(size.count if size.unit == "seeds" else 1 for size in all_sizes)]
         return PowerForecast(
             pair,
             detectable=(math.inf,) * len(seeds),
@@ -593,7 +593,7 @@ def _forecast(
         return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
 
     # The chance of a decision in each larger study, without the replicates that are lost for good.
-    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in every]
+    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in all_sizes]
     predictions = [
         predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]
     ]
@@ -616,7 +616,7 @@ def _forecast(
             estimated.append(prices.of(unit, count + lost(unit), fresh))
     # What can be detected now, and in each larger study; one with other folds is a new study.
     detectable = [detectable_difference(now, now.design, levels.present)]
-    for size, design in zip(every, designs, strict=True):
+    for size, design in zip(all_sizes, designs, strict=True):
         its_level = levels.new_study if size.unit == "folds" else level
         detectable.append(detectable_difference(now, design, its_level))
     return PowerForecast(

@@ -205,10 +205,10 @@ def comparisons(
     With a reference each value is compared with the reference alone. Where the layout answers the study's question, the
     comparisons that the rule may decide are its family, whose size counts what is planned; others are exploratory.
     """
-    found = list(_evidence(trials, layout, rule, items))
+    unjudged_pairs = list(_evidence(trials, layout, rule, items))
     # The size of the family, by the arms that are planned in each cell, whether or not their trials have ended.
     decisive = layout.answers(rule.question)
-    size = len(found)
+    size = len(unjudged_pairs)
     if decisive:
         arms = [set(part["arm"]) for _, part in groups_of(trials, layout.axes)]
         if rule.family:
@@ -216,15 +216,17 @@ def comparisons(
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     # Every arm may collapse as deep as the worst collapse of any arm.
-    deepest_fall = max((pair.evidence.fell for pair in found), default=0.0)
+    deepest_fall = max((pair.evidence.fell for pair in unjudged_pairs), default=0.0)
     interim = rule.interim if decisive else None
     bounds = _bounds(metric, trials["value"])
 
     # First those that have a verdict are judged, together as the family; then the exploratory ones.
     judged_pairs: dict[int, Comparison] = {}
     for is_decisive in (True, False):
-        places = [i for i, p in enumerate(found) if (decisive and p.may_decide) == is_decisive]
-        chosen = [found[i] for i in places]
+        places = [
+            i for i, p in enumerate(unjudged_pairs) if (decisive and p.may_decide) == is_decisive
+        ]
+        chosen = [unjudged_pairs[i] for i in places]
         evidence = [replace(pair.evidence, fell=deepest_fall) for pair in chosen]
         looks = None
         if interim is not None:
@@ -236,7 +238,7 @@ def comparisons(
 
     # In the order in which they were found: the verdict of looks, why a single run has none, the better side first.
     pairs = []
-    for i, (context, a, b, now, _) in enumerate(found):
+    for i, (context, a, b, now, _) in enumerate(unjudged_pairs):
         comparison = judged_pairs[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)

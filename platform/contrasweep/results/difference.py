@@ -73,24 +73,24 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     """
     study_a, _, arm_a = a.partition(":")
     study_b, _, arm_b = b.partition(":")
-    first = Results.load(study_a, storage)
-    other = Results.load(study_b, storage)
+    results_a = Results.load(study_a, storage)
+    results_b = Results.load(study_b, storage)
     # Which arm is compared with which: the named ones, or each with the arm of the same name.
-    shared = [arm for arm in first.document.arms if arm in other.document.arms]
+    shared = [arm for arm in results_a.document.arms if arm in results_b.document.arms]
     pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else [(arm, arm) for arm in shared]
     if not pairs:
         raise SpecError(
             "the studies have no arm in common",
             place="STUDY",
-            value=f"{', '.join(first.document.arms)} and {', '.join(other.document.arms)}",
+            value=f"{', '.join(results_a.document.arms)} and {', '.join(results_b.document.arms)}",
             hint="name one of each: STUDY:ARM",
         )
     for x, y in pairs:
-        first.check_known("arm", x, list(first.document.arms))
-        other.check_known("arm", y, list(other.document.arms))
+        results_a.check_known("arm", x, list(results_a.document.arms))
+        results_b.check_known("arm", y, list(results_b.document.arms))
 
     # What differs between the studies as a whole, whatever the arms.
-    documents = first.document, other.document
+    documents = results_a.document, results_b.document
     specs = ({k: v for k, v in d.spec.items() if k not in ELSEWHERE} for d in documents)
     of_studies = [*_entries("study", *map(_flat, specs))]
     if not (arm_a or arm_b):
@@ -103,7 +103,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     arms_of: dict[_Entry, list[str]] = {entry: [] for entry in of_studies}
     diffs: dict[str, None] = {}
     for x, y in pairs:
-        entries, diff = _of_arms(first, x, other, y)
+        entries, diff = _of_arms(results_a, x, results_b, y)
         diffs[diff] = None
         for entry in entries:
             arms_of.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
@@ -116,13 +116,13 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
 
 
-def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[_Entry], str]:
-    """Return what differs between arm `x` of study `first` and arm `y` of `other`, and the diff of their code.
+def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[list[_Entry], str]:
+    """Return what differs between arm `x` of study `results_a` and arm `y` of `results_b`, and the diff of their code.
 
     The diff is "" where the code is the same, or was not kept.
     """
-    a = _texts(first, x)
-    b = _texts(other, y)
+    a = _texts(results_a, x)
+    b = _texts(results_b, y)
     # Of the same trainable, a setting that is missing on one side has its default there.
     if a["arm"]["trainable"] == b["arm"]["trainable"]:
         defaults = dict.fromkeys({**a["setting"], **b["setting"]}, DEFAULT)
@@ -134,17 +134,17 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[_Entr
 
     # The code of both arms, each that of the trial which ended last. Sources are read only where the digests differ.
     codes = []
-    for results, arm in ((first, x), (other, y)):
+    for results, arm in ((results_a, x), (results_b, y)):
         newest = max(_records(results, arm), key=lambda record: record.ended, default=None)
         codes.append(newest.code.digest if newest else "")
     if codes[0] == codes[1]:
         return entries, ""
-    old = read_sources(first.records, codes[0])
-    new = read_sources(other.records, codes[1])
+    old = read_sources(results_a.records, codes[0])
+    new = read_sources(results_b.records, codes[1])
     changed = "sources were not kept"
     diff = ""
     if old is not None and new is not None:
-        changes = code_difference(old, new, (first.name, other.name))
+        changes = code_difference(old, new, (results_a.name, results_b.name))
         changed = str(changes)
         diff = changes.diff
     return [*entries, _Entry("code", changed, codes[0] or NONE, codes[1] or NONE)], diff

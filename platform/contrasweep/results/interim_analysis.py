@@ -131,19 +131,21 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
     """Return all looks of the study: those taken, the present one, and those to come."""
     before = [(look.replicates, look.time) for look in log.looks]
     ahead = [(n, spending_time(declared, log, n)) for n in declared.looks if n > stage.replicates]
-    every = [*before, (stage.replicates, stage.time), *ahead]
-    return Looks(tuple(float(n) for n, _ in every), tuple(t for _, t in every), declared.spending)
+    all_looks = [*before, (stage.replicates, stage.time), *ahead]
+    return Looks(
+        tuple(float(n) for n, _ in all_looks), tuple(t for _, t in all_looks), declared.spending
+    )
 
 
 def compared(results: Results) -> list[Compared]:
     """Return the comparisons that the study decides, of those whose arms have replicates in common."""
     # The table has the better arm first. The evidence keeps its order, in which a turned comparison has b first.
-    found = []
+    comparisons = []
     for pair in results.answer.pairs:
         if pair.judged:
             a, b = (pair.b, pair.a) if pair.comparison.turned else (pair.a, pair.b)
-            found.append(Compared(pair.context, a, b, pair.comparison.evidence))
-    return found
+            comparisons.append(Compared(pair.context, a, b, pair.comparison.evidence))
+    return comparisons
 
 
 @dataclass(frozen=True)

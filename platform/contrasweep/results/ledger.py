@@ -266,8 +266,8 @@ class Ledger:
         """Return the next `count` seeds, which no trial of the campaign has had, numbered as in `screening_seeds`."""
         seeds_used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
         incumbents = 1 + sum(isinstance(e, Decided) and e.kept for e in self.entries)
-        first = seeds_used + incumbents * (self.began.screening if self.began else 0)
-        return tuple(range(first, first + count))
+        first_seed = seeds_used + incumbents * (self.began.screening if self.began else 0)
+        return tuple(range(first_seed, first_seed + count))
 
     def granted(self, asked: int, incumbent: int) -> Granted | None:
         """Return the level and all seeds of a confirmation as one grant; None where nothing was granted.

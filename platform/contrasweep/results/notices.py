@@ -41,12 +41,12 @@ def early_notices(rows: Iterable[Row]) -> dict[str, str]:
 
     `rows` are the reports of the trial so far; a sentence names the newest of them in which its notice holds.
     """
-    found = {}
+    sentences = {}
     for row in rows:
         for metric, sentence in NOTICES.items():
             if step_of(row) >= FIRST_EPOCHS and row.get(metric) == 1:
-                found[metric] = f"after epoch {step_of(row)}: {sentence}"
-    return found
+                sentences[metric] = f"after epoch {step_of(row)}: {sentence}"
+    return sentences
 
 
 def notices_of(record: Record) -> dict[str, str]:
@@ -261,7 +261,7 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
     A change whose sources were not kept has none.
     """
     differences = [_difference(records, old, new) for old, new in sorted(changes)]
-    return "\n".join(found.diff for found in differences if found is not None)
+    return "\n".join(change.diff for change in differences if change is not None)
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
@@ -284,10 +284,10 @@ def _change(records: StudyRecords, old: str, new: str) -> str:
     """Return in words what differs between two codes, given by their digests."""
     if not old:
         return "recorded before code was kept"
-    found = _difference(records, old, new)
-    if found is None:
+    change = _difference(records, old, new)
+    if change is None:
         return f"{old}, not {new or 'recorded before code was kept'}"
-    return str(found)
+    return str(change)
 
 
 def _accepted(records: StudyRecords) -> set[tuple[str, str]]:

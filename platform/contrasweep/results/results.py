@@ -454,8 +454,8 @@ class Results(StudyData):
         records = self.trial_records
         prices = Prices(self.planned, document.folds, records.values(), hours)
         pending = sum(trial_id not in records for trial_id in self.planned["trial_id"])
-        found = advice(self.answer, prices, self._interim, pending=pending, type=document.type)
-        return replace(found, names=self.names)
+        advised = advice(self.answer, prices, self._interim, pending=pending, type=document.type)
+        return replace(advised, names=self.names)
 
     @property
     def study_notes(self) -> list[str]:

@@ -241,6 +241,6 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
     # As many seeds, all above those that the study has used.
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
-    first = max(*seeds, declared.get("search_seed") or 0) + 1
-    seeds = list(range(first, first + len(seeds)))
+    first_seed = max(*seeds, declared.get("search_seed") or 0) + 1
+    seeds = list(range(first_seed, first_seed + len(seeds)))
     return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": arms}

@@ -394,8 +394,10 @@ class Table:
             missing.update(_missing(cell))
         if not missing:
             return []
-        every = [*self.cells.values(), *self.averages.values()]
-        partial = [f"{c.n}/{c.planned}: finished/planned; " for c in every if 0 < c.n < c.planned]
+        all_cells = [*self.cells.values(), *self.averages.values()]
+        partial = [
+            f"{c.n}/{c.planned}: finished/planned; " for c in all_cells if 0 < c.n < c.planned
+        ]
         counts = ", ".join(f"{n} {status}" for status, n in missing.items())
         return [f"{''.join(partial[:1])}not in the table: {counts}"]
 
@@ -685,13 +687,17 @@ def latex_of(tables: Sequence[Table]) -> str:
     """
     # The first line of the head spans columns: with several tables it has the metric of each, with one table its column
     # factors. A column of cells is two of LaTeX, the mean and what stands behind it.
-    first = tables[0]
-    factors = len(first.row_factors)
+    first_table = tables[0]
+    factors = len(first_table.row_factors)
     columns = _columns(tables)
     head = []
     spans = [(table.metric_title, len(table.columns)) for table in tables]
     if len(tables) == 1:
-        spans = [(", ".join(first.factor_titles[1]), len(columns))] if first.column_factors else []
+        spans = (
+            [(", ".join(first_table.factor_titles[1]), len(columns))]
+            if first_table.column_factors
+            else []
+        )
     if spans:
         entries = []
         rules = []
@@ -703,14 +709,14 @@ def latex_of(tables: Sequence[Table]) -> str:
         head = [f"{'& ' * factors}{latex_row(entries)}", " ".join(rules)]
 
     # The second line has the titles of the columns; where the first one has the metric, it is not said again.
-    titles = list(map(latex_text, first.factor_titles[0]))
+    titles = list(map(latex_text, first_table.factor_titles[0]))
     for table in tables:
         for title in table.column_titles:
             named = table.column_factors or len(tables) == 1
             titles.append(_latex_span(latex_text(title) if named else ""))
     head.append(latex_row(titles))
     # A line for each row; a rule stands above the averages.
-    escaped = (list(map(latex_text, labels)) for labels in first.row_labels())
+    escaped = (list(map(latex_text, labels)) for labels in first_table.row_labels())
     body = list(map(latex_row, _rows(tables, columns, _latex_entry, escaped)))
     if any(table.averages for table in tables):
         body.insert(-1, r"\midrule")
@@ -718,7 +724,7 @@ def latex_of(tables: Sequence[Table]) -> str:
     # Below the table its legend, and the verdicts unless a caption says that they stand elsewhere.
     legend = (marked_as(line, "bold:") for line in legend_of(tables))
     below = [line[0].upper() + line[1:] for line in legend]
-    if not first.style.caption:
+    if not first_table.style.caption:
         for table in tables:
             below += table.verdicts if table.answer.decisive else []
     formats = map(_latex_format, (column.table for column in columns))
@@ -728,8 +734,8 @@ def latex_of(tables: Sequence[Table]) -> str:
         "l" * factors + "".join(cells),
         head,
         body,
-        label=first.style.label,
-        wide=first.style.wide,
+        label=first_table.style.label,
+        wide=first_table.style.wide,
         below=below,
     )
 
@@ -772,14 +778,14 @@ def _rows(
     `labels` are those of each row as a format shows them; `shown` gives an entry's text. Tables of other metrics have
     empty cells in the row of averages.
     """
-    first = tables[0]
+    first_table = tables[0]
     rows = []
-    for row, titles in zip(first.rows, labels, strict=True):
+    for row, titles in zip(first_table.rows, labels, strict=True):
         entries = [shown(c.table, c.table.cells.get((row, c.key))) for c in columns]
         rows.append([*titles, *entries])
     if any(table.averages for table in tables):
         averages = [shown(c.table, c.table.averages.get(c.key, EMPTY)) for c in columns]
-        rows.append([*first.bottom_labels, *averages])
+        rows.append([*first_table.bottom_labels, *averages])
     return rows
 
 
@@ -805,7 +811,7 @@ def _latex_format(table: Table) -> str:
     cells = [*table.cells.values(), *table.averages.values()]
     means = [table.cell_parts(cell)[0] for cell in cells]
     means = [mean for mean in means if mean] or ["0"]
-    whole = max(len(mean.lstrip("-").split(".")[0]) for mean in means)
-    after = max(len(mean.partition(".")[2]) for mean in means)
+    digits_before = max(len(mean.lstrip("-").split(".")[0]) for mean in means)
+    digits_after = max(len(mean.partition(".")[2]) for mean in means)
     minus = "-" if any(mean.startswith("-") for mean in means) else ""
-    return f"{minus}{whole}.{after}"
+    return f"{minus}{digits_before}.{digits_after}"

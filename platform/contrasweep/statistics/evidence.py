@@ -321,7 +321,7 @@ def mean_contrast(
     the cells that it has.
     """
     return _Rows(values, design, weights, items).contrast(
-        values["value"].to_numpy(dtype=np.float64), whole=False
+        values["value"].to_numpy(dtype=np.float64), in_all_cells=False
     )
 
 
@@ -375,14 +375,14 @@ class _Rows:
         size[size < 0] = np.nanmax(np.abs(d))
         return np.where(lost, sign * size[self.cell], filled)
 
-    def contrast(self, d: Any, whole: bool = True) -> Contrast | None:
+    def contrast(self, d: Any, in_all_cells: bool = True) -> Contrast | None:
         """Return the contrast of the replicates' means of `d` [n] over cells; None where no replicate counts.
 
-        With `whole` a replicate counts if it has every cell that any replicate has; without, each counts with the cells
-        that it has. NaN in `d` is a cell that a replicate lacks.
+        With `in_all_cells` a replicate counts if it has every cell that any replicate has; without, each counts with
+        the cells that it has. NaN in `d` is a cell that a replicate lacks.
         """
         known = np.isfinite(d)
-        count, complete = self._complete(known, whole)
+        count, complete = self._complete(known, in_all_cells)
         if not len(complete) or not known.any():
             return None
         if self.items is not None:
@@ -403,7 +403,7 @@ class _Rows:
 
         # Where items are right or wrong, all differences are 1, -1 or 0, which McNemar's test judges.
         if (
-            whole
+            in_all_cells
             and self.design.unit == "item"
             and weights is None
             and np.isin(means, (-1.0, 0.0, 1.0)).all()
@@ -435,16 +435,18 @@ class _Rows:
     def in_contrast(self, d: Any) -> Any:
         """Return a mask [n] of the rows that enter the contrast of the differences `d` [n]."""
         known = np.isfinite(d)
-        _, complete = self._complete(known, whole=True)
+        _, complete = self._complete(known, in_all_cells=True)
         return known & np.isin(self.unit, complete)
 
-    def _complete(self, known: Any, whole: bool) -> tuple[Any, Any]:
+    def _complete(self, known: Any, in_all_cells: bool) -> tuple[Any, Any]:
         """Return how many `known` rows each replicate has [replicates], and the codes of the replicates that count.
 
-        With `whole` these have a row in each cell that has any; without, a row in any cell.
+        With `in_all_cells` these have a row in each cell that has any; without, a row in any cell.
         """
         count = np.bincount(self.unit[known], minlength=len(self.units))
-        return count, np.flatnonzero(count >= (len(np.unique(self.cell[known])) if whole else 1))
+        return count, np.flatnonzero(
+            count >= (len(np.unique(self.cell[known])) if in_all_cells else 1)
+        )
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
         """Return the contrast of seeds crossed with items; a trial that counts as a loss is a loss in every item.

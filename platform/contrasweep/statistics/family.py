@@ -126,12 +126,12 @@ def family_size(
         return sum(
             math.comb(len(arms), 2) if reference is None else len(arms) - 1 for arms in groups
         )
-    every = frozenset[str]().union(*groups)
+    all_arms = frozenset[str]().union(*groups)
     if reference is not None:
-        return max(0, len(every) - 1)
+        return max(0, len(all_arms) - 1)
     # Two thousand arms have two million pairs, which are not listed where one cell has all arms.
-    if every in groups:
-        return math.comb(len(every), 2)
+    if all_arms in groups:
+        return math.comb(len(all_arms), 2)
     return len({pair for arms in set(groups) for pair in itertools.combinations(sorted(arms), 2)})
 
 

@@ -243,18 +243,18 @@ class Rule:
         known_falls = [fell for fell in (*falls, gains.fell) if fell]
         shown = float(np.median(known_falls)) if known_falls else 0.0
         deep = shown if last else max(shown, depth)
-        every = gains.all
+        all_gains = gains.all
         if len(screened):
-            every = np.concatenate([every, self._gains(screened).all])
-        if passes and not why and overturned(gains.estimate, every, deep):
-            why = f"up to {unseen(every, deep):.0%} of its seeds may collapse, which would outweigh its gain"
+            all_gains = np.concatenate([all_gains, self._gains(screened).all])
+        if passes and not why and overturned(gains.estimate, all_gains, deep):
+            why = f"up to {unseen(all_gains, deep):.0%} of its seeds may collapse, which would outweigh its gain"
 
         # Keep or call equivalent what passes, discard what surely collapses, and stop early what has hardly a chance.
         verdict: Verdict = "more"
         if passes and not why:
             verdict = "keep" if low > 0 else "equivalent"
-            if overturned(gains.estimate, every, depth):
-                why = f"up to {unseen(every, depth):.0%} of its seeds may collapse unseen"
+            if overturned(gains.estimate, all_gains, depth):
+                why = f"up to {unseen(all_gains, depth):.0%} of its seeds may collapse unseen"
         elif surely_collapses:
             verdict = "discard"
         elif (

@@ -157,8 +157,8 @@ def unpaired_evidence(
     if not len(a) or not len(b):
         return None
     # The runs of each arm, with its failures as losses.
-    every = np.concatenate([a, b])
-    lost = every.min() - np.ptp(every) if mode == "max" else every.max() + np.ptp(every)
+    all_runs = np.concatenate([a, b])
+    lost = all_runs.min() - np.ptp(all_runs) if mode == "max" else all_runs.max() + np.ptp(all_runs)
     of_a, of_b = (
         np.concatenate([x, np.full(n, lost)]) for x, n in zip((a, b), failed, strict=True)
     )
