@@ -34,7 +34,7 @@ STALLED_S = 5.0
 
 
 END_S = 5.0
-"""How long a slow check is waited for at the end: one that Ray's head does not answer may take a minute."""
+"""How long slow checks are waited for at the end: one that Ray's head does not answer may take a minute."""
 
 
 class Watchdog:
@@ -173,8 +173,9 @@ class Watchdog:
     def end(self) -> None:
         """End the slow checks: a thread that asks Ray something while Ray is shut down crashes this process."""
         self._ended = True
+        deadline = time.monotonic() + END_S
         for thread in self._threads:
-            thread.join(END_S)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _running(tune_trials: Iterable[RayTrial]) -> dict[str, RayTrial]:
