@@ -9,6 +9,8 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 SUPPORT = Path(__file__).resolve().parent
 Driver = subprocess.Popen[str]
 
@@ -41,3 +43,11 @@ def start_driver(*words, folder, ray, environment=None, module="contrasweep"):
 
 def _take_hangups():
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def has_ended(pid):
+    """Whether the process has ended, whether or not anybody has waited for it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

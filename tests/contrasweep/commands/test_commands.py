@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from drivers import has_ended
 
 from contrasweep import Arm, SpecError, data, plan
 from contrasweep.canonical import Config
@@ -181,13 +182,6 @@ def test_a_trial_that_is_stopped_sends_sigterm(project, tmp_path, capfd):
     assert next(reports).metrics == {"accuracy": 1}
     reports.close()
     assert (tmp_path / "own" / "ended").read_text() == "by SIGTERM"
-
-
-def has_ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def wait_until(true):
@@ -537,8 +531,8 @@ def test_a_plan_says_where_a_command_reports_nothing(project):
         (["x", "{empty}", "--name={empty}"], "x --name="),
         (["x", "{config}", "{config:yaml}"], "x /c.json /c.yaml"),
         (
-            ["x", "{data.size}", "{folder}", "{args}"],
-            "x 8 /f --lr 0.1 --cosine --widths 1 2 --loss.name ocl",
+            ["x", "{data.size}", "{data}", "{folder}", "{args}"],
+            "x 8 /d /f --lr 0.1 --cosine --widths 1 2 --loss.name ocl",
         ),
         (["x", "{fold}", "{args:hydra}", "--n"], "x null lr=0.1 data.size=8 --n"),
     ],
@@ -558,6 +552,7 @@ def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
     config = {"lr": 0.1, "data": {"size": 8}} if words[1] == "{fold}" else config
     trial = {
         "resume": None,
+        "data": "/d",
         "fold": None,
         "folder": "/f",
         "config": "/c.json",

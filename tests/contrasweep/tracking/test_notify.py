@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import pytest
 from benchmarks.tracking_services import wait_until
-from drivers import ray_folder, start_driver
+from drivers import has_ended, ray_folder, start_driver
 from looks import drive_looks, three_arms, value_of
 
 from contrasweep import AblationGrid, Arm, SpecError, delivery
@@ -167,7 +167,7 @@ def test_what_looks_of_an_earlier_run_decided_is_not_told_again(heard, tmp_path)
     [
         ("sh -c 'cat > heard'", ""),
         ("false", "exit status 1"),
-        ("sh -c 'sleep 1000 & sleep 1000'", "it took over 1 s"),
+        ("sh -c 'sleep 1000 & echo $! > child; sleep 1000'", "it took over 1 s"),
         ("/no/such/program", "[Errno 2] No such file or directory: '/no/such/program'"),
     ],
 )
@@ -178,6 +178,9 @@ def test_a_command_gets_the_event_and_one_that_misbehaves_is_a_line(
     monkeypatch.setattr(delivery, "DELIVER_S", 1.0 if "over" in says else 240.0)
     assert deliver(command, MESSAGE) == says
     assert says or json.loads((tmp_path / "heard").read_text()) == MESSAGE
+    if "over" in says:
+        child = int((tmp_path / "child").read_text())
+        wait_until(lambda: has_ended(child), "what the command has started ends", 10.0)
 
 
 def test_a_command_that_hangs_holds_up_neither_the_driver_nor_another(heard, records, capfd):

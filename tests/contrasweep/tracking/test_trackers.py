@@ -272,6 +272,20 @@ def test_an_own_tracker_is_given_the_four_calls(records, trial):
     assert (other.added, other.mended) == (1, 0), "what one tracker was told no other one knows"
 
 
+def test_a_trial_that_starts_over_while_a_follower_looks_is_told_from_its_beginning(records, trial):
+    import own_trackers
+
+    report(records, trial, (0.5, 0.6))
+    follower = follower_of("own_trackers:Lines", records)
+    follower.look()
+    rows = [row | {"time": row["time"] + 60} for row in rows_of((0.25, 0.75))]
+    records.write_metrics(trial.id, rows)
+    records.write(Record.of(trial, status=Status.DONE, rows=rows, seconds=1.0))
+    follower.look()
+    again = [("start", trial.id), (1, {"accuracy": 0.25}), (2, {"accuracy": 0.75}), "done"]
+    assert own_trackers.LINES[-4:] == again
+
+
 def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(records, trial):
     import own_trackers
 
