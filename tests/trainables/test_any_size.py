@@ -17,6 +17,7 @@ from contrasweep.trainables import contrastive, images, raw_pixels, two_tower
 from contrasweep.trainables.augmentations import AUGMENTATIONS
 from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.exporting import squares
 from contrasweep.trial import Trial
 
 SMALL = {
@@ -144,3 +145,8 @@ def test_features_transfer_to_photographs_of_any_size(ragged):
     assert gray.shape == red.shape == (len(part), 32, 32) and (red - blue).abs().max() > 50
     # The luma of ITU-R BT.601; scaling and luma round in either order.
     assert (gray - (0.299 * red + 0.587 * green + 0.114 * blue)).abs().max() < 3
+
+
+def test_resized_pixels_are_rounded_and_not_cut_off():
+    pixels = torch.tensor([100, 101, 101, 101], dtype=torch.uint8).repeat(1, 1, 32, 8)
+    assert (squares(pixels, 8) == 101).all()

@@ -32,6 +32,10 @@ class NoLoss(Fails):
     def step(self, views, labels, rows, loss):
         return None, views
 
+class NoGradient(Fails):
+    def step(self, views, labels, rows, loss):
+        return views.detach().sum(), views
+
 class Own(Fails):
     joined = False
     def step(self, views, labels, rows, loss):
@@ -103,6 +107,12 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
         CONTRASTIVE,
         "digits-lt",
         {"targets": "own_parts:NoLoss"},
+        "targets: a step of targets gives (loss, embeddings)",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "own_parts:NoGradient"},
         "targets: a step of targets gives (loss, embeddings)",
     ),
     (

@@ -35,6 +35,8 @@ def test_every_sampler_gives_the_same_number_of_full_batches(name, size, seed):
     if name == "at_least_2_per_class":
         for batch in batches:
             assert torch.bincount(LABELS[batch])[LABELS[batch]].min() >= 2
+            first, second = batch[: size // 2 * 2].view(-1, 2).T
+            assert (first != second)[LABELS[first] < 3].all(), "only a single row is its own pair"
 
 
 def test_class_balanced_batches_show_rare_classes_as_often():

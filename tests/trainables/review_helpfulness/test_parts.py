@@ -19,7 +19,7 @@ from contrasweep.trainables.review_helpfulness.batch import (
     Sequences,
 )
 from contrasweep.trainables.review_helpfulness.corpora import Prepared
-from contrasweep.trainables.review_helpfulness.metrics import relation_distances
+from contrasweep.trainables.review_helpfulness.metrics import distance_metrics, relation_distances
 from contrasweep.trainables.review_helpfulness.models import MODELS
 from contrasweep.trainables.review_helpfulness.networks.eg_cnn import reverse_gradient
 from contrasweep.trainables.review_helpfulness.networks.layers import (
@@ -172,14 +172,19 @@ def test_one_row_cannot_be_normalised(corpus, make_trainer):
 
 
 def test_distances_of_every_relation(corpus, make_trainer):
+    corpus.product_regions[0] = corpus.product_regions[0][:0]
     for model in ("proposed", "mcr"):
         trainer = make_trainer(model, corpus)
-        rows, output, _ = next(trainer.outputs(corpus))
+        rows, output, batch = next(trainer.outputs(corpus))
         distances = relation_distances(output.features)
         assert set(distances) == {
             f"{d}_{r}" for d in ("cs", "l2") for r in ("intra_modal", "inter_modal", "intra_review")
         }
         assert all(v.shape == (len(rows),) and (v >= 0).all() for v in distances.values())
+        both = (corpus.product[rows] > 0) & (corpus.label[rows] >= 2)  # product 0 has no image
+        expected = distances["l2_inter_modal"][both].mean().item()
+        means = distance_metrics([(output, batch)], 2)
+        assert means["l2_inter_modal_helpful"] == pytest.approx(expected)
 
 
 def test_plateau_halves_after_more_than_its_patience():
@@ -215,6 +220,7 @@ def test_the_first_of_equally_good_epochs_is_kept():
         ({"use_text": False, "use_images": False}, "cannot both be off"),
         ({"model": {"name": "mcr", "dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
         ({"model": {"name": "eg_cnn", "kernel": 4}}, "model.kernel: kernel must be odd"),
+        ({"model": {"name": "conv_knrm", "kernels": 1}}, "model.kernels: .*at least 2|greater"),
         ({"learning_rte": 1e-3}, "learning_rte"),
     ],
 )
@@ -230,6 +236,9 @@ def test_settings_reach_the_model(corpus, make_trainer):
     )
     model = trainer.model
     assert (model.score.in_features, len(model.interaction["text_p"].layers)) == (5 * 8, 3)
+    for pooling, exact in {"dai2018": 0.001, "mcr": 0.1}.items():
+        matching = make_trainer("conv_knrm", corpus, {"pooling": pooling}).model
+        assert matching.sigmas[:2].tolist() == pytest.approx([exact, 0.1])
     assert (model.options.o_neg, model.options.o_pos, model.helpful_threshold) == (0.1, 2.0, 3)
     assert Settings(model="prh_net").model.settings.dropout == 0.1
 
