@@ -180,6 +180,12 @@ CASES = [
     ("s.yaml", SEML + "grid: {seed: {type: choice, options: [3, 4]}}", "seeds", [3, 4]),
     (
         "s.yaml",
+        SEML + "grid: {a: &c {type: choice, options: [1, 2]}}\nmain: {grid: {b: *c, c: *c}}",
+        "trials_per_arm",
+        8,
+    ),
+    (
+        "s.yaml",
         "seml: {output_dir: logs}\nrandom: {samples: 4, seed: 7}\nsmall: {fixed: {a: 1}, tiny: {fixed: {b: 1}}}",
         "",
         "seml.output_dir: logs|random.seed: 7|small.tiny: {'fixed': {'b': 1}}",

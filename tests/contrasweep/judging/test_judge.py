@@ -389,6 +389,16 @@ def test_a_board_of_one_arm_or_one_seed_is_refused(part):
         rank(part(runs(["a", "b"])))
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["--margin 0.1", "--over these", "--reference a", "--require better", "--format latex"],
+)
+def test_a_board_refuses_the_options_that_it_would_ignore(words, tmp_path):
+    runs(["a", "b"]).to_csv(tmp_path / "runs.csv", index=False)
+    done = contrasweep("judge", "runs.csv", "--board", *words.split(), folder=tmp_path)
+    assert done.returncode == 2 and "--board: a board takes no --margin" in done.stderr
+
+
 def test_a_board_has_the_ranks_that_independent_tests_leave():
     rng = RNG(6)
     base = rng.normal(0, 0.1, 25)

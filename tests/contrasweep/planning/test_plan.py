@@ -184,7 +184,7 @@ def test_digests_differ_where_values_do(a, b):
         ({"reference": "z"}, "reference: the reference must be an arm"),
         ({"smallest_difference": -0.01}, "smallest_difference: input should be greater than 0"),
         (
-            {"smallest_difference": 2},
+            {"smallest_difference": 1},
             "smallest_difference: the smallest difference of interest is less than the range",
         ),
         (

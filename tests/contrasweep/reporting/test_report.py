@@ -153,6 +153,14 @@ def test_a_cell_with_gaps_is_not_best_beside_whole_ones(frame):
     assert not table(frame).cells[("4",), ("ocl",)].best
 
 
+def test_an_interval_lies_around_its_mean_where_folds_lack_trials(frame):
+    more = frame.assign(
+        seed=1, f1_macro=frame["f1_macro"] + 0.01, trial_id=frame["trial_id"] + "-1"
+    )
+    cell = table(pd.concat([frame, more[more["fold"] > 1]])).cells[("4",), ("ocl",)]
+    assert (cell.low + cell.high) / 2 == pytest.approx(cell.mean)
+
+
 def test_nothing_done_yet_is_a_table_too(frame):
     built = table(frame.assign(status="pending").drop(columns="f1_macro"))
     assert "pending" in built.to_text() and built.pairs == ()

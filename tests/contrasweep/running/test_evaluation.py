@@ -73,6 +73,7 @@ def trained(planned, storage, most=99):
 def test_scores_are_those_of_transfer_to_the_last_digit_and_nothing_trained_is_touched(storage):
     before = contents(storage, "source")
     plan_evaluation(cs.load("source", storage=storage), Evaluation(["digits"]))
+    assert Evaluation(["s3://b/datasets/digits/"]).prefixes == ("digits/",)
     assert contents(storage, "source") == before, "a plan writes nothing"
     assert evaluated(storage, on=["digits"], most=1)[0] == 1
     assert evaluated(storage, on=["digits"])[0] == 3 and evaluated(storage, on=["digits"]) == (

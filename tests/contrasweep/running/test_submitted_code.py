@@ -50,10 +50,20 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
 
     monkeypatch.setattr(submitting.submission, "submit", submission)
     submitting.submit(
-        STUDY, address="http://head:8265", storage=str(tmp_path), tracking="none", changed="accept"
+        STUDY,
+        address="http://head:8265",
+        storage=str(tmp_path),
+        tracking="none",
+        changed="accept",
+        max_concurrent=2,
+        extend=True,
+        spend=True,
+        retry_failed=True,
+        rerun=["a"],
     )
     assert sent["words"][sent["words"].index("--submitted-code") + 1] == submitting.CODE_FILE
-    assert "--accept-code" in sent["words"]
+    flags = "--max-concurrent 2 --accept-code --extend --spend --retry-failed --rerun a"
+    assert " ".join(sent["words"]).endswith(flags)
     check_submitted(STUDY, sent["code"])
     (package / "thesis_method.py").write_text(
         "# a comment\n" + (package / "thesis_method.py").read_text()

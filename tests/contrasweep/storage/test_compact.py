@@ -265,3 +265,6 @@ def test_small_tables_and_large_ones_are_read_as_they_were_written(records, rows
         }
     )
     assert records.metrics_table("t", encode_table(table)).equals(table)
+    unordered = table.set_column(0, "step", pa.array([None, *range(1, rows)]))
+    with pytest.raises(StorageError, match="not those of reports"):
+        records.metrics_table("t", encode_table(unordered))

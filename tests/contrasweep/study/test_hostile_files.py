@@ -380,8 +380,8 @@ def test_a_key_beside_what_is_merged_replaces_it():
         ),
         ("arms: {a: {command: [python, x.py, {lr}]}}", 'as a mapping: put them in quotes, "{lr}"'),
         (
-            "arms: {a: {command: [python, x.py, {lr: []}]}}",
-            "command.2: input should be a valid string, got {'lr': []}",
+            "arms: {a: {command: [python, x.py, {lr: [], n: }]}}",
+            "command.2: input should be a valid string, got {'lr': [], 'n': None}",
         ),
     ],
 )
@@ -390,6 +390,7 @@ def test_a_text_that_yaml_reads_as_another_value_is_asked_for_in_quotes(text, sa
     with pytest.raises(SpecError) as caught:
         load_study(str(tmp_path / "s.yaml"))
     assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert ("in quotes" in str(caught.value)) == ("got {" not in says)
 
 
 def test_a_study_file_of_every_day_is_read(tmp_path):
