@@ -135,7 +135,8 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
     # One line says one problem: the first of them.
     for uri, why in unreachable.items():
         raise SubmissionError(
-            f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]})"
+            f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]}); its hosts read addresses "
+            "and keys, such as AWS_ENDPOINT_URL, from the environment of their `ray start`"
         )
 
 

@@ -134,7 +134,8 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
             _place(first["loc"][:-1])
         )
     if first["type"] in ("missing", "missing_argument"):
-        return SpecError("this field is required", place=place)
+        help_text = field_help(_class_at(cls, first["loc"][:-1])).get(str(first["loc"][-1]), "")
+        return SpecError("this field is required", place=place, hint=help_text)
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
         key = first["ctx"]["discriminator"].strip("'")
         tags = first["ctx"].get("expected_tags", "")

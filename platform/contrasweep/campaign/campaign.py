@@ -48,8 +48,10 @@ from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
+from contrasweep.statistics.evidence import COPIES
 from contrasweep.statistics.noise import read_noise
 from contrasweep.statistics.referee import Gains, Rule, Ruling, smaller
+from contrasweep.statistics.resampling import constant
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
 from contrasweep.storage.records import StudyRecords
@@ -641,7 +643,8 @@ class Referee:
             seeds = grant.seeds[:count]
             results = self._train(self._study(name, arms, seeds))
             values = self._values(results, candidate)
-            differences = self._differences(values, self._values(results, INCUMBENT), seeds)
+            incumbent_values = self._values(results, INCUMBENT)
+            differences = self._differences(values, incumbent_values, seeds)
             confirm = partial(
                 rule.confirm,
                 level=grant.level,
@@ -651,6 +654,11 @@ class Referee:
                 depth=self._depth([values[seed] for seed in seeds]),
             )
             ruling = confirm(differences)
+            # Trainings that do not use their seed are copies of one, and would be as sure of any gain.
+            both = [[found[seed] for seed in seeds] for found in (values, incumbent_values)]
+            if all(map(constant, both)) and ruling.verdict == "keep":
+                why = f"it and the incumbent have one value each in all {count} seeds: {COPIES}"
+                ruling = replace(ruling, verdict="discard", why=why)
             is_kept = ruling.verdict == "keep"
             # A simpler candidate that is not worse is kept too, unless an objection stands.
             if ruling.verdict == "equivalent" and rule.simpler:

@@ -127,7 +127,7 @@ def _runs(rows: Ints) -> list[tuple[int, int]]:
     return list(pairwise([0, *breaks.tolist(), len(rows)]))
 
 
-REMEDY = "train on views of them (view_size: 224), or stage them with --set size=224"
+REMEDY = "train on views of them (view_size: N), or stage them with --set size=N, where N is near their own size"
 """What a user can do about images of different sizes."""
 BYTES = ".encoded"
 """Suffix of the file with the bytes of all images, one after the other."""

@@ -124,7 +124,7 @@ def publish(manifest: Manifest, store: Store) -> Manifest:
     if present.digest != manifest.digest:
         raise DataError(
             f"{store.uri} already holds dataset {present.name!r} with digest {present.digest[:12]}, "
-            f"not {manifest.digest[:12]}: stage to another place, or delete that one first"
+            f"not {manifest.digest[:12]}: stage to another place, or delete its folder first"
         )
     return present
 

@@ -24,7 +24,7 @@ import pandas as pd
 
 from contrasweep.errors import plural
 from contrasweep.statistics.design import PERMUTATION, SCOPES, WELCH, Components, Scope
-from contrasweep.statistics.evidence import Evidence, Gaps
+from contrasweep.statistics.evidence import COPIES, Evidence, Gaps
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
 
@@ -154,7 +154,9 @@ def judge(
     factors = [LOOK**count for count in looks or [0] * len(evidence)]
     # The gaps decide a comparison whose verdict is another one in the same family without gaps.
     judgements = _judge(evidence, family, mode, factors)
-    without_gaps = _judge([Evidence(e.common) for e in evidence], family, mode, factors)
+    without_gaps = _judge(
+        [Evidence(e.common, constant=e.constant) for e in evidence], family, mode, factors
+    )
     return [
         replace(judgement, gaps_decide=judgement.verdict != other.verdict)
         for judgement, other in zip(judgements, without_gaps, strict=True)
@@ -609,6 +611,8 @@ class Comparison:
             return "bad scores where it is missing would change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
+        if self.evidence.constant:
+            return f"each arm has one value in all {self.n} replicates: {COPIES}"
         # The judgement's interval has ends, but holds every difference that the metric allows.
         if math.isinf(self.low) and judgement is not None and math.isfinite(judgement.low):
             degrees = freedom(self.evidence.common.degrees)

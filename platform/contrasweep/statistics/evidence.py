@@ -34,6 +34,9 @@ LEAST_TRIALS = 8
 FAR = 10.0
 """A trial collapsed if it is this many robust standard deviations worse than the median of its arm and cell."""
 
+COPIES = "do they use their seed and fold? Copies of a run tell nothing of its noise"
+"""What is said where each of two arms has the same value in all replicates."""
+
 
 @dataclass(frozen=True)
 class Gaps:
@@ -68,6 +71,10 @@ class Evidence:
     `pairs` counts the pairs of trials behind `common`, `unpaired` the finished trials of either arm without a partner.
     `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the collapsed trials of that
     arm. `fell` is how far the worst collapse is from the median of its arm and cell, of these arms or any of the study.
+
+    `constant`: each arm has one value in all replicates, and the arms differ. Trainings with other random numbers give
+    other values, unless the metric has few, so that the replicates are taken for copies of one run: they tell nothing
+    of its noise, there is no interval, and p is 1.
     """
 
     common: Contrast
@@ -80,6 +87,7 @@ class Evidence:
     collapsed_a: tuple[str, ...] = ()
     collapsed_b: tuple[str, ...] = ()
     fell: float = 0.0
+    constant: bool = False
 
     @property
     def copies(self) -> bool:
@@ -137,6 +145,8 @@ class Evidence:
         It excludes 0 exactly where `p_value` at `level` is at most alpha. Each end is the outer one of two: over the
         common replicates, and with the losses of the arm that this end is good for.
         """
+        if self.constant:
+            return -math.inf, math.inf
         lowest, highest = self._bounds(mode)
         return (
             min(_interval(bound, alpha, level)[0] for bound in lowest),
@@ -149,7 +159,7 @@ class Evidence:
         It is the larger of two: over the common replicates, and with the failures of the arm that is ahead as losses.
         `mode` says which values are better, "max" (larger) or "min", and so which way a loss moves a difference.
         """
-        if self.common.difference == 0:
+        if self.common.difference == 0 or self.constant:
             return 1.0
         # A difference above 0 must be surely above it by each contrast that bounds it from below, and vice versa.
         lowest, highest = self._bounds(mode)
@@ -162,6 +172,8 @@ class Evidence:
 
         It is at most alpha exactly where the 1 - alpha interval lies within ±`margin`.
         """
+        if self.constant:
+            return 1.0
         lowest, highest = self._bounds(mode)
         above = max(bound.p_above(-margin, level) for bound in lowest)
         return min(1.0, 2 * max(above, *(bound.p_below(margin, level) for bound in highest)))
@@ -272,6 +284,15 @@ def paired_evidence(
         b_loses = rows.contrast(rows.with_losses(filled, d, lost_b & ~lost_a, -worse))
 
     in_contrast = rows.in_contrast(d)
+    constant = False
+    # Items and tasks are no copies of each other, whatever their differences.
+    if (
+        common.n > 1
+        and common.standard_error == 0 != common.difference
+        and design.unit not in SCOPES
+    ):
+        arms = [rows.contrast(np.where(np.isfinite(d), values, np.nan)) for values in (a, b)]
+        constant = all(arm is not None and arm.standard_error == 0 for arm in arms)
     return Evidence(
         common,
         Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b),
@@ -282,6 +303,7 @@ def paired_evidence(
         collapsed_a=collapsed_a,
         collapsed_b=collapsed_b,
         fell=max(fell_a, fell_b),
+        constant=constant,
     )
 
 

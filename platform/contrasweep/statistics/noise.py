@@ -133,6 +133,8 @@ class Noise:
         lines.append(
             f"               {deviation:.3g} of the difference of two runs of different seeds"
         )
+        if deviation == 0:
+            lines.append("               every run gave one value: does the method use its seed?")
         # Whether the arm differs from itself.
         comparison = self.comparison
         effect = f"{span(comparison.difference, comparison.low, comparison.high)}, p {p_text(comparison.p_value, 0.05)}"

@@ -19,7 +19,7 @@ from scipy import special
 from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.design import PERMUTATION, WELCH, Components, Contrast, Design, Test
 from contrasweep.statistics.evidence import Evidence, Gaps
-from contrasweep.statistics.resampling import TIE
+from contrasweep.statistics.resampling import TIE, constant
 
 MOST_RUNS = 7
 """The most runs of each arm with which all relabelings are tried (7 have 3,432)."""
@@ -170,6 +170,7 @@ def unpaired_evidence(
         b_loses=unpaired_contrast(a, of_b) if failed[1] else None,
         pairs=min(len(a), len(b)),
         means=(float(a.mean()), float(b.mean())),
+        constant=min(len(a), len(b)) > 1 and constant(a) and constant(b) and not constant(all_runs),
     )
 
 

@@ -3,15 +3,19 @@ in full)."""
 
 import json
 import math
+from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from benchmarks.paired import compare_paired
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from contrasweep.statistics.comparison import judged
 from contrasweep.statistics.design import Design, contrast
+from contrasweep.statistics.evidence import COPIES, paired_evidence
 from contrasweep.statistics.family import Family, holm
 from contrasweep.statistics.power_of_designs import detectable_effect, planned_power, power, t_power
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
@@ -97,6 +101,28 @@ def test_a_constant_difference_is_no_certainty():
     comparison = compare_paired(a + 0.1, a, train_fraction=0.8)
     assert (comparison.low, comparison.high) == pytest.approx((0.1, 0.1))
     assert comparison.p_value == 2 / 2**6
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("folds", [1, 12])
+def test_copies_of_one_run_give_no_verdict(folds, seeds):
+    """A method that ignores its seed, its fold or both would else be as sure as it has copies."""
+    seeds = seeds if folds > 1 else 12
+    pairs = pd.DataFrame(product(range(folds), range(seeds)), columns=["fold", "seed"])
+    pairs = pairs.assign(cell="", failed_a=False, failed_b=False)
+    # Seeds tell when there are folds, which do not.
+    pairs = pairs.assign(a=0.9 + 0.01 * pairs["seed"] * (folds > 1), b=0.8)
+    if folds == 1:
+        pairs["fold"] = None
+    design = Design(folds=folds if folds > 1 else None, seeds=seeds)
+    for margin in (None, 0.5):
+        evidence = paired_evidence(pairs, design)
+        (judged_,) = judged([evidence], Family(1, 0.05, margin), "max", decisive=True)
+        assert (judged_.verdict, judged_.p_value) == ("undecided", 1.0)
+        assert judged_.sentence().endswith(COPIES)
+    # One value that differs is noise, of which more is known.
+    noisy = paired_evidence(pairs.assign(a=pairs["a"] + 0.001 * (pairs.index == 0)), design)
+    assert noisy is not None and not noisy.constant
 
 
 def test_one_replicate_says_nothing_and_two_have_a_wide_interval():
