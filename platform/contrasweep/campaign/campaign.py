@@ -657,7 +657,7 @@ class Referee:
             # Trainings that do not use their seed are copies of one, and would be as sure of any gain.
             both = [[found[seed] for seed in seeds] for found in (values, incumbent_values)]
             if all(map(constant, both)) and ruling.verdict == "keep":
-                why = f"it and the incumbent have one value each in all {count} seeds: {COPIES}"
+                why = f"it and the incumbent have one value each in all {plural(count, 'seed')}: {COPIES}"
                 ruling = replace(ruling, verdict="discard", why=why)
             is_kept = ruling.verdict == "keep"
             # A simpler candidate that is not worse is kept too, unless an objection stands.

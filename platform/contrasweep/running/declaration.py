@@ -99,7 +99,7 @@ def redeclare(
             place="name",
             value=records.study,
             hint=f"choose another name or --storage than {records.storage}, or pass --extend to keep its trials and "
-            f"add to them",
+            "add others (seeds, folds, values of axes, arms; a setting of an arm is another arm)",
         )
     # Even with `extend` the study stays of its kind, and no trial that was seen leaves the table.
     planned = planned_rows(records)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contrasweep.commands import PATH
 from contrasweep.commands.metrics import WAYS
-from contrasweep.errors import choose_from
+from contrasweep.errors import choose_from, clipped
 from contrasweep.live.state import replicate_of
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
@@ -35,13 +35,13 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     """
     # The last line of a traceback has the error; our own errors are shown without the name of their class.
     text = (record.error or "").strip()
-    last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
+    last = clipped(OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error", 300)
     place = place_of(text)
     where = f" ({place})" if place else ""
     to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
     again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
-    return f"failed: {replicate_of(record, axes)}: {last[:300]}{where}{cause}; all of it: {to_logs}; again: {again}"
+    return f"failed: {replicate_of(record, axes)}: {last}{where}{cause}; all of it: {to_logs}; again: {again}"
 
 
 def place_of(error: str) -> str:

@@ -612,7 +612,7 @@ class Comparison:
         if self.n == 1:
             return "one replicate tells nothing about noise"
         if self.evidence.constant:
-            return f"each arm has one value in all {self.n} replicates: {COPIES}"
+            return f"each arm has one value in all {plural(self.n, 'replicate')}: {COPIES}"
         # The judgement's interval has ends, but holds every difference that the metric allows.
         if math.isinf(self.low) and judgement is not None and math.isfinite(judgement.low):
             degrees = freedom(self.evidence.common.degrees)
