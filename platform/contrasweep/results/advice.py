@@ -328,13 +328,17 @@ class Advice:
             "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
             + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
         ]
-        evidence = [forecast.pair.comparison.evidence for forecast in forecasts]
-        if any(2 * max(len(e.collapsed_a), len(e.collapsed_b)) >= e.pairs for e in evidence):
-            lines.insert(
-                0,
-                "Mend the training first: of an arm here half of the trials or more collapsed, and more replicates "
-                "collapse too.",
-            )
+        for evidence in [forecast.pair.comparison.evidence for forecast in forecasts]:
+            # Collapses are counted by replicate, in whichever cells they are: a cell that collapses moves all of them.
+            design = evidence.common.design
+            replicates = evidence.common.n * (design.seeds if design.folds else 1)
+            if 2 * max(len(evidence.collapsed_a), len(evidence.collapsed_b)) >= replicates:
+                lines.insert(
+                    0,
+                    "Mend the training first: of an arm here half of the replicates or more have a trial that "
+                    "collapsed, and more replicates have them too.",
+                )
+                break
         # The signs ~ and – of the last column, where they occur.
         if any(
             forecast.enough_as_estimated and math.isfinite(forecast.detectable[0])

@@ -131,11 +131,12 @@ def test_a_study_of_which_no_look_is_left_is_told_of_fresh_seeds(tmp_path):
     assert "declare a new study" in advice.to_text().replace("\n  ", " ")
 
 
+@pytest.mark.parametrize("axes", [{}, {"lr": [0.1, 0.2, 0.3]}], ids=["arm", "one cell of it"])
 @pytest.mark.parametrize(("collapsed", "said"), [(3, True), (2, False)])
-def test_an_arm_of_which_half_collapsed_is_to_be_mended_first(collapsed, said, tmp_path):
-    planned, records = declared(plan(grid(arms="ab"), storage=str(tmp_path)), tmp_path)
+def test_an_arm_of_which_half_collapsed_is_to_be_mended_first(collapsed, said, axes, tmp_path):
+    planned, records = declared(plan(grid(arms="ab", axes=axes), storage=str(tmp_path)), tmp_path)
     for trial in planned.trials:
-        stuck = trial.arm == "b" and trial.seed < collapsed
+        stuck = trial.arm == "b" and trial.seed < collapsed and trial.config.get("lr", 0.1) == 0.1
         metrics = {"accuracy": value(trial), "collapsed": float(stuck)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
     notes = Results.load("advised", str(tmp_path)).advice().notes()
