@@ -294,13 +294,13 @@ def test_copies_are_kept_in_one_fold_where_that_is_asked(tmp_path):
 # --- tars and Parquet files ------------------------------------------------------------------------------------------
 
 
-def tar(file: Path, labels: list[Any], extension: str = "png") -> Path:
+def tar(file: Path, labels: list[Any], extension: str = "png", member: str = "cls") -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w") as archive:
         for i, label in enumerate(labels):
             for name, data in (
                 (f"s{i}.{extension}", sources.png_bytes()),
-                (f"s{i}.cls", str(label).encode()),
+                (f"s{i}.{member}", str(label).encode()),
             ):
                 info = tarfile.TarInfo(name)
                 info.size = len(data)
@@ -324,6 +324,20 @@ def test_a_file_of_neither_split_is_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
     assert "left out 2 that are neither of train nor of test: extra-0.tar, val-0.tar" in caplog.text
+
+
+@pytest.mark.parametrize("label", ["1.7", "true", "false", "Infinity", "NaN", "null", "[1]", "-1"])
+def test_a_label_in_json_that_is_no_class_number_is_refused(label, tmp_path):
+    labels = [f'{{"label": {text}}}' for text in ("0", "1.0", label)]
+    file = tar(tmp_path / "train-0.tar", labels, member="json")
+    to = str(tmp_path / "to")
+    with pytest.raises(DataError, match=r"train-0\.tar: s2 has (no )?label"):
+        stage("webdataset", to, source=file, settings={"label": "json:label"})
+    tar(file, labels[:2], member="json")
+    assert stage("webdataset", to, source=file, settings={"label": "json:label"}).classes == (
+        "0",
+        "1",
+    )
 
 
 @pytest.mark.slow

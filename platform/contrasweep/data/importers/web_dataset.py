@@ -143,7 +143,11 @@ def _label(members: dict[str, bytes], label: str, where: str) -> int:
     """
     kind, _, field = label.partition(":")
     try:
-        number = int(json.loads(members[kind])[field] if field else members[kind])
+        value = json.loads(members[kind])[field] if field else members[kind]
+        # `int` would make 1 of true and of 1.7.
+        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+            raise ValueError(f"{value} is no whole number")
+        number = int(value)
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(
             f"{where} has no label {label!r} ({type(error).__name__}: {error})"
