@@ -48,10 +48,12 @@ def submit(
         preflight.check_not_running(dashboard, name, uris.get("storage", ""))
         preflight.check_reachable(dashboard, to_probe)
         slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
+        # A checkout of contrasweep, whose job runs the code that is sent, not what is installed there.
+        is_checkout = (working_dir / "platform" / "contrasweep").is_dir()
         return dashboard.submit(
             shlex.join(entrypoint),
             id=f"contrasweep-{slug}-{uuid.uuid4().hex[:8]}",
-            env={"PYTHONPATH": "platform"} if (working_dir / "platform").is_dir() else {},
+            env={"PYTHONPATH": "platform"} if is_checkout else {},
             folder=Path(folder),
             metadata={"contrasweep": name, "storage": uris.get("storage", ""), **(metadata or {})},
         )

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import importlib.metadata
 import json
 import os
 import re
@@ -612,6 +613,42 @@ def test_a_head_that_is_starting_is_asked_again(clock, capsys):
     assert capsys.readouterr().err.count("asking again") == 2
     with pytest.raises(SubmissionError, match="its agent for jobs does not run"):
         Starting(refusals=2).submit("true", id="job", timeout_s=-1)
+
+
+@pytest.mark.parametrize(
+    ("file", "variables"),
+    [
+        ("platform/mine.py", {}),
+        ("train.py", {}),
+        ("platform/contrasweep/__init__.py", {"PYTHONPATH": "platform"}),
+    ],
+)
+def test_only_a_checkout_of_contrasweep_has_its_folder_platform_on_the_path_of_a_job(
+    file, variables, tmp_path, monkeypatch
+):
+    queued = []
+
+    class Head(Starting):
+        def __init__(self, address):
+            super().__init__()
+
+        def ray_version(self):
+            return importlib.metadata.version("ray")
+
+        def nodes(self):
+            return []
+
+        def _upload(self, folder):
+            return "gcs://sent.zip"
+
+        def _queue(self, job):
+            queued.append(job)
+            return job["submission_id"]
+
+    monkeypatch.setattr(submission, "Dashboard", Head)
+    tree(tmp_path, file)
+    submission.submit(["true"], address="http://head:8265", working_dir=tmp_path, uris={})
+    assert queued[0]["runtime_env"]["env_vars"] == variables
 
 
 def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
