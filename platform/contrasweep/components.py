@@ -135,9 +135,11 @@ class Table(dict[str, E], Generic[E]):
         `default` is the name that a mapping without one means. `defaults` are values for parameters that `value` does
         not give; those that the component does not have are ignored.
 
-        Raises `SpecError`, at a place below that of `value`: `value` is of another type, its name is neither in the
-        table nor a dotted path, or the component has no such parameter.
+        Raises `SpecError`, at a place below that of `value`: `value` is of another type; its name is not in the table,
+        of no part of an installed package and no dotted path; two packages have a part of this name; or the component
+        has no such parameter.
         """
+        # Chosen already, as where a settings object is copied: it is checked as what a study file has.
         if isinstance(value, Component):
             value = value.to_plain()
         # A name alone is short for a mapping without parameters.
@@ -151,8 +153,10 @@ class Table(dict[str, E], Generic[E]):
             )
 
         # The entry. An error stands at the field itself, or at `name` below it where `value` is a mapping.
-        name = name if name in self else path_of(self.plural, name)
-        entry = self.entry(name, "" if isinstance(value, str) else "name")
+        place = "" if isinstance(value, str) else "name"
+        # A name that is not in the table may be that of a part of an installed package, which stands for its path.
+        name = name if name in self else path_of(self.plural, name, place)
+        entry = self.entry(name, place)
 
         # Its parameters: those that were given must be known to it.
         parameters = {key: item for key, item in parameters.items() if key != "name"}

@@ -322,15 +322,16 @@ def installed(kind: str) -> Mapping[str, Part]:
     return parts
 
 
-def path_of(kind: str, name: str) -> str:
+def path_of(kind: str, name: str, place: str = "") -> str:
     """Return the dotted path of an installed part by its name; any other name as it is.
 
-    Raises `SpecError` where two packages have a part of this name.
+    Raises `SpecError` at `place` where two packages have a part of this name.
     """
     part = installed(kind).get(name)
     if part is not None and len(part.packages) > 1:
         raise SpecError(
             "two packages have a part of this name",
+            place=place,
             value=name,
             hint=f"{' and '.join(part.packages)}; name its dotted path",
         )

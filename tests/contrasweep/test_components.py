@@ -1,5 +1,6 @@
 """Nested settings chosen by name: what is accepted, what is filled in, which errors stand where."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
@@ -8,6 +9,7 @@ import pytest
 from contrasweep.canonical import digest
 from contrasweep.components import Component, Table, parameters_class, signature_fields
 from contrasweep.errors import SpecError
+from contrasweep.imports import PARTS, installed
 from contrasweep.schema import OMIT_DEFAULT, checked, field_help, json_schema, resolved_config
 
 
@@ -170,6 +172,29 @@ def test_errors_stand_at_their_dotted_place_and_say_what_would_work(
     with pytest.raises(SpecError) as raised:
         Settings(**given)
     assert str(raised.value).startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("given", "place"), [("lion", "optimizer"), ({"name": "lion"}, "optimizer.name")]
+)
+def test_a_part_of_two_packages_is_refused_at_the_place_of_its_name(
+    given: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("one", "two"):
+        folder = tmp_path / "site-packages" / f"{package}-1.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+        (folder / "entry_points.txt").write_text(f"[{PARTS}]\noptimizers.lion = {package}:Lion\n")
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    installed.cache_clear()
+    try:
+        with pytest.raises(SpecError) as raised:
+            Settings(optimizer=given)
+    finally:
+        installed.cache_clear()
+    assert str(raised.value).startswith(
+        f"{place}: two packages have a part of this name, got 'lion'"
+    )
 
 
 def test_help_stands_at_the_field_and_reaches_the_schema() -> None:
