@@ -164,8 +164,9 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     how = f"paired by {word}"
     if unpaired:
         how += f" where two arms share two or more, else unpaired ({unpaired})"
-    # Where no seed is shared by all arms, some two arms share at least two.
-    return Layout(_as_trials(runs), Design(seeds=len(common_seeds) or 2), what, how + notes, axes)
+    # Where all arms share fewer than two seeds, some two arms share at least two.
+    design = Design(seeds=max(2, len(common_seeds)))
+    return Layout(_as_trials(runs), design, what, how + notes, axes)
 
 
 def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:

@@ -230,6 +230,18 @@ def test_fewer_seeds_in_common_are_said_and_arms_without_any_are_unpaired():
     assert sorted(pair.comparison.n for pair in judged.pairs) == [6, 6, 8]
 
 
+@pytest.mark.parametrize("common", [0, 1])
+def test_a_table_is_planned_with_two_seeds_where_all_arms_share_fewer_and_two_arms_share_more(
+    common,
+):
+    frame = runs(["a", "b", "c"])
+    of_c = (frame["model"] == "c") & (frame["seed"] >= common)
+    frame.loc[of_c, "seed"] += 100
+    judged = cs.judge(frame)
+    assert f" {common} seed{'s' * (common != 1)} in common of {16 - common}" in judged.design
+    assert judged.table.design.seeds == 2
+
+
 def test_a_margin_makes_arms_equivalent_and_advice_counts_what_the_replicates_are():
     judged = cs.judge(runs(["a", "b"], gain=0.0005), margin=0.01)
     assert only(judged).verdict == "equivalent"
