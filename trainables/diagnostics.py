@@ -175,7 +175,10 @@ def of_negatives(
 
 
 def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str, remedy: str) -> bool:
-    """Log a warning where `metrics` of `of_batch` have `collapsed` 1, with `remedy`; return whether one was logged."""
+    """Log a warning with `remedy` where the training of the trial `name` has collapsed; return whether it has.
+
+    `metrics` are those of `of_batch` after `epoch`: their `collapsed` is 1 then. They may lack it.
+    """
     if not metrics.get("collapsed"):
         return False
     log.warning(

@@ -154,7 +154,8 @@ def _split_query(tail: str) -> tuple[str, list[str]]:
         is_anchor = tail[0] == "#" and number == 2 and not equals
         if is_anchor or name.casefold() in HARMLESS or not re.search(r"\w", parts[number]):
             continue
-        # A text in base64 may end with equals signs.
+        # A text in base64 may end with equals signs. One without a name then stands in place of the name: it is the
+        # secret, and has no value.
         value = value.strip("=")
         after_secret = True
         parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN

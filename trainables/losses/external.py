@@ -124,7 +124,7 @@ class ExternalLoss(BatchLoss):
 def build(
     entry: External, similarity: str, parameters: Config, dim: int, classes: int
 ) -> ExternalLoss | ComposedViewsLoss:
-    """Return a loss of embeddings with its parameters, for embeddings of `dim` dimensions and so many classes.
+    """Build the loss of `entry` with `parameters`, for embeddings of `dim` dimensions and `classes` classes.
 
     A class whose objects take two views gives a `ComposedViewsLoss`. `SpecError` where the class cannot be built with
     these parameters.
@@ -140,6 +140,7 @@ def build(
         )
     if path.startswith(METRIC_LEARNING) and similarity != "own" and "distance" not in parameters:
         parameters["distance"] = _distance(similarity)
+    # A function of two views is no `External` (see `find`): this one takes embeddings and labels.
     if not inspect.isclass(target):
         return ExternalLoss(path, partial(target, **parameters))
     # Classes take the embedding's dimensions and the number of classes under several names.

@@ -27,7 +27,8 @@ def margin_contrastive(
 ) -> tuple[Terms, Terms]:
     """Mean max(0, m_pos - s) of positive pairs plus mean max(0, s - m_neg) of negative ones (Hadsell et al. 2006).
 
-    With `squared` it is h^2 / 2 of each hinge h (equation 4, with similarities for distances).
+    Returns two sets of terms, of the positive and of the negative pairs: each is reduced by itself, and the two means
+    are added. With `squared` it is h^2 / 2 of each hinge h (equation 4, with similarities for distances).
     """
     return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(
         F.relu(scores - m_neg), negatives, squared

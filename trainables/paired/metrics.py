@@ -85,7 +85,7 @@ def geometry(
     Three metrics are of the cosines between the centres of different classes; they are missing where fewer than two
     classes have a direction:
 
-    - `centre_cosine`, their mean: 1 where all classes coincide in the shared shift, 0 where they are orthogonal,
+    - `centre_cosine`, their mean: 1 where all centres have one direction, 0 where they are orthogonal,
       -1/(K-1) where they make a simplex;
     - `centre_cosine_abs`, the mean of their absolute values: 0 only where all classes are orthogonal;
     - `centre_cosine_max`, the largest absolute value.

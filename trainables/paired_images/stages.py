@@ -16,8 +16,10 @@ from contrasweep.trainables.pytorch import Float
 class Stages(nn.Module):
     """A ResNet that gives the outputs of its four stages after ReLU; `dims` are the stages' channels.
 
-    `block` is the class of torchvision's residual blocks, `depths` how many a stage has; for the others see
-    `ResNetParameters`. Its parameters have torchvision's names, so that torchvision's weights load.
+    `block` is the class of torchvision's residual blocks, `depths` how many a stage has, `width` the channels of the
+    first. `stem` is `small` (3x3, no pooling), or any other for ImageNet's. `bn` is `groupnorm`, or any other for
+    BatchNorm; that of `frozen` is frozen where the network is trained. `pretrained` is `none`, or the path of
+    torchvision's weights, which load because the parameters have torchvision's names.
     """
 
     def __init__(

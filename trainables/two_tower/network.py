@@ -18,5 +18,5 @@ class TwoTowers(nn.Module):
     def forward(
         self, images: Float[Tensor, "n c h w"], words: Int[Tensor, "n length"]
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
-        """Return the embeddings of images and of texts, in the common space and of any length."""
+        """Return the embeddings of images and of texts, in the common space and not normalised."""
         return self.images(images), self.texts(words)

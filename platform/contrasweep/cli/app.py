@@ -174,6 +174,7 @@ def run(
             place="--rerun",
             hint=command_line("run", f"{study}:NAME", rerun=True),
         )
+    # Only `submit` passes this, in the command of a job: the file says which code the one study was sent with.
     if submitted_code is not None:
         check_submitted(studies[0], submitted_code)
     done: list[Results] = []
@@ -212,6 +213,7 @@ def run(
         )
     elif json:
         print_json("report", reports.summary(results))
+    # 3: a budget has ended the run, which may go on. 1: a trial has failed, or is missing for another reason.
     if results.stopped:
         print(results.stopped, file=sys.stderr)
         raise typer.Exit(3)

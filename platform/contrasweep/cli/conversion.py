@@ -90,7 +90,8 @@ class Found:
         config: Settings that are fixed for all arms, by dotted key.
         space: Settings that are searched in all arms.
         arms: Arm -> what it alone fixes and searches; empty: there is one arm, `main`.
-        left_out: A line, `PLACE: VALUE`, for each thing that has no counterpart and is left out.
+        left_out: A line, `PLACE: VALUE`, for each thing that has no counterpart and is left out, or that the user still
+            has to write or to change.
         searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
         trials: Trials that the search may take for each arm.
         pruner: The fields `pruner` and `pruner_options` of the study; empty without early stopping.
@@ -719,7 +720,8 @@ def _read_script(found: Found, file: Path, text: str) -> None:
         except (ValueError, TypeError):
             found.left_out.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
     search = script.search
-    # Optuna minimises where nothing else is said, Ray Tune maximises.
+    # Optuna minimises where nothing else is said, Ray Tune maximises. The first three letters of "minimize", as Optuna
+    # says it, are our word.
     usual = "min" if "create_study" in text else "max"
     found.study["mode"] = str(search.get("direction", search.get("mode", usual)))[:3]
     found.study["name"] = _name(search.get("name", "")) or found.study["name"]
@@ -743,6 +745,7 @@ def _read_script(found: Found, file: Path, text: str) -> None:
         found.searcher = "random" if found.space else "grid"
         words = ["python", _from_here(file.resolve()), *script.seed_words, "{args}"]
         found.arm = {"command": words}
+        # It does search, but a study can only import a function at the top of the file.
         if search:
             found.left_out.append(
                 "trainable: no function at the top of this file is what Tuner, run or optimize calls"

@@ -164,6 +164,7 @@ def status(
     from contrasweep.storage.records import StudyRecords
 
     # A name that the storage has is a study; any other one is a job's id, which only a cluster can know.
+    # `since`, with --json alone, is the token of an earlier answer; the new one names what has changed.
     study = reports.name(name)
     if (document := StudyRecords(storage, study).document()) is not None:
         from contrasweep.live.overview import overview
@@ -182,6 +183,7 @@ def status(
         watching.print_polled("status", {"job": job.id, "status": state}, since)
     else:
         print(state)
+    # So that a script sees a job that failed or was stopped.
     raise typer.Exit(EXIT.get(state, 1))
 
 

@@ -206,10 +206,11 @@ def bundle(
 
     from contrasweep.reporting.bundle import VERIFIER, pack_bundle
 
-    # Who gets these digests by another way than the file can see that it is this file, and that its verifier is ours.
     results = load(study, storage)
     content = pack_bundle(results, (dumps("report", summary(results)) + "\n").encode())
     write(content, output)
+    # Sent separately from the file, these digests let the receiver check that the file is unchanged and the verifier is
+    # ours.
     print(f"{output}: {len(content) / 2**20:.2f} MiB, sha256 {hashlib.sha256(content).hexdigest()}")
     print(f"verify.py: sha256 {hashlib.sha256(VERIFIER.read_bytes()).hexdigest()}")
 

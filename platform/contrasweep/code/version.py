@@ -551,8 +551,9 @@ def _role(name: str, file: str) -> str:
 def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
     """Return the digest of a source without the parts that change no trial, and its imports as they are written.
 
-    An import may be relative: `..package.name`. `role` says which parts change no trial, as `_role` returns it. Source
-    that is not Python of this version counts by its bytes, and has no imports.
+    An import may be relative: `..package.name`. Docstrings, comments and layout change no trial. `role`, as `_role`
+    returns it, says what else does not: see `_leave_out`; of a "command" nothing else. With "bytes", and where the
+    source is not Python of this version, all its bytes count, and it has no imports.
     """
     if role == "bytes":
         return short_digest(source), ()
@@ -597,14 +598,18 @@ def named_files(script: bytes) -> tuple[str, ...]:
 
 
 def _leave_out(tree: ast.Module, role: str) -> None:
-    """Take out of a module what it does as a script, and the studies that it declares and does not read."""
+    """Take out of a module what changes no trial: the block that runs it as a script, and studies that it declares.
+
+    That block does not run where a "module" is imported. Of a "script", which is run, the block's assignments stay:
+    the module's functions may read them. A study is data: what its trials depend on is in their own configs. It stays
+    where another statement at the top of the module reads it.
+    """
     body: list[ast.stmt] = []
     for node in tree.body:
         if not (isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"):
             body.append(node)
-        elif role == "script":  # here the block runs, and its functions may read what it sets
+        elif role == "script":
             body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
-    # A study at the top of the module is taken out unless another statement there names it.
     studies = [
         n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)
     ]

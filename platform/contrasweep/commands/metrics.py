@@ -274,6 +274,7 @@ class Metrics:
         the row's `line`. A row of the same step as the row before revises that report: it adds numbers or replaces
         them.
         """
+        # The number of the line, but not below the step before: steps do not go back.
         step = max(row.pop("line", 0), self.step)
         for name in files.STEPS:
             named_step = _whole(row.get(name))

@@ -178,7 +178,8 @@ def filled(
     Args:
         words: The command. `python` becomes the interpreter of this process.
         config: The settings.
-        trial: Placeholder -> value, of those in `OWN`, and of `config` and `data` with their forms.
+        trial: Placeholder -> value, of those in `OWN`, and of `config` and `data` with a form behind a colon, such as
+            `data:images` (see `FORMS`).
         renamed: Setting -> its name in `{args}`, which gives the settings that no other placeholder names.
         home: The project's folder, below which files of the project get their whole path; None: it is the working
             folder, and they stay as they are.

@@ -172,7 +172,8 @@ def _identity(file: Path) -> list[int]:
 def _is_intact(folder: Path, what: str) -> bool:
     """Return whether the entry exists and is whole; for a damaged one a warning with `what` is logged.
 
-    Digests are computed again where a file has changed since they were last checked, and once a day.
+    Digests are computed again where a file has changed since they were last checked, and once a day. `SEAL` says when
+    that was, and which sizes, times and inodes the files had then (see `_stamp`).
     """
     if not folder.is_dir():
         return False

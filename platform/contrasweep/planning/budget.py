@@ -172,7 +172,9 @@ class Budget:
             saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
             if saved:
                 extra = saved.extra
+                # Spans without a known start are put at time 0, away from all others: the longest of them counts.
                 started = extra.started or 0.0
+                # What is open is added by `spent`.
                 self.open[trial_id] = (extra.seconds, extra.gpus or 1.0)
                 spans.append((started, started + extra.seconds))
         self.hours = covered(spans) / 3600

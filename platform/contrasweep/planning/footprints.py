@@ -73,9 +73,12 @@ class Footprints:
     GPU memory on a type of GPU is the highest measured peak of the same cell; else what the memory model predicts from
     the trainable's `memory` (see `contrasweep.trial`); else that of the arm's `resources`. All other requirements are
     those of the arm's `resources`. An arm without `resources` gets the cores that its trainable names, or the default.
+    Its host memory is the highest measured peak of the cell; before one is measured, that of a trial without a GPU is
+    predicted if it can be, and else it is a default.
     """
 
     def __init__(self, study: Study, inventory: Inventory, learned: Learned) -> None:
+        """Take what earlier trials have taught as `learned`: the measured peaks by cell, and the memory model."""
         self.study = study
         self.inventory = inventory
         self.learned = learned
@@ -86,7 +89,9 @@ class Footprints:
         # Shape of a workload -> what was counted; None where nothing could be counted.
         self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[Cell, str] = {}  # why a cell has no estimate
+        # By arm and cell, because two arms with one cell may declare different resources.
         self._requirements: dict[tuple[str, Cell], Requirement] = {}
+        # Footprint -> the ways to place a trial that has it.
         self._options = functools.cache(lambda footprint: options(footprint, self.inventory))
 
     def of(self, trial: Trial) -> Requirement:
@@ -267,7 +272,7 @@ class Footprints:
         return None
 
     def _on_host(self, base: Footprint, trial: Trial, seen: Peak | None) -> tuple[Footprint, str]:
-        """Return the footprint of a trial without GPU, which is `base` with its host memory, and the source of that.
+        """Return `base` with the host memory of a trial without GPU whose arm declares no resources, and its source.
 
         The host memory is the measured peak `seen` of its cell with a margin; without one, what the memory model
         predicts; else that of `base`.

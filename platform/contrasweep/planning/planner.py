@@ -154,7 +154,7 @@ def plan_staged(
     """Return the plan of the cells whose datasets are staged (None where there are none), and what is missing.
 
     An arm that starts from trials that are not trained is left out of the plan. The study of these trials is then among
-    what is missing. `before` has the meaning that it has in `plan`.
+    what is missing. `before` are plans of studies that run first, from whose trials arms may start.
 
     The settings of the cells that are left out are checked too. A missing dataset whose paper gives its rows and shapes
     is planned by these. Its trials get other ids once the dataset is staged.
@@ -162,6 +162,7 @@ def plan_staged(
     _check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
     missing, described = _missing_datasets(study, find)
+    # Datasets whose cells are left out: nothing is known of their rows and shapes.
     without = {dataset.name for dataset in missing if not dataset.described}
 
     def resolve(name: str) -> Manifest:
@@ -175,6 +176,7 @@ def plan_staged(
         sweep_plan = None if study.data in without else make_sweep_plan(study, resolve)
         return sweep_plan, tuple(missing)
     sources = Sources(storage, before)
+    # `waiting` are the arms that start from trials which are not trained.
     missing_studies, waiting = _missing_studies(study, sources)
     grid_plan = make_plan(study, resolve, without, sources, waiting)
     return grid_plan if grid_plan.cells else None, (*missing, *missing_studies)

@@ -77,13 +77,13 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     @cached_property
     def digest(self) -> str:
-        """Return a digest, 16 hexadecimal digits, of the study's question, each arm's search, the data and the folds.
+        """Return a digest, 16 hexadecimal digits, of the fields that all arms share, each arm's search, data and folds.
 
         The digest stays the same when a search has found something.
         """
         searches = {arm: self.search_digest(arm) for arm in self.study.arms}
         return canonical.digest(
-            [self.question, searches, self.data.digest, self.study.confirm_folds], length=16
+            [self.shared_fields, searches, self.data.digest, self.study.confirm_folds], length=16
         )
 
     @property

@@ -500,11 +500,9 @@ def _cells(
         bounds = _bounds(metric, done["value"])
         why = "one replicate"
         if mean is not None and spread is not None:
-            # The contrast is of the mean of means, those of folds or cells. Where some lack trials the cell's mean is
-            # another one, and the interval is moved to it.
-            low, high = (
-                end + (mean - spread.difference) for end in spread.interval(rule.alpha, rule.alpha)
-            )
+            # The contrast estimates the mean over folds or cells, each by the mean of its trials. Where some lack
+            # trials, the cell's mean over all trials differs from that, and the interval is moved to the cell's mean.
+            low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha))
             if bounds and math.isfinite(low):
                 if low <= bounds[0] and high >= bounds[1] and low < high:
                     # An interval with every value that the metric can have says nothing.

@@ -220,7 +220,7 @@ class Ledger:
 
     @property
     def incumbent(self) -> int:
-        """The number of the present incumbent: the candidate that was kept last, or `FIRST`."""
+        """The number of the present incumbent: the candidate that was kept last; before one was kept, `FIRST`."""
         return next(
             (e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST
         )

@@ -207,12 +207,16 @@ class MixedCode:
 
 
 def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
-    """Return trial id -> study for the trials that started from a trial of that study which was trained again since."""
+    """Return trial id -> study, for each trial that started from a network of that study which was trained again since.
+
+    `records` are those of the starting trials by id; `storage` has the studies that they started from. A study that
+    cannot be read is left out, as are its broken records.
+    """
     studies: dict[str, str] = {}
     for study in {record.start.study for record in records.values() if record.start}:
         source = StudyRecords(storage, study)
         try:
-            now = compact.read_records(source, source.etags(), [])
+            now = compact.read_records(source, source.etags(), broken=[])
         except StorageError:  # a report is made all the same
             continue
         # A trial that was trained again has ended at another time than the one that was started from.
@@ -265,9 +269,10 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
-    """Return `table` with the mark † at each cell that has trials of older code or retrained networks, and with notes.
+    """Return `table` with the notes of `mixed`, and with the mark † at each cell that they are about.
 
-    The notes say what differs.
+    Such a cell has trials of older code, or trials that started from networks which were trained again. Where there
+    is no such trial, the notes are about accepted code alone, and there is no mark.
     """
     notes = mixed.notes(records)
     stale = {*mixed.older, *mixed.retrained}

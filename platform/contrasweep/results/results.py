@@ -584,6 +584,8 @@ class Results(StudyData):
         self.check_known("metric", metric, reported or [metric])
         document = self.document
         decisive = family and not document.evaluates and self._decides(metric)
+        # What is known of the noise between seeds was measured of the study's metric alone. The question and the looks
+        # are of comparisons that get verdicts; without the family every two arms are compared, against no reference.
         rule = DecisionRule(
             design=Design(
                 folds=document.folds,

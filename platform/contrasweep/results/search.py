@@ -159,9 +159,9 @@ def best_of_search(
 ) -> list[Best]:
     """Return the best configuration of each arm, in the order of the study.
 
-    It is the one that was confirmed; before a confirmation, the best of the search. An arm without a configuration that
-    was trained to its end has no entry. `search` is a `search_frame`, `confirmed` are the trials of confirmations, and
-    `cells` the table's cells by arm.
+    Its settings are those that were confirmed; before a confirmation, those of the best of the search. An arm without
+    a configuration that was trained to its end has no entry. `search` is a `search_frame`, `confirmed` are the trials
+    of confirmations, and `cells` the table's cells by arm.
     """
     configs = {record.arm: record.config for record in confirmed}
     entries = []
@@ -172,15 +172,15 @@ def best_of_search(
         ]
         if of_arm.empty:
             continue
-        # The best configuration of the search has the score; where another one was confirmed, it has the settings.
+        # The score is the best one of the search, whatever was confirmed: a confirmation has a mean of its own.
         row = of_arm.iloc[int((sign * of_arm["value"]).argmax())]
         space = validate(dict[str, Parameter], document.space(arm))
-        drawn = {
+        settings = {
             str(key): value for key, value in row.items() if key not in OWN_COLUMNS and key in space
         }
         if arm in configs:
-            drawn = drawn_from(space, configs[arm])
-        best = Best(arm, drawn, len(of_arm), float(row["value"]))
+            settings = drawn_from(space, configs[arm])
+        best = Best(arm, settings, len(of_arm), float(row["value"]))
         entries.append(best.with_cell(cells[arm]) if arm in cells else best)
     return entries
 

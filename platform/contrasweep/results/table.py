@@ -469,13 +469,13 @@ class Table:
         return shown
 
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
-        """Return the parts of a cell's text, without its marks.
+        """Return the two parts of a cell's text, without its marks: the mean, and what stands behind it.
 
         Args:
             cell: A cell of the table; None for one that is not planned.
 
         Returns:
-            The mean, and the rest; the mean is "" where the cell has none.
+            The mean, "" where the cell has none, and the rest, such as its interval, or why there is no mean.
         """
         return ("", "not planned") if cell is None else cell.parts(self.decimals, self.style)
 

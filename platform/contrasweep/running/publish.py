@@ -211,7 +211,7 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         trial_id, _, path = key.removeprefix(folder).partition("/")
         if path.startswith("checkpoint/"):
             sizes.setdefault(trial_id, {})[key] = size
-    # Trials whose checkpoints stay: with "none" nobody's.
+    # Trials whose checkpoints stay: with "none" nobody's, with "confirmed" those of all trials in the table.
     stay: set[str] = set()
     if keep == "best_of_arm":
         stay = {r.trial_id for r in _best(results)}
@@ -236,6 +236,7 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))
     ]
     gib = sum(sum(sizes[trial].values()) for trial in deleted) / GIB
+    # What becomes impossible, which the user is told before anything is deleted.
     lost = (*_impossible(finished, deleted), *_broken_starts(results, deleted))
     return Cleaning(
         results.name,

@@ -164,7 +164,11 @@ def _component(gain: float, degrees: int, expected: float, residual: float) -> t
 
 @dataclass(frozen=True)
 class CrossedEstimate:
-    """Components of differences of seeds crossed with items; `variance` and `degrees` are those of their mean."""
+    """What is estimated from differences of seeds crossed with items.
+
+    `components` are the variances of seeds, items and the rest. `variance` is that of the mean of all differences, with
+    its `degrees` of freedom.
+    """
 
     components: Components
     variance: float

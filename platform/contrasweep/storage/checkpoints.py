@@ -211,6 +211,7 @@ class Checkpoints:
         Returns None and leaves `to` empty where there is no checkpoint, or where one of its files is missing or
         damaged. A warning in the log then names the file, and no earlier checkpoint is tried.
         """
+        # Another attempt may have written since: the marker is read anew, unless nothing was ever written.
         if not self._no_prior_state:
             self._newest = self.latest()
             self._known = True

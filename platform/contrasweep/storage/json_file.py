@@ -31,10 +31,11 @@ _VERSION = re.compile(rb'^[{ ]"format_version": (\d{1,6})\b', re.MULTILINE)
 
 @dataclass_transform(frozen_default=True)
 def stored(cls: type | None = None, *, slots: bool = False) -> Any:
-    """Make `cls` a frozen dataclass that is read from a storage: with no other fields, and of exactly these types.
+    """Make `cls` a frozen dataclass for what is read from a storage.
 
-    The types are checked where a file is read, not where an object is made. `@stored(slots=True)` is for a class with
-    many objects: an object with slots takes a third of the memory, and has no `vars`.
+    A file is refused that has another field, or a value that is not of exactly its field's type. This is checked where
+    a file is read, not where an object is made. `@stored(slots=True)` is for a class with many objects: an object with
+    slots takes a third of the memory, and has no `vars`.
     """
     if cls is None:
         return functools.partial(stored, slots=slots)

@@ -51,7 +51,7 @@ def read_planned(records: StudyRecords) -> "pd.DataFrame":
 def planned_rows(records: StudyRecords) -> list[FrameRow]:
     """Return trial_id, arm, fold and seed of each trial of the stored plan, without pandas.
 
-    [] where the plan is broken.
+    [] where the plan is missing or broken.
     """
     try:
         return _decoded(records, lambda table: table.select(list(_COLUMNS)).to_pylist())

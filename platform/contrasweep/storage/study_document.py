@@ -233,7 +233,10 @@ class StudyDocument:
 
     @property
     def spent(self) -> int:
-        """The number of looks at the table that later declarations count as; each look spends a part of alpha."""
+        """How many looks at the results all entries count as, such as declarations made after trials had ended.
+
+        Each look leaves a quarter of the level of all comparisons.
+        """
         return sum(entry.spent for entry in self.log)
 
     @property

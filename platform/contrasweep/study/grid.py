@@ -171,7 +171,10 @@ class AblationGrid(StudyBase):
                         )
 
     def _check_axis(self, axis: str, place: str) -> None:
-        """Raise `SpecError` at `place` for an axis with the name of another column, or with a name that is no line."""
+        """Raise `SpecError` at `place` for an axis with the name of another column or of the metric.
+
+        Also for a name that is empty, longer than 200 characters or not printable: axes head the columns of tables.
+        """
         if axis in (*COLUMNS, *MEASURED) or axis.startswith("metric."):
             hint = (
                 "seeds: [0, 1, 2] and folds: 5 are fields of the study"

@@ -90,7 +90,7 @@ class SweepDesign:
         )
 
     @cached_property
-    def question(self) -> MutableConfig:
+    def shared_fields(self) -> MutableConfig:
         """Return the study as plain values, without its arms and without the fields that change no result."""
         plain: MutableConfig = to_plain(self.study)
         return {
@@ -103,17 +103,18 @@ class SweepDesign:
         It is made of the arm's name and of all that decides which candidates are tried and what they score. The budget
         is not part of it, so that a larger budget continues the same search.
         """
+        # Slots and start points are a part only where they are declared, so that digests of earlier versions stay the
+        # same.
         parts = [
             arm,
             self.study.arms[arm].path,
             to_plain(self.study.arms[arm].space),
             [trial.config for trial in self.samples(arm)],
-            {key: self.question.get(key) for key in SEARCH_FIELDS}
+            {key: self.shared_fields.get(key) for key in SEARCH_FIELDS}
             | ({"slots": self.study.slots} if self.study.slots else {}),
             self.search_folds,
             self.search_data.digest,
         ]
-        # Start points are a part only where they are declared, so that digests of earlier versions stay the same.
         if self.study.arms[arm].start_points:
             parts.append(self.study.arms[arm].start_points)
         return canonical.digest(parts, length=12)

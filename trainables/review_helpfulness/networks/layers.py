@@ -32,10 +32,11 @@ def masked_softmax(
 
 
 def join(*sequences: Sequences, gap: bool = False) -> Sequences:
-    """Join sequences one after another on the time axis.
+    """Join sequences of vectors [b t_i d] one after another on the time axis: [b t d], where t is the sum of all t_i.
 
-    With `gap`, an invalid position of zeros goes between them, so that a convolution sees zeros at every border,
-    however the batch is padded.
+    Each keeps its padding, which then stands between valid positions; its vectors are made 0, and the mask [b t] says
+    that it is invalid. With `gap`, one invalid position of zeros more goes between two sequences. So a convolution sees
+    a zero at every border, also where the longest sequence of a batch has no padding.
     """
     # Vectors at invalid positions are made 0; a gap stands before each sequence but the first.
     parts: list[Sequences] = []

@@ -65,6 +65,7 @@ def train(
         SpecError: A trial of the plan fits no host.
     """
     study = plan.study
+    # Those of this plan alone: the storage may have trials of an earlier, larger one.
     belonging = plan.belonging(prepared.finished)
     earlier = list(compact.read_records(records, records.etags(), only=belonging).values())
     progress = _progress(plan, records, earlier, quiet)
@@ -76,7 +77,7 @@ def train(
     budget = Budget(study, records)
     used_up = budget.used_up() if is_left else ""
     if is_left and not used_up:
-        sweep_scratch()
+        sweep_scratch()  # temporary folders that killed processes have left on this machine
         peaks = learned.read(records, records.finished())
         with interruptible(), connected() as detected:
 
@@ -89,7 +90,7 @@ def train(
             # The hosts to run on, and what a trial takes on them.
             if inventory_file:
                 inventory = read_inventory(inventory_file)
-                hosts = Hosts()
+                hosts = Hosts()  # fixed: those of the file, whatever joins the cluster
             else:
                 inventory, hosts = cluster_hosts(unplaced, detected)
             footprints = Footprints(study, inventory, peaks)
@@ -111,6 +112,7 @@ def train(
                 if source.adaptive or isinstance(records.store, LocalStore)
                 else records.with_files()
             )
+            # As long as no trial has reported the metric, its name may be wrong, which then ends the run.
             unreported = "" if progress.scored else study.metric
             with progress.shown(slots):
                 loop = TrialLoop(
@@ -122,6 +124,7 @@ def train(
                     unreported=unreported,
                     has_files=has_files,
                 )
+                # A pruner decides on each report, so that none may wait for others.
                 context = RunContext(
                     storage=records.storage,
                     study=study.name,

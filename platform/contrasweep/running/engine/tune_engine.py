@@ -122,9 +122,10 @@ class TuneEngine:
         """Run until the source is empty and every trial has its record, or no trial may start any more.
 
         Tune may end by a fault of its own, such as a host whose memory ran out. It is then started again, up to
-        `max_failures` times in a row without a trial that ends between them.
+        `max_failures` times in a row without a trial that ends between them. After one more, the trials that were
+        handed out end as failed.
 
-        Raises `ContrasweepError` where the accounts have a fault, such as a lost lease.
+        Raises `ContrasweepError` where the accounts have a fault, such as a lost lease or an error of the storage.
         """
         faults = 0  # of Tune, since a trial has ended
         accounts = self.loop.accounts
@@ -351,7 +352,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]
-    """Receives the results and the end of each trial. It raises no error of the loop, which would end the whole run."""
+    """Passes the results and the end of each trial to the loop.
+
+    An error of the loop is logged, and the run goes on. One of the storage ends the run, in order (see `_safely`).
+    """
 
     def __init__(
         self, loop: TrialLoop, watchdog: Watchdog, remove_unused_places: Callable[[], None]
@@ -363,7 +367,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self.watch_at = 0.0
 
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
-        """Check the running trials, in each turn of Tune's loop. Raises KeyboardInterrupt after a signal."""
+        """In each turn of Tune's loop check running trials and their workers, and give back places that are not used.
+
+        Says why trials wait where none runs. Raises KeyboardInterrupt after a signal.
+        """
         interruption.check()
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)

@@ -602,8 +602,8 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
 def _contents(module: ModuleType) -> Values:
     """Return name -> (value, digest of its mutable content) of each value in a module and in the classes it defines.
 
-    Names are such as `cache` and `Model.cache`. Imported modules and names that begin with two underscores are left
-    out.
+    Names are such as `cache` and `Model.cache`. Left out are modules that the module has imported, and names that begin
+    with two underscores, unless they are methods of a class, such as `Model.__init__`.
     """
     contents = {}
     # A deprecated attribute may warn as it is looked at.

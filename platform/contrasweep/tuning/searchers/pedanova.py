@@ -106,5 +106,6 @@ def importance(
     shuffled = [divergences(rng.permutation(len(losses))) for _ in range(SHUFFLES)]
     names = sorted(measured, key=lambda name: -measured[name])
     shares = {name: float(measured[name] / total) for name in names}
+    # The 5 % level: what one order in twenty reaches by chance (see `SHUFFLES`).
     noise = {name: min(1.0, sorted(d[name] for d in shuffled)[-ABOVE] / total) for name in names}
     return Importance(len(usable), shares, noise)
