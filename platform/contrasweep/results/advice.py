@@ -444,9 +444,7 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     # Whether seeds or folds have more than half of the variance of the mean difference; these are the terms of
     # `Design.variance`.
     if parts.seed / design.seeds > design.variance(parts) / 2:
-        return [
-            f"Most of the noise is between seeds, and each further seed adds a degree of freedom. {ceiling}."
-        ]
+        return [f"Most of the noise is between seeds, which more seeds reduce. {ceiling}."]
     if parts.fold * (1 / design.units + design.overlap) > design.variance(parts) / 2:
         return [f"Most of the noise is between folds, which more seeds do not reduce. {ceiling}."]
     return [
