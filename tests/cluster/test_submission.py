@@ -938,7 +938,7 @@ def test_stopping_lets_the_job_clean_up(head, tmp_path):
 def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "said.txt").write_text("from a folder below")
-    (tmp_path / "platform").mkdir()
+    (tmp_path / "platform" / "contrasweep").mkdir(parents=True)  # as in a checkout of it
     (tmp_path / "platform" / "found.py").write_text("print('from the path of modules')")
     code = "import time; print(open('package/said.txt').read()); time.sleep(2); import found"
     job = submission.submit(
