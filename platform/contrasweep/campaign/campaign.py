@@ -656,7 +656,7 @@ class Referee:
             ruling = confirm(differences)
             # Trainings that do not use their seed are copies of one, and would be as sure of any gain.
             both = [[found[seed] for seed in seeds] for found in (values, incumbent_values)]
-            if all(map(constant, both)) and ruling.verdict == "keep":
+            if all(map(constant, both)) and ruling.verdict in ("keep", "equivalent"):
                 why = f"it and the incumbent have one value each in all {plural(count, 'seed')}: {COPIES}"
                 ruling = replace(ruling, verdict="discard", why=why)
             is_kept = ruling.verdict == "keep"

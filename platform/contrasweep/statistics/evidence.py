@@ -72,9 +72,9 @@ class Evidence:
     `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the collapsed trials of that
     arm. `fell` is how far the worst collapse is from the median of its arm and cell, of these arms or any of the study.
 
-    `constant`: each arm has one value in all replicates, and the arms differ. Trainings with other random numbers give
-    other values, unless the metric has few, so that the replicates are taken for copies of one run: they tell nothing
-    of its noise, there is no interval, and p is 1.
+    `constant`: each arm has one value in all replicates. Trainings with other random numbers give other values, unless
+    the metric has few values. So the replicates are taken for copies of one run, which tell nothing of its noise: there
+    is no interval, and p is 1, also that of equivalence.
     """
 
     common: Contrast
@@ -285,12 +285,8 @@ def paired_evidence(
 
     in_contrast = rows.in_contrast(d)
     constant = False
-    # Items and tasks are no copies of each other, whatever their differences.
-    if (
-        common.n > 1
-        and common.standard_error == 0 != common.difference
-        and design.unit not in SCOPES
-    ):
+    # Only replicates that are trainings can be copies of each other; items and tasks are not.
+    if common.n > 1 and common.standard_error == 0 and design.unit not in SCOPES:
         arms = [rows.contrast(np.where(np.isfinite(d), values, np.nan)) for values in (a, b)]
         constant = all(arm is not None and arm.standard_error == 0 for arm in arms)
     return Evidence(

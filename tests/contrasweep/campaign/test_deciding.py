@@ -92,6 +92,14 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
     assert all(name in "\n".join(shown.lines(300)) for name in studies)
 
 
+@pytest.mark.parametrize("config", [{"gain": 0.05}, {"parameters": 50}], ids=["better", "simpler"])
+def test_copies_of_one_training_keep_no_candidate(config, tmp_path):
+    own = Campaign("speed", Arm("candidates:train_once"), "digits-lt", size="parameters", **SMALL)
+    decision = decide(tmp_path, Arm("candidates:train_once", config), "sure", campaign=own)
+    assert (decision.kept, decision.verdict) == (False, "discard")
+    assert "do they use their seed" in str(decision)
+
+
 def test_a_candidate_that_was_decided_costs_nothing(tmp_path):
     first = decide(tmp_path, arm(who="noise"), "noise")
     trained = trials(tmp_path)

@@ -536,8 +536,8 @@ def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(
 
 def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecided():
     d = np.arange(1, 9) / 100
-    same = np.zeros(8)
-    one, copy = (paired_evidence(pairs(x, np.zeros(8)), Design(seeds=8)) for x in (d, same))
+    same = np.arange(8.0)  # a copy of an arm; its replicates are none of each other
+    one, copy = (paired_evidence(pairs(same + x, same), Design(seeds=8)) for x in (d, 0))
     alone = judged_comparisons([one], Family(1), "max")[0]
     beside, of_copy = judged_comparisons([one, copy], Family(2), "max")
     assert (beside.p_value, beside.low, beside.high) == (
@@ -554,7 +554,7 @@ def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecide
     assert margin[1].decision == "equivalent" and margin[0].family.size == 2, (
         "a false equivalence has to be corrected for"
     )
-    running = paired_evidence(pairs(same, np.append(np.zeros(7), np.nan)), Design(seeds=8))
+    running = paired_evidence(pairs(same, np.append(same[:7], np.nan)), Design(seeds=8))
     assert judged_comparisons([one, running], Family(2), "max")[0].p_value == 2 * alone.p_value, (
         "it may yet differ"
     )

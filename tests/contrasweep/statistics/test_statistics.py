@@ -105,13 +105,14 @@ def test_a_constant_difference_is_no_certainty():
 
 @pytest.mark.parametrize("seeds", [1, 2])
 @pytest.mark.parametrize("folds", [1, 12])
-def test_copies_of_one_run_give_no_verdict(folds, seeds):
+@pytest.mark.parametrize("gain", [0.1, 0.0])
+def test_copies_of_one_run_give_no_verdict(gain, folds, seeds):
     """A method that ignores its seed, its fold or both would else be as sure as it has copies."""
     seeds = seeds if folds > 1 else 12
     pairs = pd.DataFrame(product(range(folds), range(seeds)), columns=["fold", "seed"])
     pairs = pairs.assign(cell="", failed_a=False, failed_b=False)
     # Seeds tell when there are folds, which do not.
-    pairs = pairs.assign(a=0.9 + 0.01 * pairs["seed"] * (folds > 1), b=0.8)
+    pairs = pairs.assign(a=0.8 + gain + 0.01 * pairs["seed"] * (folds > 1), b=0.8)
     if folds == 1:
         pairs["fold"] = None
     design = Design(folds=folds if folds > 1 else None, seeds=seeds)

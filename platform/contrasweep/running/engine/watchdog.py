@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 CHECK_S = 1.0
 STALLED_S = 5.0
 """After so long without a check the driver itself was late, and may have answers that it has not read."""
-
-
 END_S = 5.0
 """How long slow checks are waited for at the end: one that Ray's head does not answer may take a minute."""
 
