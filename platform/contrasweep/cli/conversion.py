@@ -739,8 +739,7 @@ def _read_script(found: Found, file: Path, text: str) -> None:
         if search.get("resources"):
             found.arm["resources"] = search["resources"]
     else:
-        if "metric" in search:
-            found.study["metric"] = search["metric"]
+        found.study["metric"] = search.get("metric", "accuracy")
         found.config = script.flags
         found.searcher = "random" if found.space else "grid"
         words = ["python", _from_here(file.resolve()), *script.seed_words, "{args}"]
@@ -751,6 +750,10 @@ def _read_script(found: Found, file: Path, text: str) -> None:
                 "trainable: no function at the top of this file is what Tuner, run or optimize calls"
             )
         found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
+        if "metric" not in search:
+            found.left_out.append(
+                "metric: name what the script reports; accuracy stands there as a guess"
+            )
 
 
 def _read_tune_search(found: Found, text: str, search: Config) -> None:

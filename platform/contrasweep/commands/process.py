@@ -39,6 +39,7 @@ class Process:
 
     def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.words = list(words)
+        self.folder = folder
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.returncode: int | None = None
         self.lines: deque[str] = deque()  # of its output that nobody has taken yet
@@ -120,6 +121,8 @@ class Process:
         error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
         errors = [match[1] for line in lines if (match := re.match(error, line))]
         last = [*errors, *lines, "nothing"][0]
+        if "No such file" in last:
+            last += f"; relative paths begin at {self.folder}"
         rank = _FIRST_RANK.search(printed)
         # torchrun ends by itself where a rank was killed: how that rank ended says whether others did it.
         first = int(rank[1]) if rank else status

@@ -185,8 +185,8 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
     notes = []
     if few:
         notes.append(
-            f"fewer training rows than {count} folds: {_named(few)}; where a fold tests none of a class, its macro "
-            "averages are over the other classes"
+            f"fewer training rows than {count} folds: {_named(few)}; at most n folds test a class of n rows, and macro "
+            "averages of the other folds are over the other classes"
         )
     if none:
         notes.append(f"no training row at all: {_named(none)}; no method can learn these classes")
@@ -200,7 +200,7 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
         if data.folds is not None and data.folds.rule == "grouped":
             where = "they are in one fold"
         notes.append(f"images that are equal to one before them, byte for byte: {text}; {where}")
-    return [f"{data.name}: {note}" for note in notes]
+    return [f"in {data.name}: {note}" for note in notes]
 
 
 def _named(classes: Mapping[str, int]) -> str:

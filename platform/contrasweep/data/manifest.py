@@ -146,6 +146,13 @@ class Manifest:
         )
 
     @property
+    def title(self) -> str:
+        """Its name and the start of its digest, `digits-lt (30dfb750)`; words where programs bring their own data."""
+        if self.kind == NO_DATA:
+            return "the programs' own data"
+        return f"{self.name} ({self.digest[:8]})"
+
+    @property
     def shards(self) -> list[Shard]:
         """The shards of all splits."""
         return [shard for shards in self.splits.values() for shard in shards]

@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -362,6 +362,7 @@ def forecast(
         *budget.warnings(makespan),
         *power_warnings(study, power),
         *group_warnings(plan),
+        *copy_warnings(plan),
         *(note for data in plan.datasets.values() for note in class_notes(data)),
         *unchecked_settings(study),
     )
@@ -439,6 +440,22 @@ def group_warnings(plan: Plan) -> list[str]:
         "(stage all groups as training rows with a fold each, and set folds)"
         for name, groups in groups_of.items()
         if groups > 1
+    ]
+
+
+def copy_warnings(plan: Plan) -> list[str]:
+    """Return a warning on each set of arms that differ in nothing but their names; [] where there is none."""
+    # Arm -> the ids that its trials would have without a name; and the other way round.
+    ids: dict[str, set[str]] = {arm: set() for arm in plan.study.arms}
+    for trial in plan.sample_trials:
+        ids[trial.arm].add(replace(trial, arm="").id)
+    arms_of = defaultdict[frozenset[str], list[str]](list)
+    for arm, ids_of_arm in ids.items():
+        arms_of[frozenset(ids_of_arm)].append(arm)
+    return [
+        f"arms {', '.join(arms)} train the same with the same settings"
+        for arms in arms_of.values()
+        if len(arms) > 1
     ]
 
 

@@ -206,7 +206,7 @@ class GridPlan(PlanDisplay):
         """
         study = self.study
         totals = self.totals(known)
-        data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.table_datasets)
+        data = ", ".join(manifest.title for manifest in self.table_datasets)
         folds = plural(study.folds, "fold") if study.folds else "the test split"
         if study.repeats and study.repeats > 1:
             folds = f"{study.repeats} x {folds}"
@@ -219,7 +219,9 @@ class GridPlan(PlanDisplay):
                 f"trials    {first} to {totals['trials']}: {totals['done']} done, at most {totals['to_run']} to run",
                 f"looks     {study.replicates}",
             ]
-        replicates = f"{folds} x {plural(seeds, 'seed')}"
+        replicates = plural(seeds, "seed")
+        if study.folds or self.table_datasets[0].kind != NO_DATA:
+            replicates = f"{folds} x {replicates}"
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {data}, {replicates}",
             f"cells     {totals['cells']}",

@@ -275,7 +275,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         confirmed_on = self._confirmation_data() + plural(len(study.all_seeds), "fresh seed")
         costs = search_costs(known.values(), study.arms)
         return [
-            f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.name} ({self.data.digest[:8]})",
+            f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.title}",
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {data}",
             f"budget    equal: {study.arm_budget} an arm{trials_an_arm}",
             *(

@@ -312,12 +312,14 @@ class Advice:
         # range, `widest`.
         widest = self.forecasts[0].pair.comparison.widest or math.inf
         detectable = [forecast.detectable for forecast in self.forecasts]
-        rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), "of any"])
+        rows.append(
+            ["detectable difference", *_medians("±{:.2g}", detectable, widest), "at each size"]
+        )
         degrees = [forecast.degrees for forecast in self.forecasts]
-        rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "of any"])
+        rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "at each size"])
         # Replicates that are no trials (items, runs made elsewhere) have no price.
         if any(size.trials for size in all_sizes):
-            rows.append(["price", "paid", *(size.price for size in all_sizes), "of any"])
+            rows.append(["price", "paid", *(size.price for size in all_sizes), "at each size"])
         return rows
 
     def notes(self) -> list[str]:
@@ -355,7 +357,7 @@ class Advice:
             )
         if self.others:
             lines.append(
-                f"Chances are computed for more {self.present.unit} alone; the rows below are of all sizes."
+                f"Chances are computed for more {self.present.unit} alone; what is below them is of every size."
             )
         lines += _what_adds_degrees(self)
 
@@ -376,7 +378,7 @@ class Advice:
             field = "seeds"
         look = "the first look, as nothing was tested yet"
         if self.look > 1:
-            share = f"at alpha / {LOOK ** (self.look - 1):g}; the chances allow for it"
+            share = f"at alpha / {LOOK ** (self.look - 1):g}; chances and detectable differences allow for it"
             look = f"the {ordinal(self.look)} look at the table, {share}"
         return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
 

@@ -122,6 +122,7 @@ GRID_FIELDS = (
     "reference",
     "question",
     "smallest_difference",
+    "labels",
 )
 """Fields of a study's declaration that `rerun` keeps."""
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from contrasweep import canonical
 from contrasweep.config import Config
+from contrasweep.data.manifest import NO_DATA
 from contrasweep.errors import BrokenFileError, SpecError, check_known, plural
 from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
@@ -300,12 +301,16 @@ class StudyData:
 
     @property
     def title(self) -> str:
-        """The title over every table: the study, its data, and whether any of the data is synthetic."""
+        """The title over every table: the study, its data, and whether any of the data is synthetic.
+
+        Where programs bring their own data, and no label names these, it is the study alone.
+        """
         names = dict.fromkeys(
             self.names(d.name) + (" (synthetic)" if d.synthetic else "")
             for d in self.document.datasets
+            if self.names(d.name) != NO_DATA
         )
-        return f"{self.name} on {', '.join(names)}"
+        return f"{self.name} on {', '.join(names)}" if names else self.name
 
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
         """Return the rows of a frame of trials whose axes have the values `at`.

@@ -216,8 +216,8 @@ def _newly_excluded(
 def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, ...]:
     """Return the names of the studies of this storage that have asked the question of `document` before.
 
-    Such a study compares two of the same arms on the same data, and one of its trials has ended. Arms are the same if
-    they train the same, whatever their names are.
+    Such a study compares two of the same arms on the same data, and one of its trials was trained to its end. Arms are
+    the same if they train the same, whatever their names are.
     """
     arms = _arms(document)
     names = []
@@ -229,8 +229,12 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
                 declared = other.document() if other.study != document.name else None
                 if declared is None or declared.spec.get("data") != document.spec.get("data"):
                     continue
-                # Two arms in common (or one that both declare twice), and a trial with a record.
-                if (arms & _arms(declared)).total() > 1 and other.etags():
+                # Two arms in common, or one that both declare twice.
+                if (arms & _arms(declared)).total() < 2:
+                    continue
+                # Where no trial has a value nobody can have seen an answer.
+                records_of_other = map(other.read_one, other.etags())
+                if any(record and record.status.counts for record in records_of_other):
                     names.append(declared.name)
     return tuple(names)
 

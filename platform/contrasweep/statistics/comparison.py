@@ -537,8 +537,12 @@ class Comparison:
         numbers = self.span()
         if self.p_value < 1 or not math.isinf(self.low):
             numbers += f", p {p_text(self.p_value, self.alpha)}"
-        if self.difference == 0 and self.n > 1 and self.evidence.common.standard_error == 0:
-            numbers = "all values are equal"
+        if self.n > 1 and self.evidence.common.standard_error == 0:
+            if self.difference == 0:
+                numbers = "all values are equal, as if both arms trained the same"
+            elif not self.evidence.constant:
+                numbers += ", the same in every replicate"
+                numbers += ", so that there is no interval" if math.isinf(self.low) else ""
 
         # The trials behind the numbers: pairs, missing trials and collapsed ones.
         missing = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]

@@ -141,9 +141,8 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
     options = arm.config.get(OPTIONS, {})
     placed = placeholders.names(command)
     # Settings of the config, of the space and of the axes, each once.
-    keys = placeholders.unplaced(
-        command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes])
-    )
+    settings = dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes])
+    keys = placeholders.unplaced(command, settings)
     if "seed" not in placed and len(study.all_seeds) > 1:
         keys.append("seed")
     if "fold" not in placed and "data" not in placed and study.folds is not None:
@@ -156,6 +155,19 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
     sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
     texts = [*(source.data for source in sources), " ".join(command).encode()]
     reports = any(word.encode() in text for text in texts for word in REPORTING)
+    if any(b"parse_known_args(" in text for text in texts):
+        # Such a script says nothing of a flag that it does not know. The code of each flag that it reads names it.
+        code = b"".join(texts).replace(b"-", b"_")
+        unread = [
+            key
+            for key in placeholders.unplaced((), settings)
+            if key not in options.get("names", {}) and key.replace("-", "_").encode() not in code
+        ]
+        if unread:
+            yield (
+                f"the script of arm {name} passes over flags that it does not know (parse_known_args), and its code "
+                f"does not name {', '.join(unread)}"
+            )
     if not (reports or "metrics" in options or "metrics" in placed):
         yield f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
     # A script that runs others by these packages may read files that nobody has named; one note is enough.

@@ -132,6 +132,12 @@ def test_a_failure_shows_the_error_and_not_the_last_line_of_its_text(script, pro
         list(train(trial_of(tmp_path, ["python", "train.py"])))
 
 
+def test_a_file_that_is_not_found_is_told_with_the_folder_that_paths_begin_at(project, tmp_path):
+    (project / "train.py").write_text("open('../reviews.csv')")
+    with pytest.raises(CommandFailed, match=r"reviews.csv'; relative paths begin at /.*/folder"):
+        list(train(trial_of(tmp_path, ["python", "train.py"])))
+
+
 UNFINISHED = """
 import os, pathlib, sys
 with open(os.environ["CONTRASWEEP_METRICS"], "a") as metrics:
@@ -416,6 +422,23 @@ def test_the_plan_names_settings_that_no_placeholder_takes(project):
     assert unchecked_settings(study) == (says.format("seed, fold", "them"),)
     arm = Arm(command=["python", "train.py", "{lr}", "{seed}", "{data}"], config={"lr": 1})
     assert unchecked_settings(AblationGrid("s", {"a": arm}, "digits", folds=2, seeds=[0, 1])) == ()
+
+
+def test_the_plan_names_flags_that_a_script_would_pass_over(project):
+    config = {"batch_size": 1, "learning_rte": 1, "rate": 2}
+    command = ["python", "train.py", "{args}"]
+    arm = Arm(command=command, config=config)
+    renamed = Arm(command=command, config=config, names={"rate": "other"})
+
+    def passed_over(arm):
+        lines = unchecked_settings(AblationGrid("s", {"a": arm}, "digits"))
+        return [line.rpartition("does not name ")[2] for line in lines if "parse_known" in line]
+
+    script = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size')\n"
+    (project / "train.py").write_text(f"{script}p.parse_known_args()")
+    assert (passed_over(arm), passed_over(renamed)) == (["learning_rte, rate"], ["learning_rte"])
+    (project / "train.py").write_text(f"{script}p.parse_args()")
+    assert passed_over(arm) == []
 
 
 def code(command) -> str:

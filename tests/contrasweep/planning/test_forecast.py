@@ -13,7 +13,7 @@ from contrasweep.cluster.errors import InventoryError
 from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import durations
-from contrasweep.planning.forecast import forecast, group_warnings
+from contrasweep.planning.forecast import copy_warnings, forecast, group_warnings
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.storage.record import Record, Status, TrialNotes
@@ -315,3 +315,22 @@ def test_seeds_on_one_test_split_of_groups_are_warned_of():
         "floods: verdicts hold for the 3 groups of the test split"
     ]
     assert group_warnings(SimpleNamespace(table_folds=5, table_datasets=[floods])) == []
+
+
+def test_arms_that_differ_in_nothing_but_their_names_are_warned_of():
+    """Also where one says what the other leaves at its default."""
+    arms = {
+        "a": Arm("toy:train"),
+        "b": Arm("toy:train", {"lr": 0.1}),
+        "c": Arm("toy:train", {"lr": 0.2}),
+    }
+    study = AblationGrid("s", arms, "digits-lt", axes={"batch_size": [16, 32]}, folds=2)
+    assert copy_warnings(make_plan(study, lambda name: DATA)) == [
+        "arms a, b train the same with the same settings"
+    ]
+    tuned = {"a": Arm("toy:train", space={"lr": Float(0.1, 1)})}
+    tuned |= {"b": tuned["a"], "c": Arm("toy:train", space={"lr": Float(0.1, 2)})}
+    sweep = Sweep("s", tuned, "digits", folds=2, trials_per_arm=4)
+    assert copy_warnings(make_sweep_plan(sweep, lambda name: DATA)) == [
+        "arms a, b train the same with the same settings"
+    ]

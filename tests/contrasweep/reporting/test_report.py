@@ -428,7 +428,7 @@ def test_the_legend_explains_only_marks_that_are_there(frame):
     assert (
         "↓" not in text and "*" not in text and "no arm is shown to be worse than another" in text
     )
-    assert text.count("is undecided: all values are equal") == 6
+    assert text.count("is undecided: all values are equal, as if both arms trained the same") == 6
 
 
 def test_a_report_of_the_smallest_study(frame):

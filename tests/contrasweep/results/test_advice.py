@@ -425,7 +425,8 @@ def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path
     )
     text = " ".join(advice.to_text().split())
     assert (
-        advice.rows()[1][4:6] == ["not computed"] * 2 and "the rows below are of all sizes" in text
+        advice.rows()[1][4:6] == ["not computed"] * 2
+        and "what is below them is of every size" in text
     )
     assert (
         "Most of the noise is between seeds" in text

@@ -63,7 +63,9 @@ def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
 def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     """On the study's own seeds the settings have a score already, on the searched fold one that is too good."""
     study = sweep(
-        arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}, search_seed=1001
+        arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})},
+        search_seed=1001,
+        labels={"more": "More epochs"},
     )
     results, trials = finished(study, tmp_path)
     file = tmp_path / "best.yaml"
@@ -73,6 +75,7 @@ def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
         in file.read_text()
     )
     again = cs.plan(file, storage=str(tmp_path))
+    assert again.study.labels == study.labels
     confirmed = {(t.arm, t.fold): t.config for t in trials if t.seed in study.confirm_seeds}
     planned = {
         (t.arm, t.fold): t.config for t in again.trials

@@ -117,8 +117,11 @@ def test_a_study_names_the_studies_of_its_storage_that_asked_the_same_before(tmp
         return AblationGrid(name, named, data, seeds=[1, 2, 3], metric="m0")
 
     run(asks("planned", "a", "b"), tmp_path, stop_after=0)
+    failing = {f"{arm}-failing": arms[arm] for arm in ("a", "b")}
+    study = AblationGrid("failing", failing, "digits-lt", seeds=[1, 2, 3], metric="m0")
+    run(study, tmp_path, failed=lambda trial: True)
     assert run(asks("first", "a", "b"), tmp_path).table().notes == (), (
-        "nothing has ended of the other"
+        "no trial of the others has a value"
     )
     for other in (asks("alone", "a", "c"), asks("elsewhere", "a", "b", data="digits")):
         assert run(other, tmp_path).table().notes == ()

@@ -93,7 +93,10 @@ def test_identical_arms_are_undecided_for_ever():
     assert (comparison.difference, comparison.p_value) == (0, 1)
     assert comparison.low == -comparison.high == -np.inf, "five equal differences refute nothing"
     assert comparison.verdict == "undecided"
-    assert str(comparison) == "A against B is undecided: all values are equal."
+    assert (
+        str(comparison)
+        == "A against B is undecided: all values are equal, as if both arms trained the same."
+    )
 
 
 def test_a_constant_difference_is_no_certainty():
@@ -101,6 +104,9 @@ def test_a_constant_difference_is_no_certainty():
     comparison = compare_paired(a + 0.1, a, train_fraction=0.8)
     assert (comparison.low, comparison.high) == pytest.approx((0.1, 0.1))
     assert comparison.p_value == 2 / 2**6
+    assert str(comparison).endswith(", the same in every replicate.")
+    few = compare_paired(a[:3] + 0.1, a[:3], train_fraction=0.8)
+    assert str(few).endswith("p = 0.25, the same in every replicate, so that there is no interval.")
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
