@@ -75,7 +75,9 @@ class Budget:
         self.limits: dict[str, float] = {
             name: getattr(study, name) for name in UNITS if getattr(study, name) is not None
         }
-        self.gpu_hours = 0.0  # of ended trials
+        self.gpu_hours: dict[
+            str, float
+        ] = {}  # by id of a trial that has ended, over all its attempts
         # Wall hours in which some trial trained, in this run and all earlier ones, up to the last time when none ran.
         self.hours = 0.0
         # Id of a trial without a record -> training seconds as last reported, GPUs or share of one.
@@ -95,7 +97,9 @@ class Budget:
         if not self.running:
             self.since = time.time()
         self.running.add(trial_id)
-        self.open[trial_id] = (self.open.get(trial_id, (0.0, gpus))[0], gpus)
+        # A paused trial goes on: its hours so far are part of what it will report.
+        paused = self.gpu_hours.pop(trial_id, 0.0) * 3600 / gpus
+        self.open[trial_id] = (self.open.get(trial_id, (paused, gpus))[0], gpus)
 
     def trained(self, trial_id: str, seconds: float) -> None:
         """Note how many seconds a running trial has trained, over all its attempts; nothing for an ended one."""
@@ -109,7 +113,7 @@ class Budget:
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
-        self.gpu_hours += gpu_hours(record)
+        self.gpu_hours[record.trial_id] = gpu_hours(record)
 
     def spent(self) -> dict[str, float]:
         """Return name of a budget -> hours spent by now, also for a budget that is not set."""
@@ -117,7 +121,7 @@ class Budget:
         open_gpu_hours = sum(seconds * gpus for seconds, gpus in self.open.values()) / 3600
         return {
             "budget_hours": self.hours + stretch,
-            "budget_gpu_hours": self.gpu_hours + open_gpu_hours,
+            "budget_gpu_hours": sum(self.gpu_hours.values()) + open_gpu_hours,
         }
 
     def used_up(self) -> str:
@@ -164,7 +168,7 @@ class Budget:
         the end of an ended trial, from the start of an unfinished one.
         """
         spans = [(record.ended - record.seconds, record.ended) for record in known]
-        self.gpu_hours = sum(map(gpu_hours, known))
+        self.gpu_hours = {record.trial_id: gpu_hours(record) for record in known}
         # A trial with a checkpoint has the file <study>/trials/<id>/checkpoint/latest.json.
         keys = records.store.list(f"{records.study}/trials/")
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}

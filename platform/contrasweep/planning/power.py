@@ -190,12 +190,19 @@ def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
     seeds = len(study.all_seeds)
     if study.folds is None or (isinstance(study, Sweep) and study.confirm_on == "test"):
         return Design(seeds=seeds)
-    repeats = 1 if isinstance(study, Sweep) else len(study.all_folds) // study.folds
+    repeats = 1
+    searched = 0
+    if isinstance(study, Sweep):
+        searched = study.folds - len(study.confirm_folds)
+    else:
+        repeats = len(study.all_folds) // study.folds
     # Folds of one seed have something in common only where a trainable may draw from the seed alone.
     part = None
     if own_methods({arm.path for arm in study.arms.values()}):
         part = (noise.seed_part if noise else None) or SeedPart()
-    return Design(folds=study.folds, repeats=repeats, seeds=seeds, seed_part=part)
+    return Design(
+        folds=study.folds, repeats=repeats, seeds=seeds, seed_part=part, searched=searched
+    )
 
 
 def study_power(

@@ -28,7 +28,7 @@ from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import archive_trials, finish_move
 from contrasweep.storage.code_files import accept
-from contrasweep.storage.interim_log import CONFIRMATIONS, LOOKS, read_looks, write_looks
+from contrasweep.storage.interim_log import CONFIRMATIONS, EXTENDED, LOOKS, read_looks, write_looks
 from contrasweep.storage.planned import PLAN, write_planned
 from contrasweep.storage.record import DatasetRef, Phase, Record
 from contrasweep.storage.records import StudyRecords
@@ -131,8 +131,14 @@ def prepare(
         count_look(plan, records)
     document = records.claim(document)
     decision.carry_out(records)
-    # Earlier looks saw results that are trained anew now, so those looks spend no alpha of the looks to come.
-    if log is not None and log.looks and (again - decision.failed) & recorded:
+    # A study that grows takes its looks once more: those so far saw results that are trained anew now. Looks at a study
+    # that was extended are not taken again, so that they count on.
+    if (
+        log is not None
+        and log.spending != EXTENDED
+        and log.looks
+        and (again - decision.failed) & recorded
+    ):
         write_looks(records, log.begun_anew())
     finished = recorded - again
     for note in (*decision.notes, *new_lines):

@@ -246,6 +246,7 @@ class SeedPart:
 class Design:
     """How often a cell is replicated: `seeds` on each of `folds` in `repeats` partitions, or on one split (no `folds`).
 
+    On `searched` of the folds a sweep has searched, so that they have no replicates.
     `items` counts the test items (or named groups of them) of one split that have a score each. `seed_part` is used
     where folds have one seed; None: the variance between seeds is left out, and a note says so. `unit` is what
     `seeds` counts on one split: seeds, runs without a partner, items, groups of items, or tasks.
@@ -257,11 +258,12 @@ class Design:
     items: int | None = None
     seed_part: SeedPart | None = None
     unit: Literal["seed", "run", "item", "group", "task"] = "seed"
+    searched: int = 0
 
     @property
     def units(self) -> int:
         """The number of replicates that are independent, or nearly so: folds of all repeats, or seeds."""
-        return self.folds * self.repeats if self.folds else self.seeds
+        return self.folds * self.repeats - self.searched if self.folds else self.seeds
 
     @property
     def overlap(self) -> float:

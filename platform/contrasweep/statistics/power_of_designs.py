@@ -122,6 +122,8 @@ class PlannedPower:
             why = "one replicate tells nothing about noise; add seeds or folds"
             if self.design.units > 1:
                 why = "one seed on all folds, which they may share: what another would change is not known; add seeds"
+            elif self.design.searched:
+                why = "the search leaves one fold, which tells nothing about noise; search fewer folds"
             return (f"nothing can be decided: {why}",)
         lines = []
         d = self.design

@@ -277,12 +277,12 @@ class StudyBase(ABC):
         check_known(name, "arms", self.arms, rule, place=place)
 
 
-def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> None:
-    """Raise `SpecError` where a metric has one of the names `taken`, which other columns of the table have.
+def check_metric(metric: str) -> None:
+    """Raise `SpecError` where a metric has the name of another column of the table.
 
     So too where the metric is empty or has a sign that cannot be printed.
     """
-    if metric in taken:
+    if metric in (*COLUMNS, *MEASURED):
         raise SpecError(
             "no metric has this name, which is a column of every table",
             place="metric",

@@ -263,8 +263,14 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
             # A component has its defaults by then, so its option is what it holds at least.
             options = parameter.options if isinstance(parameter, Choice) else []
             matching = [option for option in options if dotted.holds(value, option)]
-            drawn[name] = matching[0] if matching else value
+            # Of options that hold one another, such as `sgd` and `sgd` with a momentum, the one that says most.
+            drawn[name] = max(matching, key=_said_by, default=value)
     return drawn
+
+
+def _said_by(option: Any) -> int:
+    """Return how many settings an option of a choice fixes: a component's name and each of its settings."""
+    return len(dotted.flatten(option)) if isinstance(option, Mapping) else 1
 
 
 def sample(space: Space, point: Sequence[float], fixed: Config | None = None) -> MutableConfig:

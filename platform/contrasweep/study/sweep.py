@@ -8,7 +8,7 @@ from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study.arm_budget import ArmBudget
-from contrasweep.study.base import COLUMNS, MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.base import MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.replicates import Positive, extended
 
@@ -64,8 +64,7 @@ class Sweep(StudyBase):
         self.check_shared(self.confirm_seeds, "confirm_seeds")
         self._check_confirmation()
         self._check_search()
-        # What the platform measures (`MEASURED`) may be the metric: a search may look for the fastest setting.
-        check_metric(self.metric, taken=COLUMNS)
+        check_metric(self.metric)
 
     def _check_confirmation(self) -> None:
         """Raise `SpecError` where the seeds and folds of the confirmation are not new to the search, or too many."""
@@ -93,6 +92,10 @@ class Sweep(StudyBase):
                     value=fold,
                     hint=f"folds is {self.folds}",
                 )
+        if len(set(self.search_folds or [])) < len(self.search_folds or []):
+            raise SpecError(
+                "a fold is searched once", place="search_folds", value=self.search_folds
+            )
         if self.folds is not None and not self.confirm_folds:
             raise SpecError(
                 "every fold is searched, and none is left to confirm on",

@@ -85,6 +85,20 @@ def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     )
 
 
+def test_a_trial_that_is_paused_and_goes_on_is_counted_once(tmp_path):
+    """Halving gives a paused trial a record, and another one whenever it pauses again."""
+    budget = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), [])
+    for hours in (1, 3, 9):
+        part = record(0, 0, hours * 3600, gpus=0.5)
+        budget.started(part.trial_id, 0.5)
+        budget.trained(part.trial_id, part.seconds)
+        assert budget.spent()["budget_gpu_hours"] == pytest.approx(hours / 2)
+        budget.ended(part)
+        assert budget.spent()["budget_gpu_hours"] == pytest.approx(hours / 2)
+    budget.started(part.trial_id, 0.5)
+    assert budget.spent()["budget_gpu_hours"] == pytest.approx(4.5), "what it trained stays counted"
+
+
 def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
     records = StudyRecords(str(tmp_path), "s")
     records.write(record(0, 0, 1e9))

@@ -15,6 +15,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning import durations
 from contrasweep.planning.forecast import copy_warnings, forecast, group_warnings
 from contrasweep.planning.grid import make_plan
+from contrasweep.planning.power import study_power
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -334,3 +335,14 @@ def test_arms_that_differ_in_nothing_but_their_names_are_warned_of():
     assert copy_warnings(make_sweep_plan(sweep, lambda name: DATA)) == [
         "arms a, b train the same with the same settings"
     ]
+
+
+def test_the_power_of_a_sweep_counts_the_folds_that_its_search_leaves():
+    def power(**fields):
+        arms = {arm: Arm("toy:train", space={"lr": Float(0.1, 1)}) for arm in "ab"}
+        return study_power(Sweep("s", arms, "digits", folds=5, trials_per_arm=4, **fields))
+
+    least = [power(search_folds=list(range(n))).least for n in (1, 2, 3)]
+    assert power(confirm_on="all").least < least[0] < least[1] < least[2]
+    nothing = power(search_folds=[0, 1, 2, 3])
+    assert nothing.sentence.endswith(": nothing") and "search fewer folds" in nothing.warnings[0]

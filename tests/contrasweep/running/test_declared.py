@@ -373,6 +373,21 @@ def test_trials_that_come_out_otherwise_when_trained_again_decide_nothing(again,
             run(study, tmp_path, lucky, metric="m0", rerun=chosen, spend=True)
 
 
+def test_a_look_at_an_extended_study_counts_on_when_a_trial_is_trained_again(tmp_path):
+    """Else one `--rerun`, of equal numbers, would give back the alpha that the look has spent."""
+    run(grid(), tmp_path, shift)
+    study = grid(seeds=list(range(14)))
+    first = run(study, tmp_path, shift, extend=True)
+    one = next(iter(first.trial_records))
+    for options in ({"rerun": [one]}, {"rerun": [one], "extend": True}):
+        again = run(study, tmp_path, shift, **options)
+        levels = [
+            [(pair.comparison.level, pair.comparison.p_value) for pair in results.answer.pairs]
+            for results in (first, again)
+        ]
+        assert levels[0] == levels[1] and levels[0][0][0] == 0.05 / 4
+
+
 def test_a_trial_that_failed_after_a_report_and_is_tried_until_it_ends_decides_nothing(tmp_path):
     from contrasweep.storage.record import Cause
 

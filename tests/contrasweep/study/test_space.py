@@ -60,6 +60,15 @@ def test_every_integer_has_its_share():
     assert [drawn.count(k) for k in (1, 2, 3, 4)] == [100] * 4
 
 
+def test_of_options_that_hold_one_another_the_one_that_was_trained_is_named():
+    options = ["sgd", {"name": "sgd", "momentum": 0.9}]
+    for choice in (options, options[::-1]):
+        trained = {"optimizer": {"name": "sgd", "momentum": 0.9, "nesterov": False}}
+        assert drawn_from({"optimizer": Choice(choice)}, trained) == {"optimizer": options[1]}
+        plain = {"optimizer": {"name": "sgd", "momentum": 0.0, "nesterov": False}}
+        assert drawn_from({"optimizer": Choice(choice)}, plain) == {"optimizer": "sgd"}
+
+
 def test_a_conditional_is_there_only_under_its_condition():
     space = {
         "epsilon": Float(0, 0.5, when={"loss": "sincere"}),

@@ -266,6 +266,8 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
         ({"pruner": "hyperbannd"}, "pruner: there is no such pruner"),
         ({"scheduler": "asha"}, "scheduler: there is no such field; known fields: alpha"),
         ({"searcher": "tpee"}, "searcher: there is no such searcher"),
+        ({"search_folds": [0, 0]}, "search_folds: a fold is searched once"),
+        ({"metric": "seconds"}, "metric: no metric has this name"),
     ],
 )
 def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, says):
