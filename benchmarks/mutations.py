@@ -969,8 +969,8 @@ MUTANTS = (
         ),
         (
             "a password in an address is shown",
-            'user_text = f"{user}{colon}{HIDDEN * bool(colon)}@"',
-            'user_text = f"{before}@"',
+            'return f"{user}:{HIDDEN}@", [password]',
+            'return f"{user_and_password}@", [password]',
         ),
     ),
 )

@@ -9,13 +9,13 @@ results.table()           # the table; results.compare("ocl", "scl")
 
 import sys
 
-# Started as `contrasweep` or as `python -m contrasweep`: the program's word, without its folder or the -m before it.
-if [word.rpartition("/")[2].removeprefix("-m") for word in sys.orig_argv[-len(sys.argv) :][:1]] == [
-    "contrasweep"
-]:
-    import signal  # this is the command line: signals wait until `attend` has set its handlers
+if sys.orig_argv:  # [] where Python is part of another program
+    # The words of the command line without Python's own: the first one is a script's path, or the module behind -m.
+    _words = sys.orig_argv[-len(sys.argv) :]
+    if _words[0].rpartition("/")[2] in ("contrasweep", "-mcontrasweep"):
+        import signal  # signals wait until `attend` has set its handlers
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -15,7 +15,7 @@ from contrasweep.errors import SpecError, quoting
 def canonical(value: Any, place: str = "") -> Any:
     """Return `value` as plain JSON values: sorted string keys, lists for tuples, 1 for 1.0.
 
-    1 and 1.0 are one value, because YAML, JSON and Python disagree about writing it and a trial must not.
+    1 and 1.0 are one value: YAML, JSON and Python write it differently, and that must not give two trial ids.
     Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates). The error's place
     is `place`, where `value` stands, followed by the keys and indexes inside `value`: `loss.steps[2]`.
     """

@@ -98,7 +98,7 @@ class Table(dict[str, E], Generic[E]):
     """Components of one `kind` (such as "loss"; `plural` is "losses") by name.
 
     `takes` gives the class of an entry's parameters (see the module's docstring). `find` returns the object for a name
-    that is not in the table: for a dotted path, and for a name without a colon where `knows` says that `find` has it.
+    that is not in the table, mostly a dotted path. `knows(name)` tells whether `find` takes a name without a colon.
     """
 
     def __init__(
@@ -135,17 +135,17 @@ class Table(dict[str, E], Generic[E]):
         `default` is the name that a mapping without one means. `defaults` are values for parameters that `value` does
         not give; those that the component does not have are ignored.
 
-        Raises `SpecError`, at a place below that of `value`: `value` is of another type; its name is not in the table,
-        of no part of an installed package and no dotted path; two packages have a part of this name; or the component
-        has no such parameter.
+        Raises `SpecError`, at a place below that of `value`: `value` is of another type; its name is neither in the
+        table, nor that of a part of an installed package, nor a dotted path; two packages have a part of this name; or
+        the component has no such parameter.
         """
         # Chosen already, as where a settings object is copied: it is checked as what a study file has.
         if isinstance(value, Component):
             value = value.to_plain()
         # A name alone is short for a mapping without parameters.
-        parameters = {"name": value} if isinstance(value, str) else value
-        name = parameters.get("name", default) if isinstance(parameters, Mapping) else None
-        if not isinstance(parameters, Mapping) or not isinstance(name, str):
+        chosen = {"name": value} if isinstance(value, str) else value
+        given_name = chosen.get("name", default) if isinstance(chosen, Mapping) else None
+        if not isinstance(chosen, Mapping) or not isinstance(given_name, str):
             raise SpecError(
                 f"must be one of the {self.plural} by name, or a mapping of its name and parameters",
                 value=value,
@@ -155,21 +155,21 @@ class Table(dict[str, E], Generic[E]):
         # The entry. An error stands at the field itself, or at `name` below it where `value` is a mapping.
         place = "" if isinstance(value, str) else "name"
         # A name that is not in the table may be that of a part of an installed package, which stands for its path.
-        name = name if name in self else path_of(self.plural, name, place)
+        name = given_name if given_name in self else path_of(self.plural, given_name, place)
         entry = self.entry(name, place)
 
         # Its parameters: those that were given must be known to it.
-        parameters = {key: item for key, item in parameters.items() if key != "name"}
-        settings = self.takes(entry, {**(defaults or {}), **parameters})
-        field_names = {f.name for f in dataclasses.fields(settings)}
-        takes_others = getattr(settings, "__pydantic_config__", {}).get("extra") == "allow"
+        parameters = {key: item for key, item in chosen.items() if key != "name"}
+        settings_class = self.takes(entry, {**(defaults or {}), **parameters})
+        field_names = {f.name for f in dataclasses.fields(settings_class)}
+        takes_others = getattr(settings_class, "__pydantic_config__", {}).get("extra") == "allow"
         for key in parameters:
             if key not in field_names and not takes_others:
                 rule = f"{self.kind} {name!r} has no such parameter"
-                raise unknown_field(settings, str(key), rule, f"parameters of {name}")
+                raise unknown_field(settings_class, str(key), rule, f"parameters of {name}")
         # Defaults of the field are for whichever component has such a parameter.
         applicable = {key: item for key, item in (defaults or {}).items() if key in field_names}
-        return Component(name, entry, settings(**{**applicable, **parameters}))
+        return Component(name, entry, settings_class(**{**applicable, **parameters}))
 
     def entry(self, name: str, place: str = "") -> E:
         """Return the entry called `name` in the table, or the object at this dotted path.
@@ -271,8 +271,8 @@ def parameters_of(entry: Any) -> type:
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
     """Return name -> type and default of a function's parameters.
 
-    `after` is how many parameters at the start are left out; None: all but the keyword-only ones. `*args` and
-    `**kwargs` are left out always: they have no names that a setting could have.
+    With `after` None, they are the keyword-only parameters. Otherwise they are all but the first `after` parameters.
+    `*args` and `**kwargs` are left out always: they have no names that a setting could have.
     """
     parameters = list(inspect.signature(function).parameters.values())[after or 0 :]
     kinds: list[object] = [inspect.Parameter.KEYWORD_ONLY]

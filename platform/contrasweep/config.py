@@ -24,8 +24,9 @@ def lookup(config: Config, key: str, default: Any = None) -> Any:
     for name in key.split("."):
         if isinstance(value, Mapping) and name in value:
             value = value[name]
-        # A component without parameters stands as its name: "sgd" has the setting `name`, which is "sgd".
-        elif not (isinstance(value, str) and name == NAME):
+        elif isinstance(value, str) and name == NAME:
+            pass  # a component without parameters: "sgd" has the setting `name`, which is "sgd" itself
+        else:
             return default
     return value
 

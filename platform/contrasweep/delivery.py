@@ -22,7 +22,8 @@ def check_declared(commands: str | list[str] | None) -> str | list[str] | None:
 
     Raises `SpecError` otherwise. A secret would be stored and shown with the study's file.
     """
-    for command in [commands] if isinstance(commands, str) else commands or []:
+    listed = [commands] if isinstance(commands, str) else commands or []
+    for command in listed:
         if redacted(command) != command:
             raise SpecError(
                 "a study holds no secret, and who knows this address can post there",

@@ -177,7 +177,7 @@ def clipped(text: str, limit: int) -> str:
 def error_members(error: Exception | None) -> dict[str, object]:
     """Return what programs read of an error: its kind, and rule, place, value and hint where it breaks a rule.
 
-    Members that the error lacks are "", `value` is None. With `error` None all members are so.
+    A text that the error lacks is "", a value that it lacks is None. Without an error, all members are so.
     """
     value = getattr(error, "value", None)
     # The schema of documents has texts, integers and truth values here: any other value as Python writes it.

@@ -82,7 +82,7 @@ def import_from_here() -> None:
 def check_no_imports(storage: Path) -> None:
     """Raise `SpecError` where the storage or a study in it lies on `sys.path`.
 
-    Its files could then be imported as modules. Folders that are put on `sys.path` later are checked too.
+    Its files could then be imported as modules. The storage is remembered, and `import_from_here` checks it again.
     """
     _storages.add(storage)
     for folder in {Path(folder or ".").resolve() for folder in sys.path}:
@@ -118,8 +118,8 @@ def project_file(name: str) -> Path | None:
     for folder in project_folders():
         path = folder / name
         is_inside = folder in path.parents and ".." not in Path(name).parts
-        installed = (path.parent.parent / "pyvenv.cfg").is_file()  # a virtual environment's program
-        if path.is_file() and is_inside and not installed:
+        is_of_environment = (path.parent.parent / "pyvenv.cfg").is_file()  # as .venv/bin/python
+        if path.is_file() and is_inside and not is_of_environment:
             return path
     return None
 
@@ -156,19 +156,23 @@ def project_folder(words: Sequence[str]) -> Path:
 
 
 def import_path(
-    path: str, place: str = "", kind: str = "trainable", extra: str = "", of: type | None = None
+    path: str,
+    place: str = "",
+    kind: str = "trainable",
+    missing_hint: str = "",
+    also_allowed: type | None = None,
 ) -> Any:
     """Return the class or function at `package.module:name`.
 
-    For errors `kind` says what the object should be, and `extra` is a hint for a package that is missing. An object of
-    the type `of` is returned too, though it cannot be called. Raises `SpecError` at `place` where the path leads
-    nowhere, its module cannot be imported, or the object cannot be called.
+    For errors `kind` says what the object should be, and `missing_hint` is the hint where its package is missing. An
+    object of the type `also_allowed` is returned too, though it cannot be called. Raises `SpecError` at `place` where
+    the path leads nowhere, its module cannot be imported, or the object cannot be called.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
         hint = "names with points between them, from a folder to import from on; no path of a file"
         raise SpecError(f"the {kind}'s module is a dotted name", place=place, value=path, hint=hint)
-    module = import_module(module_name, path, place, kind, extra)
+    module = import_module(module_name, path, place, kind, missing_hint)
     if not hasattr(module, name):
         # The hint has what the module defines; what it imports only where it defines nothing.
         public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
@@ -182,7 +186,7 @@ def import_path(
             hint=choose_from("names", defined_there or list(public), name),
         )
     target = getattr(module, name)
-    if not callable(target) and not (of and isinstance(target, of)):
+    if not callable(target) and not (also_allowed and isinstance(target, also_allowed)):
         raise SpecError(
             f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} is a function or class",
             place=place,
@@ -193,33 +197,35 @@ def import_path(
 
 
 def import_module(
-    name: str, path: str = "", place: str = "", kind: str = "trainable", extra: str = ""
+    name: str, path: str = "", place: str = "", kind: str = "trainable", missing_hint: str = ""
 ) -> Any:
     """Return the module of this name.
 
-    Raises `SpecError` at `place` where it cannot be imported. The error is about the dotted `path` that names the
-    module, if one does; `kind` and `extra` are those of `import_path`.
+    Raises `SpecError` at `place` where it cannot be imported. The error shows the dotted `path` of an object in the
+    module, or without one the module's name; `kind` and `missing_hint` are those of `import_path`. On a machine that
+    only plans, it raises `ModuleNotFoundError` where another module, which this one imports, is missing.
     """
     try:
         return importlib.import_module(name)
-    # the module is someone else's: whatever it raises is named, in one line
+    # The module is someone else's: whatever it raises is told in one line.
     except (Exception, SystemExit) as error:
-        # A module that is not there: the named one (or a package around it), or one that the named one imports.
-        missing = (isinstance(error, ModuleNotFoundError) and error.name) or ""
+        # The missing module, if that is the error, is the named one, a package around it, or one that it imports.
+        missing = (error.name if isinstance(error, ModuleNotFoundError) else "") or ""
         is_named = bool(missing) and f"{name}.".startswith(f"{missing}.")
+        # A machine that only plans may lack what a module imports: the caller leaves this check to those that train.
         if missing and not is_named and not is_installed(TRAINING):
-            raise  # it is checked where trials are trained: see `study.trainables`
+            raise
+        problem = "cannot be imported"
         if is_named:
-            rule = f"the {kind}'s module cannot be imported"
-            hint = "; ".join(filter(None, (str(error), extra or _looked(missing))))
+            hint = "; ".join(filter(None, (str(error), missing_hint or _looked(missing))))
         elif isinstance(error, ImportError):
-            rule = f"the {kind}'s module cannot be imported"
             hint = f"{clipped(str(error), 900)}{failing_line(error)}"
         else:
+            problem = "raises an error when it is imported"
             hint = in_one_line(error)
             if isinstance(error, SystemExit):
                 hint += '; put what a script does below `if __name__ == "__main__":`'
-            rule = f"the {kind}'s module raises an error when it is imported"
+        rule = f"the {kind}'s module {problem}"
         raise SpecError(rule, place=place, value=path or name, hint=hint) from None
 
 

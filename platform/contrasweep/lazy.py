@@ -7,9 +7,9 @@ from typing import Any
 
 
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package`; `modules` maps each of its names to the module below it that has the name.
+    """Return a `__getattr__` for `package`; `modules` is name -> the module of the package that defines it.
 
-    No module may be called as the name that is imported from it: Python would put the module in that name's place.
+    A module must not have the name of what it defines: Python would put the module in that name's place.
     """
 
     def get(name: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, float]
-"""Numbers by name of a report, or of a measurement of what a trial uses.
+"""Name -> number: what a trial reports, or what it uses of its machine (a measurement).
 
 `step` counts up from 1 in a report, and is in seconds in a measurement; `time` is in seconds since 1970.
 """

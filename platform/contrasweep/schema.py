@@ -29,7 +29,7 @@ import itertools
 import re
 import textwrap
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, dataclass_transform
 
@@ -56,6 +56,7 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     With `extra` "allow" it takes unknown fields, and keeps them as attributes.
     """
     config = pydantic.ConfigDict(**{**CONFIG, "extra": extra})
+    # A class that describes itself keeps its own method.
     if "__get_pydantic_json_schema__" not in vars(cls):
         cls.__get_pydantic_json_schema__ = classmethod(_described_schema)  # type: ignore[attr-defined]
     wrapped: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
@@ -69,6 +70,7 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
 
     __init__.__wrapped__ = build  # type: ignore[attr-defined]  # keeps the signature for help() and editors
     wrapped.__init__ = __init__
+    # From `vars`, which gives pydantic's descriptor: read as an attribute, it would compute the signature here already.
     wrapped.__signature__ = _ClassSignature(vars(wrapped)["__signature__"])
     return wrapped  # type: ignore[no-any-return]
 
@@ -89,12 +91,13 @@ class ReadableSignature(inspect.Signature):
 class _ClassSignature:
     """The attribute `__signature__` of a `@checked` class, made when it is read: types may name later classes."""
 
-    def __init__(self, of_pydantic: Any) -> None:
-        self.of_pydantic = of_pydantic
+    def __init__(self, pydantic_signature: Any) -> None:
+        self.pydantic_signature = pydantic_signature
 
     def __get__(self, instance: object, cls: Any) -> inspect.Signature:
         hints = typing.get_type_hints(cls)  # without `Annotated`
-        parameters = self.of_pydantic.__get__(None, cls).parameters.values()
+        # Pydantic's is a descriptor too: `__get__` is what Python calls where the attribute of a class is read.
+        parameters = self.pydantic_signature.__get__(None, cls).parameters.values()
         fields = cls.__pydantic_fields__.items()
         # Of a default that a factory makes, readers see the value and not the factory.
         defaults = {
@@ -117,33 +120,36 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     It has the place, the rule, the value, and for an unknown field the known ones.
     """
     first = _joined_types(error.errors(include_url=False), cls)
-    at = first["loc"][:1]
+    loc = first["loc"]  # names and indexes that lead from `cls` to the value
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     names = [field.name for field in fields if not field.kw_only]
-    if at and isinstance(at[0], int) and 0 <= at[0] < len(names):  # given by position
-        first["loc"] = (names[at[0]], *first["loc"][1:])
+    # Of a field that was given by position, pydantic has the number.
+    if loc and isinstance(loc[0], int) and 0 <= loc[0] < len(names):
+        loc = (names[loc[0]], *loc[1:])
+    place = _place(loc)
     # A rule of ours that pydantic ran says its line itself.
     if isinstance(cause := first.get("ctx", {}).get("error"), SpecError):
-        return cause.at(_place(first["loc"]))
+        return cause.at(place)
 
     # A finding of pydantic's own, by its type.
-    place = _place(first["loc"])
     value = first.get("input")
+    *parents, key = loc or [""]
+    owner = _class_at(cls, parents)
+    # A field that the class does not have.
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return unknown_field(_class_at(cls, first["loc"][:-1]), str(first["loc"][-1])).at(
-            _place(first["loc"][:-1])
-        )
+        return unknown_field(owner, str(key)).at(_place(parents))
+    # A field that has no default and was not given.
     if first["type"] in ("missing", "missing_argument"):
-        help_text = field_help(_class_at(cls, first["loc"][:-1])).get(str(first["loc"][-1]), "")
+        help_text = field_help(owner).get(str(key), "")
         return SpecError("this field is required", place=place, hint=help_text)
+    # A value of a union, as of the kinds of search space, whose field `type` names none of them.
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        key = first["ctx"]["discriminator"].strip("'")
-        tags = first["ctx"].get("expected_tags", "")
-        kind = value.get(key) if isinstance(value, dict) else value
-        known_hint = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
-        return SpecError(
-            f"its kind must be named in `{key}`", place=place, value=kind, hint=known_hint
-        )
+        tag_field = first["ctx"]["discriminator"].strip("'")
+        known_tags = first["ctx"].get("expected_tags", "")
+        tag = value.get(tag_field) if isinstance(value, dict) else value
+        hint = f"known: {known_tags}" if known_tags else "as in {type: float, low: 0, high: 1}"
+        rule = f"its kind must be named in `{tag_field}`"
+        return SpecError(rule, place=place, value=tag, hint=hint)
     rule = first["msg"][0].lower() + first["msg"][1:]
     hint = quoting(value) if "valid string" in rule else ""
     return SpecError(rule.removeprefix("value error, "), place=place, value=value, hint=hint)
@@ -155,20 +161,23 @@ def _joined_types(errors: list[Any], cls: Any) -> Any:
     Pydantic has an error for each type of a union, and names the type as a last part of the place.
     """
     first = errors[0]
-    # The last part of the place may be a field or an index, and so no type of a union: then nothing is to be joined.
-    *parent, last = first["loc"] or [0]
-    owner = _class_at(cls, tuple(parent))
-    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
-    if not parent or isinstance(last, int) or any(field.name == last for field in fields):
+    if len(first["loc"]) < 2:  # a field of `cls`, or all of it
         return first
-    # The errors of the other types about this very value. Where two say the same, joining them would repeat it.
+    # The last part of the place is no type where it is an index or a field.
+    *parent, last = first["loc"]
+    owner = _class_at(cls, parent)
+    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    if isinstance(last, int) or any(field.name == last for field in fields):
+        return first
+    # The errors of all types about this very value.
     alternatives = [
         e for e in errors if [*e["loc"][:-1]] == parent and e.get("input") is first.get("input")
     ]
     rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in alternatives)
-    if len(rules) == len(alternatives) > 1:
-        return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
-    return first
+    # Where two types have the same rule, joined rules would repeat it.
+    if len(alternatives) == 1 or len(rules) < len(alternatives):
+        return first
+    return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
 
 
 def unknown_field(
@@ -203,21 +212,22 @@ def _key_inside(cls: Any, key: str) -> str | None:
     return None
 
 
-def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
+def _class_at(cls: Any, loc: Sequence[int | str]) -> Any:
     """Return the dataclass in which the place `loc` ends, from `cls` down through fields, mappings, lists and unions.
 
-    Pydantic names the member of a union after the keys of a mapping: `space`, `lr`, `int`, `step`.
+    From an arm, `space`, `lr`, `int` lead to `Int`: its field `space` is a mapping of `Float`, `Int` and others, `lr`
+    is a key of it, and `int` is pydantic's word for the member of that union.
     """
-    members: list[Any] = []
+    union_members: list[Any] = []  # the dataclasses that the type of the last field names
     for part in loc:
-        named = [c for c in members if part in (c.__name__, getattr(c, "type", None))]
+        named = [c for c in union_members if part in (c.__name__, getattr(c, "type", None))]
         hints = typing.get_type_hints(cls) if dataclasses.is_dataclass(cls) else {}
-        # A part is a member of the union before it, or a field; keys of mappings and indexes of lists lead nowhere new.
+        # Keys of mappings and indexes of lists lead to no other class.
         if named:
             cls = named[0]
         elif part in hints:
-            members = _dataclasses_in(hints[part])
-            cls = members[0] if members else cls
+            union_members = _dataclasses_in(hints[part])
+            cls = union_members[0] if union_members else cls
     return cls
 
 
@@ -228,7 +238,7 @@ def _dataclasses_in(hint: Any) -> list[Any]:
     return [inner for argument in typing.get_args(hint) for inner in _dataclasses_in(argument)]
 
 
-def _place(loc: tuple[int | str, ...]) -> str:
+def _place(loc: Sequence[int | str]) -> str:
     """Return a place of pydantic's as text: `loss.steps.2`."""
     return ".".join(str(part) for part in loc)
 
@@ -270,10 +280,10 @@ def resolved_config(settings: Any) -> MutableConfig:
     config = {}
     for name, value in vars(settings).items():
         if name in omitted:
-            # The default of a component is a name; a component without parameters of its own equals that.
+            # The default of a component is declared by its name, which stands for a mapping of that name alone.
             is_component = hasattr(value, "to_plain")
-            current = plain(value) if is_component else value
-            if current == ({"name": omitted[name]} if is_component else omitted[name]):
+            default = {"name": omitted[name]} if is_component else omitted[name]
+            if (plain(value) if is_component else value) == default:
                 continue
         if not name.startswith("_"):  # as attributes of pydantic's own do
             config[name] = plain(value)

@@ -96,43 +96,54 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
     at = _end_of_user(rest, shows_user)
     if at is None:
         return f"{scheme}{HIDDEN}{end}", [rest]
+    user_text, hidden_of_user = _split_user(rest[:at], shows_user) if at >= 0 else ("", [])
+    host_text, hidden_of_host = _split_host(rest[at + 1 :])
+    return f"{scheme}{user_text}{host_text}{end}", hidden_of_user + hidden_of_host
 
-    # What is shown of user and password: at most the user.
-    before = rest[: max(at, 0)]
-    user, colon, password = before.partition(":")
-    user_text = ""
-    hidden = [password] if shows_user and colon else []
-    if at >= 0 and shows_user:
-        user_text = f"{user}{colon}{HIDDEN * bool(colon)}@"
-    elif at >= 0:
-        user_text = f"{HIDDEN}@"
-        hidden = [before, password]
 
-    # Host and path, then the query and the fragment.
-    where, tail = _parted(rest[at + 1 :], re.compile("([?#;].*)?$", re.DOTALL))
+def _split_user(user_and_password: str, shows_user: bool) -> tuple[str, list[str]]:
+    """Return the user and password of an address as they are shown, with the @, and the list of what is hidden.
+
+    `shows_user`: see `_USER_IS_SHOWN`.
+    """
+    user, colon, password = user_and_password.partition(":")
+    if not shows_user:
+        return f"{HIDDEN}@", [user_and_password, password]
+    if not colon:
+        return f"{user}@", []
+    return f"{user}:{HIDDEN}@", [password]
+
+
+def _split_host(rest: str) -> tuple[str, list[str]]:
+    """Return host, path, query and fragment of an address as they are shown, and the list of what is hidden."""
+    where, tail = _parted(rest, re.compile("([?#;].*)?$", re.DOTALL))
+    hidden = []
     # Addresses of services that post for everybody who knows them: the path itself is the secret.
     if service := _SERVICES.match(where):
         hidden.append(where[service.end(1) :])
         where = f"{service[1]}{HIDDEN}"
-    if "@" in tail:  # perhaps the end of a password
-        return f"{scheme}{user_text}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
+    # With an at sign, what looks like a query may be the end of a password.
+    if "@" in tail:
+        return f"{where}{tail[0]}{HIDDEN}", [*hidden, tail[1:]]
     tail_text, hidden_of_tail = _split_query(tail)
-    return f"{scheme}{user_text}{where}{tail_text}{end}", hidden + hidden_of_tail
+    return f"{where}{tail_text}", hidden + hidden_of_tail
 
 
 def _end_of_user(rest: str, shows_user: bool) -> int | None:
-    """Return where the @ behind user and password stands in an address without its scheme; -1 where it has neither.
+    """Return where the @ behind user and password stands in `rest`, an address without its scheme.
 
-    None: that cannot be told, so that all of the address has to be hidden. `shows_user`: see `_USER_IS_SHOWN`.
+    -1 where it has neither. The length of `rest` where it ends before the @, since a text was cut off. None where it
+    cannot be told, so that all of the address has to be hidden. `shows_user`: see `_USER_IS_SHOWN`.
     """
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     # Behind a host stand a path and a query; an at sign of theirs is no end of a user.
     if _HOST.fullmatch(authority):
+        # But in `postgres://me:12/34@host` it is: user and password look like a host, its port and a path.
         path = re.split("[?#]", rest, maxsplit=1)[0]
         return path.rfind("@") if shows_user and authority else -1
     # The last at sign: passwords have slashes and at signs that should have been escaped.
     at = rest.rfind("@")
-    if at < 0:  # a text that was cut
+    if at < 0:
         return len(rest)
     if re.search("@.*[?#]", rest[:at]):  # a password with these signs, or a query with an at sign
         return None
@@ -146,18 +157,21 @@ def _split_query(tail: str) -> tuple[str, list[str]]:
     parts = re.split("([?&;#])", tail)
     after_secret = False
     for number in range(2, len(parts), 2):
-        # Only an & surely ends a value. Behind another sign the rest of a secret may stand.
-        goes_on = after_secret and parts[number - 1] != "&"
-        after_secret = False
-        name, equals, value = ("", "", parts[number]) if goes_on else parts[number].partition("=")
+        sign = parts[number - 1]
+        text = parts[number]
+        name, equals, value = text.partition("=")
+        # Only an & surely ends a value. Behind another sign the rest of a secret may stand, which has no name.
+        goes_on = after_secret and sign != "&"
+        if goes_on:
+            name, equals, value = "", "", text
         # `#installation` names a place of a page.
-        is_anchor = tail[0] == "#" and number == 2 and not equals
-        if is_anchor or name.casefold() in HARMLESS or not re.search(r"\w", parts[number]):
+        is_anchor = sign == "#" and number == 2 and not equals
+        is_harmless = name.casefold() in HARMLESS or not re.search(r"\w", text)
+        after_secret = not is_anchor and not is_harmless
+        if not after_secret:
             continue
-        # A text in base64 may end with equals signs. One without a name then stands in place of the name: it is the
-        # secret, and has no value.
+        # A text in base64 may end with equals signs. Without a name it stands in the name's place, and has no value.
         value = value.strip("=")
-        after_secret = True
         parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN
         secret = value or name
         if len(secret) >= 8:  # a shorter one may be a word

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-WIDTH = 100  # columns of a text that is laid out for no particular terminal
-UNLIMITED = 10_000  # columns of a text whose lines are not broken at all
-NARROWEST = 4  # letters of a column, below which it is not broken any further
+WIDTH = 100  # characters of a line that is laid out for no particular terminal
+UNLIMITED = 10_000  # characters of a line that is not broken at all
+NARROWEST = 4  # characters of a column, below which it is not broken any further
 
 
 def text_table(
@@ -19,18 +19,18 @@ def text_table(
 ) -> list[str]:
     """Return `rows` as lines with aligned columns; with `rule` the first row is a head with a line below it.
 
-    In a terminal of `width` columns long entries are broken over several lines, between words. Where the words of all
-    columns have no room side by side, each row stands by itself, an entry a line behind its column's head.
+    In a terminal of `width` characters a line, long entries are broken over several lines, between words. Where the
+    words of all columns have no room side by side, each row becomes a block of lines `head entry`, one a column.
     """
-    columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
+    characters = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     entries = [[entry for entry in column if entry] for column in zip(*rows, strict=False)]
     full_widths = [max(map(cell_len, column), default=0) for column in entries]
-    # A column is at least as wide as its longest word; what is left of the terminal is shared out below.
+    # A column is at least as wide as its longest word; what is left of the line is shared out below.
     widths = [
         max((cell_len(word) for entry in column for word in entry.split()), default=0)
         for column in entries
     ]
-    spare = columns - sum(widths) - 2 * len(widths)
+    spare = characters - sum(widths) - 2 * len(widths)
 
     # No room side by side: a block of two columns, head and entry, for each row, with an empty line between blocks.
     if rule and spare < 0 and len(widths) > 2:
@@ -39,10 +39,10 @@ def text_table(
             block = [[head, entry] for head, entry in zip(rows[0], row, strict=True) if entry]
             lines += ["", *text_table(block, width=width)]
         return lines[1:]
-    # Columns by turns get one column of the terminal more: always that whose entries are broken most.
+    # One character after the other goes to the column that has the smallest share of the width that it needs.
     while spare > 0 and widths != full_widths:
-        broken = [full / max(1, size) for full, size in zip(full_widths, widths, strict=True)]
-        widths[broken.index(max(broken))] += 1
+        shortage = [full / max(1, size) for full, size in zip(full_widths, widths, strict=True)]
+        widths[shortage.index(max(shortage))] += 1
         spare -= 1
 
     # Widths are settled above; Rich draws.
@@ -60,6 +60,6 @@ def text_table(
         table.add_row(*map(Text, row))
     sink = io.StringIO()
     Console(
-        file=sink, width=columns, color_system=None, force_terminal=False, force_jupyter=False
+        file=sink, width=characters, color_system=None, force_terminal=False, force_jupyter=False
     ).print(table)
     return [line.rstrip() for line in sink.getvalue().splitlines()]

@@ -92,9 +92,10 @@ Trainable = Callable[..., Generator[Report, None, None]]
 
 Three attributes of the function are used where it has them:
 
-    train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan; where it has
-                                  resolve(self, data: Manifest) -> Self, that makes concrete what depends on the
-                                  dataset's content. All of it is `trial.config` (`contrasweep.schema.resolved_config`)
+    train.settings = Settings     built as Settings(**config), so that a wrong config is found by the plan. If the class
+                                  has a method resolve(self, data: Manifest) -> Self, it makes concrete what depends on
+                                  the dataset's content. The resolved settings are `trial.config`
+                                  (`contrasweep.schema.resolved_config`)
     train.memory = memory         def memory(config, data: Manifest) -> Workload (of `contrasweep.cluster.memory`): the
                                   model, the inputs of a step and the optimiser's states, from which memory is estimated
                                   before a trial runs

@@ -62,8 +62,8 @@ def find(path: str) -> Any:
     It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `External`. `SpecError` where nothing
     is there.
     """
-    extra = install_command("metric-learning") if path.startswith(METRIC_LEARNING) else ""
-    return _known(path, import_path(path, kind="loss", extra=extra))
+    missing_hint = install_command("metric-learning") if path.startswith(METRIC_LEARNING) else ""
+    return _known(path, import_path(path, kind="loss", missing_hint=missing_hint))
 
 
 @functools.cache

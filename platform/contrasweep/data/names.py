@@ -84,7 +84,7 @@ def own_importer(path: str) -> Importer:
     attribute `settings` is their class.
     """
     import_from_here()
-    target = import_path(path, "dataset", "dataset importer", of=Importer)
+    target = import_path(path, "dataset", "dataset importer", also_allowed=Importer)
     if isinstance(target, Importer):
         return target
     try:

@@ -33,7 +33,7 @@ def methods() -> dict[str, str]:
     """
     return {
         **{name: path_of("methods", name) for name in installed("methods")},
-        **import_path(METHODS, of=dict),
+        **import_path(METHODS, also_allowed=dict),
     }
 
 
