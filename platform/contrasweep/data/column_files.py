@@ -56,7 +56,7 @@ class ColumnFile(ABC):
 
 
 class ArrayFile(ColumnFile):
-    """An array of n rows in a .npy file; `ValueError` where the file is none, or its rows are not contiguous."""
+    """An array of n rows in a .npy file; `ValueError` for any other file, and where its rows are not contiguous."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")

@@ -133,6 +133,7 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
     Values of a fixed length have no lengths. It makes no difference how the column is cut into `chunks`.
     """
     state.update(f"{kind}\0".encode())
+    # An empty array comes first, here and below, because a column without chunks could not be joined otherwise.
     valid = [np.zeros(0, bool), *(_valid(chunk) for chunk in chunks)]
     state.update(np.packbits(np.concatenate(valid)).tobytes())
     if pa.types.is_fixed_size_binary(kind):
@@ -142,17 +143,22 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
         return
     empty = b"" if pa.types.is_binary(kind) else ""
     chunks = [_filled(chunk, empty) for chunk in chunks if len(chunk)]
-    # Buffer 2 has the bytes of all values, and buffer 1 the offsets at which values begin in it, as int32. Offsets
-    # depend on how the column is cut into chunks, so the lengths are hashed.
-    offsets = [np.frombuffer(c.buffers()[1], np.int32, len(c) + 1, c.offset * 4) for c in chunks]
+    # Offsets depend on how the column is cut into chunks, so the lengths are hashed.
+    offsets = [_offsets(chunk) for chunk in chunks]
     lengths = [np.zeros(0, "<i8"), *map(np.diff, offsets)]
     state.update(np.concatenate(lengths).astype("<i8").data)
     for chunk, of_chunk in zip(chunks, offsets, strict=True):
         first = of_chunk[0]
-        last = of_chunk[-1]
-        # A chunk of empty values may have no buffer 2.
-        if last > first:
-            state.update(memoryview(chunk.buffers()[2])[first:last])
+        end = of_chunk[-1]
+        # Buffer 2 has the bytes of all values. A chunk of empty values may have none.
+        if end > first:
+            state.update(memoryview(chunk.buffers()[2])[first:end])
+
+
+def _offsets(column: pa.Array) -> NDArray[np.int32]:
+    """Return where each of n texts begins in the bytes of a column, and where the last one ends, [n + 1]."""
+    # Buffer 1 has them, four bytes each; those of a sliced column begin `offset` values into it.
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
 
 
 def _filled(column: pa.Array, value: object) -> pa.Array:

@@ -64,14 +64,14 @@ def decode_split(
             writers[name] = _Ragged(path, spec)
         else:
             writers[name] = _Array(path, spec, rows)
-    others: list[pa.Table] = []
+    tables: list[pa.Table] = []  # the other columns of each shard
     for shard, file in _verified(manifest, split, folder):
         where = f"{manifest.uri}/{shard.file}"
         try:
-            others.append(_decode_shard(shard, file, where, manifest.columns, writers))
+            tables.append(_decode_shard(shard, file, where, manifest.columns, writers))
         except (pa.ArrowException, OSError) as error:
-            # An error with a number is of the disk. Any other one is of the file, which was written like this, because
-            # its digest is right.
+            # An error with a number is of the disk. Any other one is of the file, which was staged broken, because its
+            # digest is right.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             problem = " ".join(str(error).split())[:200]
@@ -79,12 +79,13 @@ def decode_split(
                 f"{where} is no Parquet file of rows ({problem}); stage the dataset again"
             ) from None
         pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
+    table = pa.concat_tables(tables)
     for name, writer in writers.items():
         # The file of a column that no shard has was never begun.
         starts = writer.close() if writer.seen else None
         if starts is not None:
-            others = [pa.concat_tables(others).append_column(f"{name}.start", pa.array(starts))]
-    table = pa.concat_tables(others).combine_chunks()
+            table = table.append_column(f"{name}.start", pa.array(starts))
+    table = table.combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
 

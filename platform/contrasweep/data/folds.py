@@ -180,16 +180,18 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
     # Number of training rows of each class, in the order of the names.
     rows: list[int] = data.counts.get("train", {}).get("classes", [])
     count = count or (data.folds.count if data.folds else 0)
-    few = {name: n for name, n in zip(data.classes, rows, strict=False) if 0 < n < count}
-    none = {name: n for name, n in zip(data.classes, rows, strict=False) if n == 0}
+    small_classes = {name: n for name, n in zip(data.classes, rows, strict=False) if 0 < n < count}
+    empty_classes = {name: n for name, n in zip(data.classes, rows, strict=False) if n == 0}
     notes = []
-    if few:
+    if small_classes:
         notes.append(
-            f"fewer training rows than {count} folds: {_named(few)}; at most n folds test a class of n rows, and macro "
-            "averages of the other folds are over the other classes"
+            f"fewer training rows than {count} folds: {_named(small_classes)}; at most n folds test a class of n rows, "
+            "and macro averages of the other folds are over the other classes"
         )
-    if none:
-        notes.append(f"no training row at all: {_named(none)}; no method can learn these classes")
+    if empty_classes:
+        notes.append(
+            f"no training row at all: {_named(empty_classes)}; no method can learn these classes"
+        )
     if rows and len(data.classes) == 1:
         notes.append(f"one class alone, {data.classes[0]!r}: there is nothing to tell apart")
     # An importer counts images that are equal byte for byte. In two splits or folds they leak from training to test.

@@ -72,7 +72,7 @@ def scaled_down(
 def read(file: Path) -> NDArray[np.uint8] | str:
     """Return the pixels [h w c] of an image file, or as text the reason why it cannot be decoded.
 
-    An error that is returned and not raised is kept by a cache of this function too.
+    The reason is returned and not raised, because callers wrap this function in `lru_cache`, which keeps no errors.
     """
     try:
         return decode(file.read_bytes())

@@ -163,7 +163,10 @@ class Manifest:
 
     @property
     def labelled(self) -> bool:
-        """Whether its rows have labels; a dataset without labels serves pretraining only, and cannot be tested on."""
+        """Whether its rows have labels, as they do in every kind but `image`.
+
+        A dataset without labels serves pretraining only, and cannot be tested on.
+        """
         return self.kind != "image" or bool(self.classes)
 
     @property

@@ -114,6 +114,7 @@ def own_importer(path: str) -> Importer:
     # The first line of the function's docstring describes the dataset.
     about = (inspect.getdoc(target) or path).splitlines()[0]
     settings = getattr(target, "settings", NoSettings)
+    source = "what this importer reads"
     return Importer(
-        read, about, "that of its owner", "what this importer reads", settings, own=True
+        read, about, licence="that of its owner", source=source, settings=settings, own=True
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,7 @@ class Dataset:
         """Return the training and the test part of a fold.
 
         These are the rows of the split `train` outside and inside the fold; with `fold` None, the splits `train` and
-        `test`. Fold numbers from the number of folds on belong to further partitions by the same rule: with 5 folds,
+        `test`. The same rule with other seeds makes further partitions, whose folds are numbered on: with 5 folds,
         fold 7 is number 2 of the second partition. `SpecError` where there is no such fold.
         """
         if fold is None:
@@ -95,6 +95,14 @@ class Dataset:
         return self._splits[name]
 
 
+class _FoldOrder(NamedTuple):
+    """The order of a split's rows for one partition, in which each fold is one stretch: see `decoding.fold_order`."""
+
+    folds: Ints  # of each row
+    order: Ints  # indices of rows
+    starts: Ints  # of each fold in `order`
+
+
 class Split:
     """One split in the node's cache; it is fetched and decoded when the object is made, unless the node has it.
 
@@ -106,8 +114,7 @@ class Split:
         self.manifest = manifest
         self.name = name
         self.rows = manifest.rows(name)
-        # Repeat of the partition -> fold of each row, and the order and starts that `decoding.fold_order` returns.
-        self._fold_orders: dict[int, tuple[Ints, Ints, Ints]] = {}
+        self._fold_orders: dict[int, _FoldOrder] = {}  # by repeat of the partition
         self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # repeat -> arrays in that order
         # The key depends on all that decides the content of the entry, and not on where the data come from.
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
@@ -181,17 +188,17 @@ class Split:
         """
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
-            numbers, order, _ = self._fold_orders[repeat]
+            layout = self._fold_orders[repeat]
             # Columns with several items a row are read by their starts, in any order.
             plain = {
                 name: file
                 for name, file in self.files.items()
                 if not self.manifest.columns[name].get("list")
             }
-            key = canonical.digest({"of": self.key, "folds": numbers.tolist()}, 32)
+            key = canonical.digest({"of": self.key, "folds": layout.folds.tolist()}, 32)
             label = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
             with cache.entry(
-                key, label, lambda folder: decoding.write_in_order(plain, order, folder)
+                key, label, lambda folder: decoding.write_in_order(plain, layout.order, folder)
             ) as folder:
                 self._laid_out[repeat] = _open_arrays(folder)
         return self._laid_out[repeat]
@@ -199,19 +206,20 @@ class Split:
     def parts(self, fold: int) -> "tuple[Part, Part]":
         """Return the training and the test part of a fold, the rows outside and inside it, whose arrays are views.
 
-        Fold numbers from the number of folds on belong to further partitions; see `Dataset.parts`.
+        Folds of further partitions are numbered on; see `Dataset.parts`.
         """
         assert self.manifest.folds is not None
         count = self.manifest.folds.count
         repeat, fold = divmod(fold, count)
         if repeat not in self._fold_orders:
-            numbers = self._partition(repeat)
-            self._fold_orders[repeat] = numbers, *decoding.fold_order(numbers, count)
+            assigned = self._partition(repeat)
+            self._fold_orders[repeat] = _FoldOrder(assigned, *decoding.fold_order(assigned, count))
         _, order, starts = self._fold_orders[repeat]
-        # In this order the rows of a fold are one stretch, and all other rows are the stretch behind it.
         low = starts[fold]
         high = starts[fold + 1]
         test = slice(low, high)
+        # Behind the last fold the order begins anew. So the rows of all other folds follow this fold, and end where it
+        # would come again: n rows behind its start.
         train = slice(high, low + self.rows)
         return (
             Part(self, order[train], lambda: _sliced(self._in_fold_order(repeat), train)),

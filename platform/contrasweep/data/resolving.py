@@ -113,7 +113,10 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
             f"dataset {wanted.text!r} is not staged, and to stage it here needs the package {error.name} "
             f"({install_command('all')}); {_where_looked(wanted, storage, places)}"
         ) from None
-    return staging.copy(bundled, f"{places[0]}-{bundled.digest[:8]}") if write else bundled
+    if not write:
+        return bundled
+    # Another version of the package may bring other data of this name: the digest gives each its own folder.
+    return staging.copy(bundled, f"{places[0]}-{bundled.digest[:8]}")
 
 
 def _bundled(wanted: Name) -> Manifest:

@@ -95,7 +95,7 @@ def stage(
     if content.copies:
         origin["copies"] = dict(content.copies)
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
-    # Users' own data are named after the folder that the user has chosen for them.
+    # Users' own data are named after the folder that the user has chosen for them. The default folder says nothing.
     manifest = Manifest(
         name=folder if chosen.own and folder != dataset.folder else dataset.text,
         uri=store.uri,
@@ -117,7 +117,10 @@ def stage(
 
 
 def publish(manifest: Manifest, store: Store) -> Manifest:
-    """Write manifest.json unless the store has one; return what it has. `DataError` where that is of other data."""
+    """Write manifest.json unless the store has one; return the manifest in the store.
+
+    `DataError` where the store's manifest describes other data.
+    """
     if store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
         return manifest
     present = Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)

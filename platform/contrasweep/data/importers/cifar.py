@@ -125,10 +125,10 @@ def _importer(classes: int, settings: Any, about: str) -> Importer:
     return Importer(
         partial(_read, classes),
         about,
-        _LICENCE,
-        source,
-        settings,
-        partial(_fetch, f"CIFAR{classes}"),
+        licence=_LICENCE,
+        source=source,
+        settings=settings,
+        fetch=partial(_fetch, f"CIFAR{classes}"),
     )
 
 

@@ -85,16 +85,16 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def numbered(most: int, samples: int, where: object, remedy: str) -> tuple[str, ...]:
-    """Return numbers as names of the classes from 0 to `most`, the largest label of so many samples.
+def numbered(largest_label: int, samples: int, where: object, remedy: str) -> tuple[str, ...]:
+    """Return "0", "1" and so on up to the largest label, as names of the classes of so many samples.
 
     `DataError` with `where` and the `remedy` for a label that is too large to be a class number.
     """
-    if most >= max(MOST_CLASSES, samples):
+    if largest_label >= max(MOST_CLASSES, samples):
         raise DataError(
-            f"{where}: a label is {most:,}, of {samples:,} samples; labels are class numbers from 0: {remedy}"
+            f"{where}: a label is {largest_label:,}, of {samples:,} samples; labels are class numbers from 0: {remedy}"
         )
-    return tuple(map(str, range(most + 1)))
+    return tuple(map(str, range(largest_label + 1)))
 
 
 def spec(size: int | None) -> dict[str, ColumnSpec]:
@@ -139,12 +139,15 @@ def content(
                         rejected.add(problem, readable(file.name))
                         continue
                     # Without a `size` the shape is that of the first image, until an image has another one.
-                    if not settings.size and specs["image"].setdefault("shape", shape) != shape:
-                        specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
+                    if not settings.size:
+                        shape_so_far = specs["image"].setdefault("shape", shape)
+                        if shape != shape_so_far:
+                            specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
                     items.append((data, file, copies.add(data, split, file.label)))
                 if items:
                     yield columns.table(_columns(items, together), specs)
 
+    # The caller reads the tables: `specs`, `rejected` and the counts of copies are complete once it has.
     return Content(
         kind,
         {split: tables(split, files) for split, files in splits.items()},

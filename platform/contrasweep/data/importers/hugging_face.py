@@ -134,10 +134,10 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
     Each file has the same names or none. Where no file has names, classes are named by their numbers. `DataError` where
     a file lacks one of the columns, or has other names than another file.
     """
-    every = [file for parts in files.values() for file in parts]
+    all_files = [file for parts in files.values() for file in parts]
     names = list[str]()
     first = Path()  # the first file with names
-    for file in every:
+    for file in all_files:
         schema = pq.read_schema(file)
         for column in filter(None, (image, label, caption)):
             if column not in schema.names:
@@ -145,10 +145,12 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
                     f"{file} has no column {column!r}, which other files of the dataset have"
                 )
         file_names = _names(schema).get(label)
-        if file_names and not names:
+        if not file_names:
+            continue
+        if not names:
             names = file_names
             first = file
-        for i, (a, b) in enumerate(zip_longest(file_names or names, names)):
+        for i, (a, b) in enumerate(zip_longest(file_names, names)):
             if a != b:
                 raise DataError(
                     f"{file} has other class names than {first}: class {i} is {a!r} and {b!r}; stage them apart"
@@ -156,16 +158,16 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
     if names or not label:
         return names
     # Without names, the largest label says how many classes there are.
-    most = -1
+    largest_label = -1
     rows = 0
-    for file in every:
+    for file in all_files:
         labels = pq.read_table(file, columns=[label])[label]
         rows += len(labels)
-        # A file with rows has at least class 0, even if all labels are null.
+        # A file with rows has at least class 0. Rows with a null or negative label are refused by `_members`, by name.
         if len(labels):
-            most = max(most, pc.max(labels).as_py() or 0, 0)
+            largest_label = max(largest_label, pc.max(labels).as_py() or 0, 0)
     remedy = "--set label=NAME names another column, or none"
-    return list(numbered(most, rows, f"the column {label!r}", remedy))
+    return list(numbered(largest_label, rows, f"the column {label!r}", remedy))
 
 
 def _members(
@@ -194,7 +196,8 @@ def _members(
                         raise DataError(
                             f"{name} has label {number}; there are {classes} class names, from 0"
                         )
-                    captions = tuple(filter(None, [text] if isinstance(text, str) else text or []))
+                    texts = [text] if isinstance(text, str) else text or []
+                    captions = tuple(filter(None, texts))
                     if caption and not captions:
                         raise DataError(f"{name} has no caption ({caption!r} is {text!r})")
                     # A struct that has only a path has no bytes: such an image is counted as broken.

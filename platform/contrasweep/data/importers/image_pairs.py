@@ -38,7 +38,7 @@ BATCH = 512
 NUMBERS = ("x", "y", "size", "fold")
 """Columns whose cells are whole numbers, or empty."""
 LIMIT = 2**31
-"""Such a number is from minus this to this, less 1: it has 32 bits."""
+"""Each number n in these columns is stored with 32 bits: -LIMIT <= n < LIMIT."""
 MEAN = 128.0
 """Mean of normalised colours."""
 DEVIATION = 42.0
@@ -319,13 +319,14 @@ def _pairs(
             rejected.add(str(error).split(" (")[0], f"{row['pre']} | {row['post']}")
             continue
         # All images must have the shape of the first one.
-        shape = list(specs.setdefault("pre", columns.spec("uint8", pre.shape))["shape"])
-        specs.setdefault("post", columns.spec("uint8", pre.shape))
+        if not specs:
+            specs |= {side: columns.spec("uint8", pre.shape) for side in SIDES}
+        shape = specs["pre"]["shape"]
         if list(pre.shape) != shape or list(post.shape) != shape:
-            grey_and_colour = not pre.shape[2] == post.shape[2] == shape[2]
+            channels = {pre.shape[2], post.shape[2], shape[2]}
             cure = (
                 "convert all of them to grey or all to colour first"
-                if grey_and_colour
+                if len(channels) > 1
                 else "set the size to bring all of them to, for example --set size=64"
             )
             raise DataError(

@@ -66,7 +66,8 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
 def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> Importer:
     """Return the importer of a dataset by lists, `names` by split; `about` is a line on the dataset."""
     source = f"the folder that the lists' paths start from, with {' and '.join(names.values())}"
-    return Importer(partial(_read, names, classes), about, licence, source, Settings)
+    read = partial(_read, names, classes)
+    return Importer(read, about, licence=licence, source=source, settings=Settings)
 
 
 IMAGENET_LT = _importer(

@@ -38,35 +38,36 @@ def read(source: Path, settings: Settings) -> Content:
     classes: tuple[str, ...] = ()
     if settings.label != "none":
         # The tars are read a first time for the largest label, which says how many classes there are.
-        most = -1
+        largest_label = -1
         samples = 0
         for files in tars.values():
             for file in files:
                 for key, members in _samples(file, {settings.label.partition(":")[0]}):
-                    most = max(most, _label(members, settings.label, f"{file}: {key}"))
+                    label = _label(members, settings.label, f"{file}: {key}")
+                    largest_label = max(largest_label, label)
                     samples += 1
-        if most < 0:
+        if largest_label < 0:
             raise DataError(
                 f"{source} has no sample with a label; --set label=none stages images without labels"
             )
-        classes = _classes(source, most, samples)
+        classes = _classes(source, largest_label, samples)
     splits = {split: _members(files, settings.label) for split, files in tars.items()}
     return encoded_images.content(splits, classes, settings)
 
 
-def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:
+def _classes(source: Path, largest_label: int, samples: int) -> tuple[str, ...]:
     """Return the names of the classes: the lines of the folder's classes.txt, or numbers where there is no such file.
 
-    `most` is the largest label of so many `samples`. `DataError` where the file has too few names, or the label is too
+    `largest_label` is that of so many `samples`. `DataError` where the file has too few names, or the label is too
     large.
     """
     file = source / CLASSES
     names = file.read_text("utf-8-sig").split("\n") if source.is_dir() and file.is_file() else []
     names = [name.strip() for name in names if name.strip()]
-    if names and len(names) <= most:
-        raise DataError(f"{file} names {len(names)} classes; labels go up to {most}")
+    if names and len(names) <= largest_label:
+        raise DataError(f"{file} names {len(names)} classes; labels go up to {largest_label}")
     return tuple(names) or numbered(
-        most, samples, source, "name the classes in classes.txt, or --set label=none"
+        largest_label, samples, source, "name the classes in classes.txt, or --set label=none"
     )
 
 

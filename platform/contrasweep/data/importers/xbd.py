@@ -181,27 +181,31 @@ def crop_box(
 def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
     """Return at most the paper's number of buildings of each class, drawn by `seed`, in their order.
 
-    The buildings that are not drawn are counted in `rejected`. Buildings without both images do not belong to the
-    number. They are returned too, so that they are counted as left out when their images are read.
+    The buildings that are not drawn are counted in `rejected`. Buildings without both images do not count towards the
+    paper's number. They are returned too, so that they are counted as left out when their images are read.
     """
     random = np.random.RandomState(seed)
-    tiles = {(building.folder, building.tile) for building in buildings}
+    places = {(building.folder, building.tile) for building in buildings}
     complete = {
-        tile for tile in tiles if all(_image(*tile, moment).is_file() for moment in MOMENTS)
+        (folder, tile)
+        for folder, tile in places
+        if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
     }
     has_images = [(building.folder, building.tile) in complete for building in buildings]
-    chosen = [i for i, both in enumerate(has_images) if not both]  # indices of buildings
+    # Indices of buildings.
+    without_images = [i for i, is_complete in enumerate(has_images) if not is_complete]
+    drawn: list[int] = []
     for label, count in enumerate(PAPER_COUNTS):
         members = [i for i, b in enumerate(buildings) if has_images[i] and b.label == label]
         order = random.permutation(len(members))
-        chosen += [members[i] for i in order[:count]]
+        drawn += [members[i] for i in order[:count]]
         for i in sorted(order[count:]):
             building = buildings[members[i]]
             rejected.add(
                 f"beyond the paper's {count:,} of {CLASSES[label]}",
                 f"{building.tile} {building.uid}",
             )
-    return [buildings[i] for i in sorted(chosen)]
+    return [buildings[i] for i in sorted(without_images + drawn)]
 
 
 def _image(folder: Path, tile: str, moment: str) -> Path:
