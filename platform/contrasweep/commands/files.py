@@ -75,8 +75,10 @@ def _json(data: bytes) -> Iterator[Values]:
         content = json.loads(data)
     except ValueError:  # lines of JSON, or half of it is written
         lines = data.splitlines()
-        for line in lines if len(lines) > 1 else ():
-            yield from _json(line)
+        # A single line has just been tried; it would be tried for ever.
+        if len(lines) > 1:
+            for line in lines:
+                yield from _json(line)
         return
     history = content.get("log_history", content) if isinstance(content, dict) else content
     rows = history if isinstance(history, list) else [history]
@@ -134,8 +136,9 @@ def _wandb(data: bytes) -> Iterator[Values]:
     for record in _leveldb(data):
         for number, value in _fields(record):
             if number == 2:
-                # Field 2 of the history is the step, whose field 1 is its number; a step of 0 is left out.
-                step = dict(_fields(dict(_fields(value)).get(2, b"")))
+                # Its field 2 is the step, whose field 1 is the number; a number of 0 is left out.
+                history = dict(_fields(value))
+                step = dict(_fields(history.get(2, b"")))
                 yield {"step": step.get(1, 0), **_items(value)}
             elif number == 3:
                 summary |= _items(value)

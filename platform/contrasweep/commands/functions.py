@@ -97,7 +97,7 @@ def report(step: int, metrics: Mapping[str, float], checkpoint: str | Path | Non
 
 
 def generator(function: Callable[..., Any]) -> Trainable:
-    """Return a plain function `(trial, resume=None)` that calls `report` as a trainable: a generator of its reports.
+    """Return a trainable that runs the plain `function(trial, resume=None)`: a generator of what it gives to `report`.
 
     An error of the function is raised in the trial. A function that does not end within `END_S` after its trial was
     stopped is left alone.
@@ -257,8 +257,8 @@ ADAPTERS = {name: f"{__name__}:{name}" for name in ("optuna", "tune")}
 def loader_path(trainable: str, config: Config) -> str:
     """Return the path of `load_model(folder, trial)` beside a trainable, or beside the function that an adapter calls.
 
-    That function returns the network in a checkpoint of the trial, mostly a `torch.nn.Module`. Whether it is there is
-    not looked up.
+    `load_model` returns the network in a checkpoint of the trial, mostly a `torch.nn.Module`. Whether there is such a
+    function is not looked up.
     """
     path = str(config.get(CALLS)) if trainable in ADAPTERS.values() else trainable
     return f"{path.partition(':')[0]}:load_model"

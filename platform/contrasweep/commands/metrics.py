@@ -79,9 +79,9 @@ class Pattern:
         return expression
 
     def row(self, line: str) -> Values | None:
-        """Return what a line of output says, metric -> number, and as `line` how many lines have matched.
+        """Return metric -> number of a line of output; `line` is the match's own number, from 1.
 
-        None where it does not match. A group that took no part in the match is left out.
+        None where the line does not match. A group that took no part in the match is left out.
         """
         if (match := self.expression.search(line)) is None:
             return None
@@ -202,25 +202,17 @@ class Metrics:
         if sizes == self._read and not ended:
             return
         self._read = sizes
-        rows = [row for place in places for row in files.read(place)]
-        # All rows have their step in one column: the first of the known names that any row has.
-        step_column = next((name for name in files.STEPS if any(name in row for row in rows)), "")
-        steps: dict[int, Values] = {}
-        for number, row in enumerate(rows, 1):
-            step = _whole(row.pop(step_column, None))
-            if step is None:  # no row has one, or this one is of results at the end
-                step = max(steps, default=number) if step_column else number
-            steps.setdefault(step, {}).update(row)
-        # The report at the end has the newest value of each number, also of those written at other steps.
-        last = {name: value for step in sorted(steps) for name, value in steps[step].items()}
-        for step in sorted(steps):
-            newest = step == max(steps)
-            if not newest and step > self.step:
+        steps = _by_step([row for place in places for row in files.read(place)])
+        for step in sorted(steps)[:-1]:
+            if step > self.step:
                 yield self._report({"step": step, **steps[step]})
-            # The newest row may still be growing, so it waits for the end. Then it is reported even where its step is
-            # not above the last one: it revises that.
-            if newest and ended:
-                yield self._report({"step": max(step, self.step), **last})
+        # The newest row may still be growing, so it waits for the end. Then it is reported even where its step is not
+        # above the last one: it revises that. It has the newest value of each number, also of those at other steps.
+        if ended and steps:
+            last: Values = {}
+            for step in sorted(steps):
+                last |= steps[step]
+            yield self._report({"step": max(self.step, *steps), **last})
 
     def _places(self, source: str) -> list[Path]:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder.
@@ -339,6 +331,22 @@ class Metrics:
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
         """Return the error for the line of `file` that was read last."""
         return SpecError(rule, place=f"{VARIABLE}, line {self.lines}", value=value, hint=hint)
+
+
+def _by_step(rows: Sequence[Values]) -> dict[int, Values]:
+    """Return step -> the values of the rows of that step, which are taken out of the rows' column of steps."""
+    # All rows have their step in one column: the first of the known names that any row has.
+    step_column = next((name for name in files.STEPS if any(name in row for row in rows)), "")
+    steps: dict[int, Values] = {}
+    for number, row in enumerate(rows, 1):
+        step: int | None = number
+        if step_column:
+            step = _whole(row.pop(step_column, None))
+        # A row without a step among rows with steps has results of the end, which belong to the newest step.
+        if step is None:
+            step = max(steps, default=number)
+        steps.setdefault(step, {}).update(row)
+    return steps
 
 
 def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:

@@ -103,8 +103,8 @@ CommandSettings = checked(_Command, extra="allow")
 def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
-    That is so for a placeholder that has no value in `config` or no such form, and for a setting with a name of `OWN`
-    or `ALL`. It is so too where the program or a script is not here.
+    Such a command has no words, a placeholder without a value in `config`, a placeholder with an unknown form (see
+    `FORMS`), or a program or script that is not here. So too where a setting has a name of `OWN` or `ALL`.
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
@@ -169,7 +169,7 @@ def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
 def filled(
     words: Sequence[str],
     config: Config,
-    trial: Config,
+    own_values: Config,
     renamed: Mapping[str, str] | None = None,
     home: Path | None = None,
 ) -> list[str]:
@@ -178,8 +178,8 @@ def filled(
     Args:
         words: The command. `python` becomes the interpreter of this process.
         config: The settings.
-        trial: Placeholder -> value, of those in `OWN`, and of `config` and `data` with a form behind a colon, such as
-            `data:images` (see `FORMS`).
+        own_values: Placeholder -> value, of those in `OWN`, and of `config` and `data` with a form behind a colon, such
+            as `data:images` (see `FORMS`).
         renamed: Setting -> its name in `{args}`, which gives the settings that no other placeholder names.
         home: The project's folder, below which files of the project get their whole path; None: it is the working
             folder, and they stay as they are.
@@ -189,7 +189,7 @@ def filled(
     """
     placed = [name for name in names(words) if name not in (*OWN, *ALL)]
     others = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
-    values = {**config, **trial}
+    values = {**config, **own_values}
 
     def text(match: "re.Match[str]") -> str:
         """Return the value of a placeholder as text."""
@@ -205,15 +205,17 @@ def filled(
     done: list[str] = []
     for word in words:
         only = _PLACEHOLDER.fullmatch(word)  # the word is one placeholder and nothing else
-        if only and only[1] == "args":
+        if only and only[1] == "args":  # several words
             done += _args(others, only[2] or "", renamed or {})
-        elif "{resume}" in word and trial.get("resume") is None:
+        elif "{resume}" in word and own_values.get("resume") is None:  # a first attempt
             if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
                 done.pop()
-        elif home is not None and _leads_into(home, word):
+        elif home is not None and _leads_into(home, word):  # the command runs in another folder
             done.append(str(home / word))
-        elif (value := _PLACEHOLDER.sub(text, word)) or not only:
-            done.append(value)
+        else:
+            value = _PLACEHOLDER.sub(text, word)
+            if value or not only:
+                done.append(value)
     return [_program(done[0]) or done[0], *done[1:]]
 
 
@@ -249,7 +251,8 @@ def _hydra(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_hydra, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_hydra(inner)}' for key, inner in value.items())}}}"
+        members = ",".join(f"{key}:{_hydra(inner)}" for key, inner in value.items())
+        return "{" + members + "}"
     if isinstance(value, str) and not _PLAIN.fullmatch(value):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return _text(value)
@@ -286,11 +289,15 @@ def scripts(words: Sequence[str]) -> list[str]:
     program, *rest = words
     if program == "env":  # variables that it sets, then the command that it runs
         inner = list(dropwhile(_ASSIGNMENT.match, rest))
-        return scripts(inner) if inner and not inner[0].startswith(("-", "{")) else [program]
+        # Where the command begins is not known behind an option of `env`, which may have a value.
+        if not inner or inner[0].startswith(("-", "{")):
+            return [program]
+        return scripts(inner)
     named = [word for word in rest if word.endswith(SCRIPTS) and " " not in word]
     if _INTERPRETER.fullmatch(program):
         # The first word behind the flags of an interpreter is a script, whatever its suffix.
-        named = list(dropwhile(_FLAG.fullmatch, rest))[:1] + named
+        first_word = list(dropwhile(_FLAG.fullmatch, rest))[:1]
+        named = first_word + named
     known = [word for word in named if not word.startswith("-") and "{" not in word]
     return [program, *dict.fromkeys(known)]
 
@@ -309,11 +316,13 @@ def _check_program(words: Sequence[str]) -> None:
             value=program,
             hint=f"it is looked for on the PATH, beside {sys.executable} and in {project_folders()[0]}",
         )
-    # `python` is this interpreter; what another one imports is not known here.
-    after = list(dropwhile(_FLAG.fullmatch, words[words.index(program) + 1 :]))
-    if program == "python" and after[:1] == ["-m"] and not all(map(_is_module, after[1:2])):
-        hint = f"it is looked for in {project_folders()[0]} and where {sys.executable} imports from"
-        raise SpecError("there is no such module", place=COMMAND, value=after[1], hint=hint)
+    # The module behind -m. `python` is this interpreter; what another one imports is not known here.
+    after_flags = list(dropwhile(_FLAG.fullmatch, words[words.index(program) + 1 :]))
+    if program == "python" and len(after_flags) > 1 and after_flags[0] == "-m":
+        module = after_flags[1]
+        if not _is_module(module):
+            hint = f"it is looked for in {project_folders()[0]} and where {sys.executable} imports from"
+            raise SpecError("there is no such module", place=COMMAND, value=module, hint=hint)
     for word in script_words:
         if not (Path(word).is_absolute() or project_files(word) or shutil.which(word)):
             hint = f"it is looked for in and below {project_folders()[0]}"
@@ -325,5 +334,7 @@ def _is_module(name: str) -> bool:
     if "{" in name or not is_installed("torch"):  # a machine that only plans and submits
         return True
     place = name.replace(".", "/")
-    candidates = (project_file(f"{place}{end}") for end in (".py", "/__main__.py"))
-    return any(candidates) or any(map(digest_of_module, (name, f"{name}.__main__")))
+    if project_file(f"{place}.py") or project_file(f"{place}/__main__.py"):
+        return True
+    # A module that cannot be imported here has the digest "".
+    return digest_of_module(name) != "" or digest_of_module(f"{name}.__main__") != ""

@@ -44,9 +44,10 @@ class Process:
         self.returncode: int | None = None
         self.lines: deque[str] = deque()  # of its output that nobody has taken yet
         self._said = b""  # of the supervisor's messages, what was not taken yet
-        # The supervisor reads CONTROL, whose closing ends the command, and writes to STATUS what became of it.
-        watched, self._control = os.pipe()
-        self._status, tells = os.pipe()
+        # The supervisor reads CONTROL, whose closing ends the command, and writes to STATUS what became of it. Of each
+        # pipe the first end is read from.
+        control_read, self._control = os.pipe()
+        self._status, status_write = os.pipe()
         try:
             starter = subprocess.Popen(
                 [
@@ -54,8 +55,8 @@ class Process:
                     "-I",
                     "-S",
                     supervisor.__file__,
-                    str(watched),
-                    str(tells),
+                    str(control_read),
+                    str(status_write),
                     *self.words,
                 ],
                 cwd=folder,
@@ -65,12 +66,12 @@ class Process:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                pass_fds=(watched, tells),
+                pass_fds=(control_read, status_write),
             )
         finally:
             # The supervisor has its own copies; open here, they would keep it from seeing this process end.
-            os.close(watched)
-            os.close(tells)
+            os.close(control_read)
+            os.close(status_write)
         # The starter ends as soon as the supervisor, which is no child of this process, has left it.
         assert starter.stdout is not None
         starter.wait()
@@ -89,9 +90,9 @@ class Process:
                 )
                 if not ready:
                     return False
-            word = self._word()
-            # Without a last message the supervisor was killed, and the command with it.
-            self.returncode = int(word[1]) if word else -signal.SIGKILL
+            message = self._message()
+            # The message is `ended STATUS`. Without it the supervisor was killed, and the command with it.
+            self.returncode = int(message[1]) if message else -signal.SIGKILL
         return True
 
     def output(self) -> Iterator[str]:
@@ -151,18 +152,17 @@ class Process:
 
     def _started(self) -> int:
         """Return the process id of the command; raise `OSError` with the system's number where it could not start."""
-        word = self._word()
-        if word and word[0] == "started":
-            return int(word[1])
+        message = self._message()
+        if message and message[0] == "started":
+            return int(message[1])
         os.close(self._control)
         os.close(self._status)
         # The message is `refused ERRNO`, or there is none.
-        number = int(word[1]) if word else 0
-        raise OSError(
-            number, os.strerror(number) if word else "its supervisor was killed", self.words[0]
-        )
+        number = int(message[1]) if message else 0
+        why = os.strerror(number) if message else "its supervisor was killed"
+        raise OSError(number, why, self.words[0])
 
-    def _word(self) -> list[str]:
+    def _message(self) -> list[str]:
         """Return the words of the supervisor's next message, which is waited for; [] after its last one."""
         while b"\n" not in self._said:
             chunk = os.read(self._status, 4096)

@@ -81,16 +81,21 @@ def main() -> None:
 
 
 def _wait(
-    command: "subprocess.Popen[bytes]", woken: int, *control: int, seconds: float = 1e9
+    command: "subprocess.Popen[bytes]",
+    woken: int,
+    control: int | None = None,
+    seconds: float = float("inf"),
 ) -> None:
     """Wait until the command ends or the pipe `control`, if it is given, closes; `seconds` at most.
 
     `woken` is the pipe that has a byte for each child that has ended.
     """
+    pipes = [woken] if control is None else [woken, control]
     until = time.monotonic() + seconds
     while command.poll() is None and (seconds_left := until - time.monotonic()) > 0:
-        ready, _, _ = select.select([woken, *control], [], [], min(seconds_left, 1e6))
-        if {*control} & {*ready}:
+        # `select` takes no infinite time; after a million seconds it is called again.
+        ready, _, _ = select.select(pipes, [], [], min(seconds_left, 1e6))
+        if control in ready:
             return
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)

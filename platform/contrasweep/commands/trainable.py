@@ -26,9 +26,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import NamedTuple
 
 from contrasweep.cluster.git import git
 from contrasweep.commands import COMMAND, OPTIONS, placeholders
@@ -87,42 +88,28 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     """
     command: list[str] = trial.config[COMMAND]
     options = placeholders.Options(**trial.config.get(OPTIONS, {}))
-    config = {key: value for key, value in trial.config.items() if key not in (COMMAND, OPTIONS)}
-    field_names = placeholders.fields(command)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
         scratch = Path(name)
         folder = trial.folder or scratch / "folder"
         checkpoints = scratch / "checkpoints"
         for place in (folder, checkpoints):
             place.mkdir(parents=True, exist_ok=True)
-        data = _data(trial, scratch, field_names)
         file = scratch / "metrics.jsonl"
         metrics = Metrics(options.metrics, folder, file, checkpoints)
-        # Paths that the command is given both as placeholders and as variables.
-        own_paths = {"metrics": file, "checkpoints": checkpoints, "folder": folder}
-        places = {key: str(path) for key, path in own_paths.items()}
+        paths = {"metrics": file, "checkpoints": checkpoints, "folder": folder}
         if resume is not None:
-            places["resume"] = str(resume)
-        labels = {
-            "arm": trial.arm,
-            "fold": trial.fold,
-            "seed": trial.seed,
-            "study": trial.study,
-            "trial": trial.id,
-        }
-        settings = _settings(config, scratch) if "config" in placeholders.names(command) else {}
-        # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
+            paths["resume"] = resume
         home = project_folder(command)
-        in_project = "folder" in field_names
-        values = {"resume": None, **labels, **places, **settings, **data}
-        words = placeholders.filled(
-            command, config, values, options.names, None if in_project else home
-        )
-        described = json.dumps(_described(trial, config, data))
-        variables = {f"CONTRASWEEP_{key.upper()}": path for key, path in places.items()}
-        environment = _environment(home) | {"CONTRASWEEP_TRIAL": described} | variables
-        with contextlib.nullcontext() if in_project else _linked(home, folder, options.code):
-            process = Process(words, home if in_project else folder, environment)
+        # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
+        if "folder" in placeholders.fields(command):
+            runs_in = home
+            links: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        else:
+            runs_in = folder
+            links = _linked(home, folder, options.code)
+        given = _given(trial, options.names, paths, scratch, home, runs_in)
+        with links:
+            process = Process(given.words, runs_in, given.environment)
             try:
                 while not process.ended(POLL_S):
                     yield from metrics.reports(process.output())
@@ -131,6 +118,49 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
                 process.check()
             finally:
                 process.stop()
+
+
+class _Given(NamedTuple):
+    """What a command is given: its words, with a value for each placeholder, and its environment variables."""
+
+    words: list[str]
+    environment: dict[str, str]
+
+
+def _given(
+    trial: Trial,
+    renamed: Mapping[str, str],
+    paths: Mapping[str, Path],
+    scratch: Path,
+    home: Path,
+    runs_in: Path,
+) -> _Given:
+    """Return what the trial's command is given; the settings and data that it names are written to files in `scratch`.
+
+    `renamed` is setting -> its name in `{args}`. `paths` is placeholder -> path, for variables too. The command is of
+    the project `home` and runs in `runs_in`.
+    """
+    command: list[str] = trial.config[COMMAND]
+    config = {key: value for key, value in trial.config.items() if key not in (COMMAND, OPTIONS)}
+    data = _data(trial, scratch, placeholders.fields(command))
+    own_values = {
+        "arm": trial.arm,
+        "fold": trial.fold,
+        "seed": trial.seed,
+        "study": trial.study,
+        "trial": trial.id,
+        "resume": None,
+        **{name: str(path) for name, path in paths.items()},
+        **(_settings(config, scratch) if "config" in placeholders.names(command) else {}),
+        **data,
+    }
+    # In the project's folder the command's relative paths lead to the project's files as they stand.
+    words = placeholders.filled(
+        command, config, own_values, renamed, None if runs_in == home else home
+    )
+    variables = {f"CONTRASWEEP_{name.upper()}": str(path) for name, path in paths.items()}
+    described = json.dumps(_described(trial, config, data))
+    return _Given(words, _environment(home) | {"CONTRASWEEP_TRIAL": described} | variables)
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -163,10 +193,9 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     for entry in home.iterdir():
         name = entry.name.lower()
         is_of_runs = any(fnmatch(name, pattern) for pattern in RUN_FILES)
-        if entry.name in ignored and not fnmatch(name, DATA):
-            # A link out of the project is mostly to data, which is linked too.
-            is_of_runs = is_of_runs or entry.resolve().is_relative_to(home)
-        if is_of_runs:
+        is_ignored = entry.name in ignored and not fnmatch(name, DATA)
+        # What leads out of the project is linked though git ignores it: it is mostly a link to data.
+        if is_of_runs or (is_ignored and entry.resolve().is_relative_to(home)):
             left_out.append(entry.name)
         elif entry not in folder.parents:  # not a folder that the trial's own lies in
             names.append(entry.name)
@@ -185,15 +214,23 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
         print(f"relative paths do not reach {', '.join(hidden)} of the project, {why}", flush=True)
     try:
         yield
-        # A changed folder has a newer time than the command's start; Python's own cache changes it too.
-        folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
-        if shared := [link.name for link in folders if link.stat().st_mtime > began]:
-            why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"
-            log.warning("the command has written into %s; %s", ", ".join(shared), why)
+        _warn_of_shared(links, began)
     finally:
         for link in links:
             if link.is_symlink():
                 link.unlink()
+
+
+def _warn_of_shared(links: Sequence[Path], began: float) -> None:
+    """Log a warning that names each linked folder in which the command, which `began` then, has written.
+
+    `began` is in seconds since 1970.
+    """
+    # A changed folder has a newer time than the command's start; Python's own cache changes it too.
+    folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
+    if shared := [link.name for link in folders if link.stat().st_mtime > began]:
+        why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"
+        log.warning("the command has written into %s; %s", ", ".join(shared), why)
 
 
 def _ignored(home: Path) -> set[str]:
