@@ -187,6 +187,12 @@ CASES = [
     ),
     (
         "s.yaml",
+        SEML + "grid: {a: &c {type: choice, options: [1, 2]}}\nrandom: {samples: 4, a_drawn: *c}",
+        "trials_per_arm",
+        8,
+    ),
+    (
+        "s.yaml",
         "seml: {output_dir: logs}\nrandom: {samples: 4, seed: 7}\nsmall: {fixed: {a: 1}, tiny: {fixed: {b: 1}}}",
         "",
         "seml.output_dir: logs|random.seed: 7|small.tiny: {'fixed': {'b': 1}}",
@@ -267,6 +273,7 @@ CASES = [
         "tune.with_par|**b",
     ),
     ("t.py", WRAPPED, "trainable", "tune:t:f"),
+    ("t.py", WRAPPED + "asyncio.run(main())", "trainable", "tune:t:f"),
     ("t.py", WRAPPED.replace("def f", "class f: pass\ndef g"), "metric", "loss"),
     ("t.py", TUNE % "uniform(lower=0, upper=1)", "x", Float(0, 1)),
     ("t.py", "net(mode='nearest')\n" + TUNE % "choice([1])", "mode", "max"),

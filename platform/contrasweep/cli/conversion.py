@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from contrasweep.commands.functions import UNTIL
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import Config, MutableConfig, lookup
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import SpecError
 from contrasweep.study import foreign
@@ -31,7 +31,6 @@ WANDB = {
     "${args_json_file}": "{config}",
 }
 """Words of W&B's commands, and ours."""
-# Parameter of the class -> ours, and its default there.
 _ASHA = {"reduction_factor": ("reduction", 4), "grace_period": ("min_step", 1)}
 EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
     "ASHAScheduler": ("asha", _ASHA),
@@ -46,7 +45,7 @@ EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
         {"n_warmup_steps": ("grace_steps", 0), "n_startup_trials": ("min_trials", 5)},
     ),
 }
-"""Classes of Ray Tune and Optuna -> our pruner, and their parameter -> ours, with their default."""
+"""Class of Ray Tune or Optuna -> our pruner, and a mapping: parameter -> (option of the pruner, class default)."""
 SEARCHERS = {
     **dict.fromkeys(("bayes", "hyperopt", "optuna", "tpe"), "tpe"),
     **dict.fromkeys(("bayesopt", "gp"), "gp"),
@@ -67,7 +66,7 @@ CALLS = {
 }
 """Calls of Optuna and Ray Tune that declare a search, and their arguments that are read."""
 WALKED = "config func param_space run_config run_or_experiment trainable tune_config"
-"""Arguments of these calls that hold a further call, a mapping or a function: that is read where it stands itself."""
+"""Arguments of these calls that hold a further call, a mapping or a function, which is read as a node of its own."""
 WRAPPERS = {
     **dict.fromkeys(("ConcurrencyLimiter", "Repeater"), ("searcher", "argument 1")),
     "OptunaSearch": ("sampler",),
@@ -78,6 +77,13 @@ ARGUMENTS = ("argparse", "sys.argv", "click", "fire", "absl", "hydra", "typer", 
 
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
+
+
+class _ArmPart(NamedTuple):
+    """What an arm alone fixes and searches."""
+
+    config: MutableConfig
+    space: Space
 
 
 @dataclass
@@ -101,7 +107,7 @@ class Found:
     arm: MutableConfig = field(default_factory=dict)
     config: MutableConfig = field(default_factory=dict)
     space: Space = field(default_factory=dict)
-    arms: dict[str, tuple[MutableConfig, Space]] = field(default_factory=dict)
+    arms: dict[str, _ArmPart] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     searcher: str = ""
     trials: int = 20
@@ -127,18 +133,17 @@ class Found:
             self.left_out.append(f"{place}: {kind}; the search is by tpe")
         self.searcher = SEARCHERS.get(short, "tpe")
 
-    def fields(self) -> MutableConfig:
+    def study_fields(self) -> MutableConfig:
         """Return the study's fields: of a grid where all values are listed and all arms vary the same, else of a sweep.
 
         Settings of an arm of its own go before those of all arms.
         """
-        axes = {name: _values(fields) for name, fields in self.space.items()}
-        arms = self.arms or {"main": ({}, {})}
+        axes = {name: _values(parameter) for name, parameter in self.space.items()}
+        arms = self.arms or {"main": _ArmPart({}, {})}
         # A grid needs all values of all axes, and the same axes in all arms.
-        arms_differ = any(space for _, space in arms.values())
+        arms_differ = any(part.space for part in arms.values())
         if self.searcher == "grid" and all(axes.values()) and not arms_differ:
-            fixed = {name: config for name, (config, _) in arms.items()}
-            return self._grid(axes, fixed)
+            return self._grid(axes, {name: part.config for name, part in arms.items()})
         # A sweep. A setting that an arm fixes itself is not searched in it, and what it searches is not fixed.
         declared = {}
         for name, (config, space) in arms.items():
@@ -212,25 +217,25 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
     """
     found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
-    content: Any = (
-        {} if file.suffix == ".py" else read_yaml(text, str(file), "the file is not YAML")
-    )
-    hydra = content.get("hydra") if isinstance(content, Mapping) else None
-    sweeper = hydra.get("sweeper") if isinstance(hydra, Mapping) else None
+    content: Any = None
+    if file.suffix != ".py":
+        content = read_yaml(text, str(file), "the file is not YAML")
+    fields = content if isinstance(content, Mapping) else {}
+    sweeper = lookup(fields, "hydra.sweeper")
     if file.suffix == ".py":
         _read_script(found, file, text)
     elif isinstance(sweeper, Mapping) and {"params", "search_space"} & set(sweeper):
-        _read_hydra(found, file, content, sweeper)
-    elif isinstance(content, Mapping) and "seml" in content:
-        _read_seml(found, file, content)
-    elif isinstance(content, Mapping) and "parameters" in content:
-        _read_wandb(found, file, content)
+        _read_hydra(found, file, fields, sweeper)
+    elif "seml" in fields:
+        _read_seml(found, file, fields)
+    elif "parameters" in fields:
+        _read_wandb(found, file, fields)
     else:
         hint = "W&B's sweep.yaml, SEML's yaml, Hydra's config with the Optuna sweeper, or a Python script"
         raise SpecError(
             "this file holds no sweep that is known", place="--from", value=str(file), hint=hint
         )
-    study = found.fields()
+    study = found.study_fields()
     as_study(study)  # raises where it cannot be one
     return study, found.left_out
 
@@ -274,7 +279,6 @@ def _read_wandb(found: Found, file: Path, content: Config) -> None:
     Its program becomes a command that runs W&B offline, so that the metrics are read from its run.
     """
     metric = content.get("metric", {})
-    program = content.get("program", "")
     found.study |= {
         "metric": metric.get("name", "accuracy"),
         "mode": str(metric.get("goal", "min"))[:3],
@@ -285,23 +289,31 @@ def _read_wandb(found: Found, file: Path, content: Config) -> None:
     parameters = _nested(content["parameters"], "parameters", leaf="value values min distribution")
     for name, fields in parameters:
         _read_wandb_parameter(found, name, fields)
-    stopping = dict(content.get("early_terminate", {}))
+    found.pruner = _wandb_pruner(content.get("early_terminate", {}))
+    read = "command method metric name parameters program run_cap"
+    found.note_unread(content, f"{read} early_terminate" if found.pruner else read)
+    command = _wandb_command(found, file, content)
+    found.arm = {"command": command, "metrics": "wandb"}
+
+
+def _wandb_pruner(stopping: Config) -> MutableConfig:
+    """Return our `pruner` and `pruner_options` for W&B's `early_terminate`; empty where it has no counterpart."""
     # Hyperband that is not strict stops each run by itself, as ASHA without pauses does.
-    if stopping.get("type") == "hyperband" and not stopping.get("strict"):
-        reduction = stopping.get("eta", 3)
-        # Hyperband names its first step, or its last one and the number of brackets, from which the first follows.
-        first = stopping.get("min_iter") or max(
-            1, stopping["max_iter"] // reduction ** stopping["s"]
-        )
-        found.pruner = {
-            "pruner": "asha",
-            "pruner_options": {"reduction": reduction, "min_step": first},
-        }
-        content = {key: value for key, value in content.items() if key != "early_terminate"}
-    found.note_unread(content, "command method metric name parameters program run_cap")
+    if stopping.get("type") != "hyperband" or stopping.get("strict"):
+        return {}
+    reduction = stopping.get("eta", 3)
+    # Hyperband names its first step, or its last one and the number of brackets, from which the first follows.
+    first = stopping.get("min_iter") or max(1, stopping["max_iter"] // reduction ** stopping["s"])
+    return {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
+
+
+def _wandb_command(found: Found, file: Path, content: Config) -> list[str]:
+    """Return our command for that of a W&B sweep, the `content` of `file`; words without counterpart are noted."""
+    program = content.get("program", "")
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
+    # `${envvar:NAME}` is a variable's value, `${args_json}` all settings as one word of JSON.
     found.left_out += [
-        f"command: {word}" for word in words if re.match(r"\$\{envvar:|\$\{args_json\}", word)
+        f"command: {word}" for word in words if word.startswith(("${envvar:", "${args_json}"))
     ]
     # W&B's macros in the command become placeholders; its environment is set by the runner.
     words = [
@@ -315,7 +327,7 @@ def _read_wandb(found: Found, file: Path, content: Config) -> None:
     if script.is_file() and not any(word in script.read_text() for word in ARGUMENTS):
         variables.append("WANDB_SWEEP_PARAM_PATH={config:wandb}")
         words.remove("{args}")
-    found.arm = {"command": ["env", *variables, *words], "metrics": "wandb"}
+    return ["env", *variables, *words]
 
 
 def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
@@ -359,44 +371,50 @@ def _read_seml(found: Found, file: Path, content: Config) -> None:
     found.note_unread(about, "executable name project_root_dir", "seml.")
     if "slurm" in content:
         found.left_out.append(f"slurm: {content['slurm']}")
-    sizes = list[int]()  # points of each block's grid, those of the top first
-    samples = 0  # of the block that draws most
-    # SEML has settings at the top of the file (here the block "") and in named blocks; each named one becomes an arm.
-    for block_name, block in {"": content, **content}.items():
-        if block_name in ("seml", "slurm", "fixed", "grid", "random"):
-            continue
-        if block_name:
-            found.note_unread(block, "fixed grid random", f"{block_name}.")
-        # A value is drawn, or listed in a grid; `samples` and `seed` are of the drawing and no settings.
-        grid = block.get("grid", {})
-        random = dict(block.get("random", {}))
-        samples = max(samples, random.pop("samples", 0))
-        seed = random.pop("seed", None)
-        if seed is not None:
-            found.left_out.append(f"{block_name} random.seed: {seed}".strip())
-        config = dict(_nested(block.get("fixed", {})))
-        space = Space()
-        size = 1
-        for key, fields in _nested({**grid, **random}, "params", leaf="type"):
-            # Settings that vary together, or are named by `+`, have no counterpart.
-            if "zip_id" in fields or "+" in key:
-                found.left_out.append(f"{block_name} {key}: {fields}".strip())
-                continue
-            space[key] = parameter = _seml_parameter(key, fields)
-            if parameter["type"] == "choice" and any(key.startswith(name) for name in grid):
-                size *= len(parameter["options"])
-        found.left_out += [
-            f"{block_name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key
-        ]
-        # Each block's grid is multiplied with that of the top, which comes first.
-        sizes.append(size * sizes[0] if sizes else size)
-        if block_name:
-            found.arms[block_name] = config, space
-        else:
-            found.config = config
-            found.space = space
+    # SEML has settings at the top of the file and in named blocks, each of which becomes an arm.
+    top, top_points, samples = _seml_block(found, "", content)
+    found.config, found.space = top
+    points = top_points
+    for name, block in content.items():
+        if name not in ("seml", "slurm", "fixed", "grid", "random"):
+            found.note_unread(block, "fixed grid random", f"{name}.")
+            found.arms[name], block_points, block_samples = _seml_block(found, name, block)
+            # The grid of the top is multiplied with that of each named block.
+            points = max(points, top_points * block_points)
+            samples = max(samples, block_samples)
     found.searcher = "random" if samples else "grid"
-    found.trials = max(sizes) * max(samples, 1)
+    found.trials = points * max(samples, 1)
+
+
+def _seml_block(found: Found, name: str, block: Config) -> tuple[_ArmPart, int, int]:
+    """Return what a block of SEML fixes and searches, the points of its grid, and the samples that it draws.
+
+    `name` is "" for the top of the file. What has no counterpart is noted in `found`.
+    """
+    # A value is drawn, or listed in a grid; `samples` and `seed` are of the drawing and no settings.
+    random = dict(block.get("random", {}))
+    samples = random.pop("samples", 0)
+    seed = random.pop("seed", None)
+    if seed is not None:
+        found.left_out.append(f"{name} random.seed: {seed}".strip())
+    config = dict(_nested(block.get("fixed", {})))
+    space = Space()
+    points = 1
+    listed = dict(_nested(block.get("grid", {}), "params", leaf="type"))
+    drawn = dict(_nested(random, "params", leaf="type"))
+    for key, fields in (listed | drawn).items():
+        # Settings that vary together, or are named by `+`, have no counterpart.
+        if "zip_id" in fields or "+" in key:
+            found.left_out.append(f"{name} {key}: {fields}".strip())
+            continue
+        parameter = _seml_parameter(key, fields)
+        space[key] = parameter
+        if parameter["type"] == "choice" and key in listed:
+            points *= len(parameter["options"])
+    found.left_out += [
+        f"{name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key
+    ]
+    return _ArmPart(config, space), points, samples
 
 
 def _seml_parameter(key: str, fields: Config) -> MutableConfig:
@@ -411,13 +429,16 @@ def _seml_parameter(key: str, fields: Config) -> MutableConfig:
         return {"type": "choice", "options": fields["options"]}
     if kind == "randint":  # whose upper end is not drawn
         return foreign.ranged("int", low, high - 1)
+    is_log = kind == "loguniform"
     if kind in ("uniform", "loguniform") and "num" not in fields:
-        return foreign.ranged("float", low, high, log=kind == "loguniform")
+        return foreign.ranged("float", low, high, log=is_log)
     # A grid over a range lists `num` values between its ends, or one each `step`.
     if (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES:
         raise ValueError(f"{key} has more than {MOST_VALUES} values")
-    spread: Any = {"loguniform": np.geomspace, "uniform": np.linspace}.get(kind, np.arange)
-    values = spread(low, high, fields.get("num", fields.get("step")))
+    if "num" in fields:
+        values = (np.geomspace if is_log else np.linspace)(low, high, fields["num"])
+    else:
+        values = np.arange(low, high, fields["step"])
     return {"type": "choice", "options": values.tolist()}
 
 
@@ -439,16 +460,17 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
         "metric": content.get("optimized_metric", "objective"),
         "mode": str(direction)[:3],
     }
-    # A sampler may be chosen in the list of defaults, `- override hydra/sweeper/sampler: tpe`.
-    defaults = [entry for entry in content.get("defaults", ()) if isinstance(entry, Mapping)]
-    overrides = {
-        key.rpartition("hydra/")[2]: value for entry in defaults for key, value in entry.items()
-    }
+    # A part of Hydra may be chosen in the list of defaults, as by `- override hydra/sweeper/sampler: tpe`.
+    overrides = MutableConfig()
+    for entry in content.get("defaults", ()):
+        if isinstance(entry, Mapping):
+            overrides |= {key.rpartition("hydra/")[2]: value for key, value in entry.items()}
     sampler = sweeper.get("sampler", {})
     kind = sampler.get("_target_") or overrides.get("sweeper/sampler", "tpe")
     found.search_by(kind, "sampler")
-    unread = {key: content["hydra"].get(key) or overrides.get(key) for key in ("launcher", "sweep")}
-    found.left_out += [f"hydra.{key}: {value}" for key, value in unread.items() if value]
+    for part in ("launcher", "sweep"):
+        if choice := content["hydra"].get(part) or overrides.get(part):
+            found.left_out.append(f"hydra.{part}: {choice}")
     found.note_unread(sampler, "_target_", "hydra.sampler.")
     found.trials = sweeper.get("n_trials", found.trials)
     for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
@@ -461,16 +483,24 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
     found.left_out.append(
         "what the function returns: name in metrics where the script prints or writes it"
     )
-    # The script is guessed: one that names this config, then one with `train` in its name, then the shortest path.
+    found.arm = {"command": ["python", _hydra_script(file.stem), "{args:hydra}"]}
+
+
+def _hydra_script(config_name: str) -> str:
+    """Return the path of the script below the current folder that Hydra runs with this config, which is a guess.
+
+    It is one that names the config, of these one with `train` in its name, of these the one with the shortest path.
+    """
     files = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
+    # False sorts before True.
     files.sort(
         key=lambda script: (
-            file.stem.encode() not in script.read_bytes(),
+            config_name.encode() not in script.read_bytes(),
             "train" not in script.name,
             len(script.parts),
         )
     )
-    found.arm = {"command": ["python", str(files[0]) if files else "main.py", "{args:hydra}"]}
+    return str(files[0]) if files else "main.py"
 
 
 def _override_parameter(node: ast.expr) -> MutableConfig:
@@ -549,8 +579,11 @@ class _Script:
             _read_tune_space(self.found, node, self.value)
         if not isinstance(node, ast.Call):
             return
-        name = ast.unparse(node.func).rpartition(".")[2]
-        if name in CALLS and (name != "run" or ast.unparse(node.func) == "tune.run"):
+        function = ast.unparse(node.func)
+        name = function.rpartition(".")[2]
+        # Many functions are called `run`, such as `asyncio.run`, which calls the script's `main`.
+        declares_search = name in CALLS and (name != "run" or function.endswith("tune.run"))
+        if declares_search:
             for key, argument in _arguments(node, CALLS[name].split()):
                 try:
                     self._take_argument(name, key, argument)
@@ -560,7 +593,7 @@ class _Script:
             self.found.left_out.append(ast.unparse(node))
         elif name == "with_resources":
             self._take_resources(dict(_arguments(node, ("trainable", "resources")))["resources"])
-        elif name in ("Tuner", "optimize", "run"):
+        elif declares_search and name in ("Tuner", "optimize", "run"):
             self._take_function(node)
         elif name in foreign.OPTUNA:
             first, *rest = map(self.value, node.args)
@@ -607,10 +640,9 @@ class _Script:
             if kind not in EARLY_STOPPING:
                 raise ValueError(kind)
             pruner, known = EARLY_STOPPING[kind]
-            options = {
-                ours: self.value(arguments.pop(theirs, ast.Constant(default)))
-                for theirs, (ours, default) in known.items()
-            }
+            options = {}
+            for parameter, (option, default) in known.items():
+                options[option] = self.value(arguments.pop(parameter, ast.Constant(default)))
             self.found.pruner = {"pruner": pruner, "pruner_options": options}
             if pruner == "asha" and key == "scheduler":  # where Ray Tune ends each trial
                 self.search.setdefault("max_t", 100)
@@ -725,35 +757,52 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     usual = "min" if "create_study" in text else "max"
     found.study["mode"] = str(search.get("direction", search.get("mode", usual)))[:3]
     found.study["name"] = _name(search.get("name", "")) or found.study["name"]
+    path = _from_here(file.resolve())
     if found.space and script.function:
-        # The function is called as it is, in place of a command.
-        module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
-        if "tune." in text:
-            _read_tune_search(found, text, search)
-            found.arm = {"trainable": f"tune:{module}:{script.function}"}
-        else:
-            found.study["metric"] = "objective"
-            found.searcher = found.searcher or "tpe"
-            found.arm = {"trainable": f"optuna:{module}:{script.function}"}
-        found.trials = int(search.get("n_trials") or search.get("num_samples") or found.trials)
-        if search.get("resources"):
-            found.arm["resources"] = search["resources"]
+        _as_trainable(script, path, text)
     else:
-        found.study["metric"] = search.get("metric", "accuracy")
-        found.config = script.flags
-        found.searcher = "random" if found.space else "grid"
-        words = ["python", _from_here(file.resolve()), *script.seed_words, "{args}"]
-        found.arm = {"command": words}
-        # It does search, but a study can only import a function at the top of the file.
-        if search:
-            found.left_out.append(
-                "trainable: no function at the top of this file is what Tuner, run or optimize calls"
-            )
-        found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
-        if "metric" not in search:
-            found.left_out.append(
-                "metric: name what the script reports; accuracy stands there as a guess"
-            )
+        _as_command(script, path)
+
+
+def _as_trainable(script: _Script, path: str, text: str) -> None:
+    """Let the study call the function that the script's search calls, in place of a command.
+
+    `path` and `text` are those of the script.
+    """
+    found = script.found
+    search = script.search
+    module = ".".join(Path(path).with_suffix("").parts)
+    if "tune." in text:
+        _read_tune_search(found, text, search)
+        found.arm = {"trainable": f"tune:{module}:{script.function}"}
+    else:
+        found.study["metric"] = "objective"
+        found.searcher = found.searcher or "tpe"
+        found.arm = {"trainable": f"optuna:{module}:{script.function}"}
+    found.trials = int(search.get("n_trials") or search.get("num_samples") or found.trials)
+    if search.get("resources"):
+        found.arm["resources"] = search["resources"]
+
+
+def _as_command(script: _Script, path: str) -> None:
+    """Let the study run the script at `path` with its flags, and note what the user has to write."""
+    found = script.found
+    search = script.search
+    found.study["metric"] = search.get("metric", "accuracy")
+    found.config = script.flags
+    found.searcher = "random" if found.space else "grid"
+    found.arm = {"command": ["python", path, *script.seed_words, "{args}"]}
+    # The script does search, but a study can only import a function at the top of the file.
+    if search:
+        found.left_out.append(
+            "trainable: no function at the top of this file is what Tuner, run or optimize calls"
+        )
+    # Flags have defaults, and no values to search.
+    found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
+    if "metric" not in search:
+        found.left_out.append(
+            "metric: name what the script reports; accuracy stands there as a guess"
+        )
 
 
 def _read_tune_search(found: Found, text: str, search: Config) -> None:
