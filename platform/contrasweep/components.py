@@ -183,9 +183,7 @@ class Table(dict[str, E], Generic[E]):
             try:
                 return self.find(name)
             except SpecError as error:
-                raise SpecError(
-                    error.rule, place=place, value=error.value, hint=error.hint
-                ) from None
+                raise error.at(place) from None
         raise SpecError(
             f"there is no such {self.kind}",
             place=place,

@@ -15,6 +15,19 @@ class ContrasweepError(Exception):
         STUDY: there is no such study in this storage, got 'no-such-study'; ...
     """
 
+    # Python would call the constructor with the message, which most of these classes do not take.
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[ContrasweepError], args: tuple[object, ...], parts: Mapping[str, object]
+) -> ContrasweepError:
+    """Return the error that was pickled, with its message and its parts."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(parts)
+    return error
+
 
 class SpecError(ContrasweepError, ValueError):
     """A study, arm or option breaks a rule. The message is one line: place, rule, value, hint.
@@ -57,9 +70,6 @@ class SpecError(ContrasweepError, ValueError):
         place = f"{file}: {self.place}" if self.place else file
         return SpecError(self.rule, place=place, value=self.value, hint=self.hint)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self.rule, self.place, self.value, self.hint)
-
 
 def quoting(value: object) -> str:
     """Return a hint to quote `value` where YAML reads the text as something else (`no`, `{lr}`); else ""."""
@@ -68,10 +78,6 @@ def quoting(value: object) -> str:
     if isinstance(value, Mapping) and value and all(entry is None for entry in value.values()):
         return f'YAML reads braces as a mapping: put them in quotes, "{{{next(iter(value))}}}"'
     return ""
-
-
-def _rebuild(rule: str, place: str, value: object, hint: str) -> SpecError:
-    return SpecError(rule, place=place, value=value, hint=hint)
 
 
 class DataError(ContrasweepError):
@@ -103,9 +109,6 @@ class NotStagedError(DataError):
             f"dataset {dataset!r} is not staged; stage it with: {command}   (PATH: {requires}); {looked}"
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return NotStagedError, (self.dataset, self.command, self.requires, self.looked)
-
 
 class NotTrainedError(ContrasweepError):
     """The trials of `study`, which another study starts from, are not trained. The `command` trains them.
@@ -123,9 +126,6 @@ class NotTrainedError(ContrasweepError):
             else "which was not run in this storage"
         )
         super().__init__(f"this study starts from {study!r}, {lacks}; run it first: {command}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return NotTrainedError, (self.study, self.command, self.left)
 
 
 class StorageError(ContrasweepError):
@@ -161,9 +161,6 @@ class BrokenFileError(StorageError):
         self.problem = clipped(problem, 300)
         self.remedy = remedy
         super().__init__(f"{file} is broken ({self.problem}); {remedy}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return BrokenFileError, (self.file, self.problem, self.remedy)
 
 
 def clipped(text: str, limit: int) -> str:
