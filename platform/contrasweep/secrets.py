@@ -96,9 +96,18 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
     at = _end_of_user(rest, shows_user)
     if at is None:
         return f"{scheme}{HIDDEN}{end}", [rest]
-    user_text, hidden_of_user = _split_user(rest[:at], shows_user) if at >= 0 else ("", [])
-    host_text, hidden_of_host = _split_host(rest[at + 1 :])
-    return f"{scheme}{user_text}{host_text}{end}", hidden_of_user + hidden_of_host
+    user_text, hidden = _split_user(rest[:at], shows_user) if at >= 0 else ("", [])
+    # Host and path, then the query and the fragment.
+    where, tail = _parted(rest[at + 1 :], re.compile("([?#;].*)?$", re.DOTALL))
+    # Addresses of services that post for everybody who knows them: the path itself is the secret.
+    if service := _SERVICES.match(where):
+        hidden.append(where[service.end(1) :])
+        where = f"{service[1]}{HIDDEN}"
+    # With an at sign, what looks like a query may be the end of a password.
+    if "@" in tail:
+        return f"{scheme}{user_text}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
+    tail_text, hidden_of_tail = _split_query(tail)
+    return f"{scheme}{user_text}{where}{tail_text}{end}", hidden + hidden_of_tail
 
 
 def _split_user(user_and_password: str, shows_user: bool) -> tuple[str, list[str]]:
@@ -112,21 +121,6 @@ def _split_user(user_and_password: str, shows_user: bool) -> tuple[str, list[str
     if not colon:
         return f"{user}@", []
     return f"{user}:{HIDDEN}@", [password]
-
-
-def _split_host(rest: str) -> tuple[str, list[str]]:
-    """Return host, path, query and fragment of an address as they are shown, and the list of what is hidden."""
-    where, tail = _parted(rest, re.compile("([?#;].*)?$", re.DOTALL))
-    hidden = []
-    # Addresses of services that post for everybody who knows them: the path itself is the secret.
-    if service := _SERVICES.match(where):
-        hidden.append(where[service.end(1) :])
-        where = f"{service[1]}{HIDDEN}"
-    # With an at sign, what looks like a query may be the end of a password.
-    if "@" in tail:
-        return f"{where}{tail[0]}{HIDDEN}", [*hidden, tail[1:]]
-    tail_text, hidden_of_tail = _split_query(tail)
-    return f"{where}{tail_text}", hidden + hidden_of_tail
 
 
 def _end_of_user(rest: str, shows_user: bool) -> int | None:

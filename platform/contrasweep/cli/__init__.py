@@ -65,23 +65,7 @@ def program() -> None:
     """
     from contrasweep.running.signals import attend, interruption
 
-    # Each standard stream is replaced by one whose writes do not fail, with the settings that it has.
-    outputs = []
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if (stream := getattr(sys, name)) is None:  # closed, as by `>&-`
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 until the end
-            continue
-        # A stream that a caller has replaced already, as a test does, is left alone.
-        if stream is not getattr(sys, f"__{name}__"):
-            continue
-        output = Output(number, "w", closefd=False)
-        outputs.append(output)
-        settings = {
-            "encoding": stream.encoding,
-            "errors": stream.errors,
-            "line_buffering": stream.line_buffering,
-        }
-        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), **settings))
+    outputs = _replace_streams()
     attend()  # installs the handlers of signals
     try:
         main()
@@ -103,8 +87,35 @@ def program() -> None:
                 why = f"what was to be printed is lost, because it cannot be written ({lost.strerror})"
                 os.write(2, f"contrasweep: {why}\n".encode())
             # A lost line fails a command whose output is all that it is for, not one that has trained.
-            status = status or int(not ACTING.intersection(sys.argv[1:2]))
+            if status == 0 and _command() not in ACTING:
+                status = 1
         os._exit(status)
+
+
+def _replace_streams() -> list[Output]:
+    """Replace standard output and standard error by streams whose writes never fail, and return what these write to."""
+    outputs = []
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if (stream := getattr(sys, name)) is None:  # closed, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 until the end
+            continue
+        # A stream that a caller has replaced already, as a test does, is left alone.
+        if stream is not getattr(sys, f"__{name}__"):
+            continue
+        output = Output(number, "w", closefd=False)
+        outputs.append(output)
+        settings = {
+            "encoding": stream.encoding,
+            "errors": stream.errors,
+            "line_buffering": stream.line_buffering,
+        }
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), **settings))
+    return outputs
+
+
+def _command() -> str:
+    """Return the name of the command of contrasweep that was asked for; "" for none."""
+    return sys.argv[1] if len(sys.argv) > 1 else ""
 
 
 def main() -> None:
@@ -121,7 +132,6 @@ def main() -> None:
         )
     import typer
 
-    from contrasweep.cli.app import app
     from contrasweep.cluster.errors import ClusterError
     from contrasweep.errors import ContrasweepError
     from contrasweep.imports import in_one_line, install_command
@@ -136,18 +146,7 @@ def main() -> None:
         _fail("the current folder does not exist any more; cd to one that does")
     try:
         check_arguments(sys.argv[1:])
-        # While the command runs, an interruption is a KeyboardInterrupt in it, so that the command ends in order.
-        # Before and after, an interruption ends the process at once.
-        interruption.at_once = False
-        try:
-            status = app(standalone_mode=False)
-        # An import or compiled code may turn a KeyboardInterrupt into another error.
-        except BaseException:
-            if not interruption.requested:
-                raise
-            status = INTERRUPTED
-        finally:
-            interruption.at_once = interruption.ends_process
+        status = _run_command()
         sys.stdout.flush()
     except BrokenPipeError as error:
         _end_unread(error)
@@ -159,7 +158,7 @@ def main() -> None:
             raise
         _fail(
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
-            f"do without: {install_command('judge' if JUDGING.intersection(sys.argv[1:2]) else EXTRAS[package])}"
+            f"do without: {install_command('judge' if _command() in JUDGING else EXTRAS[package])}"
         )
     except SystemExit as error:  # no command of ours raises it
         if _raised_in(error) == "typer":  # --show-completion, and what the shell asks at each Tab
@@ -184,6 +183,25 @@ def main() -> None:
     if status == INTERRUPTED:
         interruption.end_process()
     sys.exit(status)
+
+
+def _run_command() -> Any:
+    """Run the command of `sys.argv`, and return its exit status: `INTERRUPTED` where a signal has come."""
+    from contrasweep.cli.app import app
+    from contrasweep.running.signals import INTERRUPTED, interruption
+
+    # While the command runs, an interruption is a KeyboardInterrupt in it, so that the command ends in order.
+    interruption.at_once = False
+    try:
+        return app(standalone_mode=False)
+    # An import or compiled code may turn a KeyboardInterrupt into another error.
+    except BaseException:
+        if not interruption.requested:
+            raise
+        return INTERRUPTED
+    # Afterwards an interruption ends the process at once, unless this is a process of the user's own.
+    finally:
+        interruption.at_once = interruption.ends_process
 
 
 def _end_unread(error: BrokenPipeError) -> NoReturn:

@@ -38,6 +38,8 @@ from contrasweep.cli.options import (
     StudyTracking,
     Tracking,
     changed_code,
+    flag,
+    option,
     print_json,
     print_table,
     whole,
@@ -91,14 +93,12 @@ def plan(
     sets: Sets = None,
     storage: Storage = STORAGE,
     json: Json = False,
-    cluster: Annotated[
-        Path | None, typer.Option(help="Inventory file of a cluster to plan for.")
-    ] = None,
+    cluster: Annotated[Path | None, option("Inventory file of a cluster to plan for.")] = None,
     extend: Extend = False,
     spend: Spend = False,
     noise: Annotated[
         Path | None,
-        typer.Option(help="What `contrasweep noise --json` wrote: the noise to plan by."),
+        option("What `contrasweep noise --json` wrote: the noise to plan by."),
     ] = None,
 ) -> None:
     """Show what would run, what it takes and what it can decide.
@@ -145,7 +145,7 @@ def run(
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show no progress; failures and the table stay.")
+        bool, flag("--quiet", "Show no progress; failures and the table stay.", "-q")
     ] = False,
     max_concurrent: MaxConcurrent = None,
     extend: Extend = False,
@@ -234,10 +234,8 @@ def _print_results(
     print(results.table().to_text(width() or WIDTH))
     if advised := results.advice().to_text(width() or WIDTH).rstrip():
         print("\n" + advised)
-    searched = ""
     if results.spent():
-        searched = "\n" + search_notes(results).to_text(width())
-    print(searched)
+        print("\n" + search_notes(results).to_text(width()))
     print(
         f"\nrecords:  {storage}/{results.name}\nreport:   {command_line('report', results.name, storage=storage)}"
     )
@@ -274,19 +272,20 @@ def evaluate(
         ),
     ] = "",
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A file or folder of a network that was trained elsewhere.")
+        Path | None, option("A file or folder of a network that was trained elsewhere.")
     ] = None,
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Annotated[bool, flag("--quiet", "Show no progress.", "-q")] = False,
     max_concurrent: MaxConcurrent = None,
     cluster: Cluster = None,
 ) -> None:
     """Score the networks of a study again, on other data.
 
-    Or by your own code; or score a network that was trained elsewhere. Nothing is trained. Each trial gets further
-    metrics: DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or DATASET/FUNCTION/METRIC.
+    With --with, your own function scores them. With --model and --checkpoint, a network from elsewhere is scored.
+    Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or
+    DATASET/FUNCTION/METRIC.
     """
     from contrasweep.running import driver
 
@@ -303,20 +302,20 @@ def evaluate(
     if (checkpoint is not None) != bool(model) or not (study or model):
         hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
         raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
+    # `results` are those of the scored study with the new metrics, `evaluated` those of the trials that scored it.
     if checkpoint is not None:
-        results = evaluated = driver.evaluate_checkpoint(
-            checkpoint, model, name=study or "", **options
-        )
+        evaluated = driver.evaluate_checkpoint(checkpoint, model, name=study or "", **options)
+        results = evaluated
     else:
         results, evaluated = driver.evaluate(study or "", **options)
     # The metrics that an evaluation adds have a slash in their name, and a value in some trial.
     named = map(str, evaluated.done.dropna(axis=1, how="all"))
     metrics = [name for name in named if "/" in name]
-    tables = [results.table(metric=metric) for metric in metrics]
+    table = results.table(metric=metrics[0]) if metrics else None
     if json:
-        print_json("report", reports.summary(results, tables[0] if tables else None))
+        print_json("report", reports.summary(results, table))
     else:
-        print("\n".join(table.to_text(width() or WIDTH) for table in tables[:1]))
+        print(table.to_text(width() or WIDTH) if table else "")
         metrics_line = textwrap.fill(
             f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10
         )
@@ -332,7 +331,7 @@ def sync(
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on while the study runs.")] = False,
+    follow: Annotated[bool, flag("--follow", "Go on while the study runs.")] = False,
 ) -> None:
     """Bring MLflow and other trackers up to a study's storage.
 
@@ -376,7 +375,7 @@ def sync(
 def ui(
     tracking: Tracking = TRACKING,
     port: int = 5000,
-    study: Annotated[str | None, typer.Option(help="Open this study.")] = None,
+    study: Annotated[str | None, option("Open this study.")] = None,
 ) -> None:
     """Serve the MLflow UI on the tracking store until interrupted."""
     from contrasweep.tracking.mlflow.ui import serve
@@ -467,13 +466,11 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 @app.command()
 def mcp(
     storage: Storage = STORAGE,
-    folder: Annotated[
-        Path, typer.Option(help="The folder that has the studies. They run in it.")
-    ] = Path("."),
+    folder: Annotated[Path, option("The folder that has the studies. They run in it.")] = Path("."),
     tracking: StudyTracking = OF_STUDY,
     allow: Annotated[
         Literal["read", "run"],
-        typer.Option(help="run: tools that train and stop studies too, within a budget."),
+        option("run: tools that train and stop studies too, within a budget."),
     ] = "read",
     gpu_hours: Annotated[
         float | None,

@@ -19,6 +19,8 @@ from contrasweep.cli.options import (
     StudyTracking,
     changed_code,
     end_as,
+    flag,
+    option,
     print_json,
     required,
     width,
@@ -46,13 +48,13 @@ def decide(
     tracking: StudyTracking = OF_STUDY,
     json: Json = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would train; train and write nothing.")
+        bool, flag("--dry-run", "Say what it would train; train and write nothing.")
     ] = False,
     name: Annotated[
-        str, typer.Option(help="What the candidate is called. Default: its file, NAME or --set.")
+        str, option("What the candidate is called. Default: its file, NAME or --set.")
     ] = "",
-    by: Annotated[str, typer.Option(help="Who asks: a person or an agent.")] = "",
-    why: Annotated[str, typer.Option(help="Why it is tried, in a line.")] = "",
+    by: Annotated[str, option("Who asks: a person or an agent.")] = "",
+    why: Annotated[str, option("Why it is tried, in a line.")] = "",
     more: Annotated[
         int, typer.Option(min=0, help="Fresh seeds more for a candidate that is undecided.")
     ] = 0,
@@ -74,8 +76,8 @@ def decide(
     requirement = Requirement.parse(require) if require else None
     declared = load_campaign(campaign)
     # `incumbent` means the last candidate that was kept, which --set then changes.
-    arm = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
-    arm = load_candidate(candidate, arm, sets or [])
+    base = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
+    arm = load_candidate(candidate, base, sets or [])
     name = name or _candidate_name(candidate, sets or [])
     if dry_run:
         expected = declared.outlook(arm, name, storage=storage, more=more)
@@ -134,12 +136,12 @@ def ledger(
     ] = None,
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[Literal["text", "html"], typer.Option(help="html: with a figure.")] = "text",
+    format: Annotated[Literal["text", "html"], option("html: with a figure.")] = "text",
     output: Output = None,
 ) -> None:
     """Show what a campaign or all studies decided.
 
-    Of all studies it says which verdicts still hold where the studies together count as one stream of tests.
+    Without a campaign, it lists the verdicts of all studies, and says which remain where all are one stream of tests.
     """
     from contrasweep.campaign.campaign import load_campaign, stored_history
     from contrasweep.campaign.history import comparisons_of

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contrasweep.cli.options import Json, Storage, print_json, print_table
+from contrasweep.cli.options import Json, Storage, option, print_json, print_table
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, plural
 
@@ -26,10 +26,10 @@ def stage(
         str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")
     ],
     source: Annotated[
-        str | None, typer.Option(help="The published files, where the dataset is not bundled.")
+        str | None, option("The published files, where the dataset is not bundled.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")
+        str | None, option("Folder or s3:// address; default STORAGE/datasets/NAME.")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -69,7 +69,7 @@ def stage(
 @app.command("list")
 def list_(
     storage: Storage = STORAGE,
-    known: Annotated[bool, typer.Option(help="What can be staged instead.")] = False,
+    known: Annotated[bool, option("What can be staged instead.")] = False,
     json: Json = False,
 ) -> None:
     """List the datasets staged below STORAGE, or with --known those that can be staged."""

@@ -24,6 +24,7 @@ from contrasweep.cli.options import (
     Study,
     StudyTracking,
     changed_code,
+    flag,
     print_json,
 )
 from contrasweep.config import MutableConfig
@@ -40,7 +41,7 @@ JobOrStudy = Annotated[
         metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file."
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", help="Print what the job prints until it ends.")]
+Follow = Annotated[bool, flag("--follow", "Print what the job prints until it ends.")]
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
 """Status of a job -> exit status of the command that waits for it or asks; 1 for any other status."""
 
@@ -52,7 +53,7 @@ def submit(
     tracking: StudyTracking = OF_STUDY,
     sets: Sets = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the files that would be sent; send none.")
+        bool, flag("--dry-run", "List the files that would be sent; send none.")
     ] = False,
     follow: Follow = False,
     json: Json = False,
@@ -64,9 +65,7 @@ def submit(
     rerun_changed: RerunChanged = False,
     accept_code: AcceptCode = False,
     cluster: Cluster = None,
-    slurm: Annotated[
-        bool, typer.Option("--slurm", help="Send it to Slurm: an array, a trial a task.")
-    ] = False,
+    slurm: Annotated[bool, flag("--slurm", "Send it to Slurm: an array, a trial a task.")] = False,
     sbatch: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="With --slurm: an option of sbatch; repeatable."),

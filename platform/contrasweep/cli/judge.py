@@ -14,6 +14,8 @@ from contrasweep.cli.options import (
     Sets,
     Storage,
     end_as,
+    flag,
+    option,
     print_json,
     required,
     width,
@@ -81,34 +83,30 @@ def judge(
     reference: Annotated[
         str, typer.Option(metavar="ARM", help="Compare all others with it; none: every two.")
     ] = "",
-    mode: Annotated[str, typer.Option(help="max: larger values are better; or min.")] = "",
+    mode: Annotated[str, option("max: larger values are better; or min.")] = "",
     margin: Annotated[
         float | None, typer.Option(min=0, help="The smallest difference of interest.")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="The chance of any false verdict.")] = 0.05,
+    alpha: Annotated[float, option("The chance of any false verdict.")] = 0.05,
     over: Annotated[
         Literal["further", "these", "each"],
-        typer.Option(
-            help="What verdicts over tasks hold for: further tasks like these, these alone, each by itself."
+        option(
+            "What verdicts over tasks hold for: further tasks like these, these alone, each by itself."
         ),
     ] = "further",
     at: At = "last",
     reader: Reader = "",
     i_know: Annotated[
         bool,
-        typer.Option(
-            "--i-know", help="Take the best value of the metric itself, a maximum over noise."
-        ),
+        flag("--i-know", "Take the best value of the metric itself, a maximum over noise."),
     ] = False,
     require: Require = "",
     board: Annotated[
         bool,
-        typer.Option(
-            "--board", help="Rank all arms, each with the ranks that it may have; no table."
-        ),
+        flag("--board", "Rank all arms, each with the ranks that it may have; no table."),
     ] = False,
     format: Annotated[
-        str, typer.Option(help="text, markdown, latex, html, or csv: a row a comparison.")
+        str, option("text, markdown, latex, html, or csv: a row a comparison.")
     ] = "text",
     json: Json = False,
     output: Output = None,
@@ -116,8 +114,8 @@ def judge(
     """Judge results that there are: which arm is better, how sure.
 
     A row is a run, or a run's score of an item or on a task. The first line says how the arms are compared, the second
-    which column was taken as what. A role that no option names is guessed; where it is not clear, the source is
-    refused.
+    which column was taken as what. Which column has the arm, the metric and so on is guessed where no option says it;
+    where it is not clear, the source is refused.
     """
     from contrasweep.judging.judged import judge as judge_table
     from contrasweep.judging.judged import rank
@@ -178,8 +176,9 @@ def noise(
 ) -> None:
     """Run an arm twice: how noisy it is, and what seeds can detect.
 
-    It says whether a seed alone decides a result, how far runs spread, and what 4, 8 and 16 seeds can detect. It ends
-    with 5 where the arm differs surely from itself. `plan --noise` and a campaign's `noise` take what --json writes.
+    It says whether a seed alone decides a result, how far runs spread, and what 4, 8 and 16 seeds can detect. The exit
+    status is 5 where the arm differs surely from itself. `plan --noise` and a campaign's `noise` take what --json
+    writes.
     """
     from contrasweep.judging.sources import SERVICES
     from contrasweep.study.file import YAML

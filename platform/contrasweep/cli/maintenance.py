@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, Storage, StoredStudy, print_json
+from contrasweep.cli.options import Json, Storage, StoredStudy, flag, option, print_json
 from contrasweep.cli.reports import load, name
 from contrasweep.cli.watching import date, known_study
 from contrasweep.defaults import STORAGE
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_LINES = 20
 """Findings that `verify` prints."""
 NOW = "now"
-Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+Yes = Annotated[bool, flag("--yes", "Do it without asking.")]
 
 
 def code(
@@ -96,7 +96,8 @@ def note(
             value=text,
             hint='note STUDY "good so far"',
         )
-    add_note(records, text, *(find_trial(records, trial) for trial in trials))
+    trial_id = find_trial(records, trials[0]) if trials else ""
+    add_note(records, text, trial_id)
 
 
 def clean(
@@ -104,13 +105,11 @@ def clean(
     storage: Storage = STORAGE,
     keep: Annotated[
         Literal["best_of_arm", "confirmed", "none"],
-        typer.Option(
-            help="Whose checkpoints stay: the best trial's of each arm, those of the table, or nobody's."
+        option(
+            "Whose checkpoints stay: the best trial's of each arm, those of the table, or nobody's."
         ),
     ] = "best_of_arm",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Say what would go, and delete nothing.")] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -145,9 +144,9 @@ def clean(
 def remove(
     study: StoredStudy,
     storage: Storage = STORAGE,
-    arm: Annotated[str | None, typer.Option(help="Only trials of this arm.")] = None,
+    arm: Annotated[str | None, option("Only trials of this arm.")] = None,
     status: Annotated[
-        str | None, typer.Option(help="Only trials of this status: failed, done, pruned...")
+        str | None, option("Only trials of this status: failed, done, pruned...")
     ] = None,
     yes: Yes = False,
     json: Json = False,
@@ -163,12 +162,13 @@ def remove(
     chosen = upkeep.removable(records, arm, status)
     if chosen:
         _ask(f"Remove {plural(len(chosen), 'trial')} of {records.study}?", yes)
-    when = upkeep.remove(records, chosen) if chosen else ""
+    archive_name = upkeep.remove(records, chosen) if chosen else ""
     if json:
-        print_json("remove", {"removed": chosen, "archived": when})
+        print_json("remove", {"removed": chosen, "archived": archive_name})
     elif chosen:
         print(
-            f"{plural(len(chosen), 'trial')} moved to {records.study}/archive/{when}; undo it by contrasweep restore"
+            f"{plural(len(chosen), 'trial')} moved to {records.study}/archive/{archive_name}; undo it by contrasweep "
+            "restore"
         )
     else:
         print("there are no such trials")
@@ -211,9 +211,7 @@ def verify(
     storage: Storage = STORAGE,
     repair: Annotated[
         bool,
-        typer.Option(
-            "--repair", help="Put what is broken aside, in archive/, so that it is made again."
-        ),
+        flag("--repair", "Put what is broken aside, in archive/, so that it is made again."),
     ] = False,
     json: Json = False,
 ) -> None:

@@ -183,7 +183,10 @@ class Tools:
         return self._command("compare", self._study(study), a, b, metric=metric, at=at)
 
     def logs(self, study: str, trial: str) -> Answer:
-        """Return the end of what a trial printed, and its traceback where it failed; `trial` begins its id."""
+        """Return the end of what a trial printed, and its traceback where it failed.
+
+        `trial` is the trial's id or the beginning of it.
+        """
         records = known_study(self._study(study), self.storage)
         trial_id = trial_logs.find_trial(records, self._name(trial, "trial"))
         text = trial_logs.read_log(records, trial_id)
@@ -231,8 +234,8 @@ class Tools:
     ) -> Answer:
         """Run a study of the folder, or go on with it, within what is left of the server's budget.
 
-        Waits for its end for `wait_seconds` at most (up to an hour). Its report is `document`, without trials.
-        After that `status` and `table` tell of it.
+        Waits for its end, but `wait_seconds` at most (up to an hour). Its report is `document`, without trials. Of a
+        run that goes on longer, `status` and `table` tell.
         """
         study = self._declared(study)
         flags = ["--extend"] if extend else []
@@ -321,7 +324,7 @@ class Tools:
         """
         assert self.allowance is not None
         allowance = self.allowance
-        printed = list[bytes]()
+        printed = list[bytes]()  # standard output and standard error, once the process has ended
         allowance.take(name, needed)
         # Trials of the study that ran before this process are no part of what it spends.
         try:
@@ -342,13 +345,12 @@ class Tools:
             Where the storage cannot tell what was spent, the process is not watched any more. All that was left then
             counts as spent.
             """
-            spent = left
+            spent = left  # what is booked where `measure` fails
             try:
-                # What the process prints is kept for the answer; the timeout is when its spending is looked at again.
-                while True:
+                # The timeout is when its spending is looked at again.
+                while not printed:
                     try:
                         printed.extend(process.communicate(timeout=POLL_S))
-                        break
                     except subprocess.TimeoutExpired:
                         if watched and used() >= left:
                             process.terminate()
@@ -364,7 +366,7 @@ class Tools:
         waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
         if waiter.is_alive():
             return {"state": "running", "budget": allowance.to_dict()}
-        # `printed` has standard output and standard error; nothing where the storage failed while it was waited for.
+        # The thread has ended, and `printed` is complete; it is empty where `measure` failed before the process ended.
         try:
             document = json.loads(printed[0])
         except (ValueError, IndexError):
@@ -392,12 +394,11 @@ class Tools:
             )
         # A plan says what is spent only where a budget is declared. So a second plan is made, with a boundless budget.
         counted = self._command("plan", study, flags=[*flags, f"--set={BUDGET}=1000000000"])
-        # A sweep's plan has no `to_run`; one whose budget counts no trials runs one at least.
-        to_run = document.get("to_run", (document["trials"] or 1) - document.get("ended", 0))
+        to_run = document.get("to_run")  # of a grid alone
+        if to_run is None:  # a sweep, which runs one trial at least where its budget counts none
+            to_run = max(0, (document["trials"] or 1) - document["ended"])
         makespan = document["makespan"]
-        hours = (
-            max(0, to_run) * UNKNOWN_TRIAL_S / 3600 if makespan is None else makespan["gpu_hours"]
-        )
+        hours = to_run * UNKNOWN_TRIAL_S / 3600 if makespan is None else makespan["gpu_hours"]
         limit = document["budget"].get(BUDGET, {"limit": math.inf})["limit"]
         return _Forecast(hours, counted["budget"][BUDGET]["spent"], limit)
 

@@ -76,15 +76,27 @@ StudyTracking = Annotated[
     ),
 ]
 MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
+
+
+def option(help: str) -> typer.models.OptionInfo:
+    """Return an option that has the name of its parameter, and this help."""
+    return typer.Option(help=help)  # type: ignore[no-any-return]
+
+
+def flag(name: str, help: str, *short: str) -> typer.models.OptionInfo:
+    """Return an option without a value, which has no `--no-...` beside it, as Typer would add."""
+    return typer.Option(name, *short, help=help)  # type: ignore[no-any-return]
+
+
 Extend = Annotated[
     bool,
-    typer.Option("--extend", help="Keep the trials of another plan of this name and add to them."),
+    flag("--extend", "Keep the trials of another plan of this name and add to them."),
 ]
 Spend = Annotated[
     bool,
-    typer.Option("--spend", help="Count arms that are added as a look at a quarter of the level."),
+    flag("--spend", "Count arms that are added as a look at a quarter of the level."),
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")]
+RetryFailed = Annotated[bool, flag("--retry-failed", "Run failed trials again.")]
 Rerun = Annotated[
     list[str] | None,
     typer.Option(
@@ -94,27 +106,21 @@ Rerun = Annotated[
 ]
 RerunChanged = Annotated[
     bool,
-    typer.Option(
-        "--rerun-changed", help="Run trials of other code again; what there is moves to archive/."
-    ),
+    flag("--rerun-changed", "Run trials of other code again; what there is moves to archive/."),
 ]
 AcceptCode = Annotated[
     bool,
-    typer.Option(
-        "--accept-code", help="Keep trials of other code; every table says that they are."
-    ),
+    flag("--accept-code", "Keep trials of other code; every table says that they are."),
 ]
 Cluster = Annotated[
-    Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")
+    Path | None, option("Inventory file of the hosts that the cluster has or can start.")
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")
 ]
 Json = Annotated[
     bool,
-    typer.Option(
-        "--json", help="One JSON document, whose schema `contrasweep schema COMMAND` prints."
-    ),
+    flag("--json", "One JSON document, whose schema `contrasweep schema COMMAND` prints."),
 ]
 
 

@@ -15,6 +15,8 @@ from contrasweep.cli.options import (
     Storage,
     StoredStudy,
     end_as,
+    flag,
+    option,
     print_json,
     print_table,
     required,
@@ -30,9 +32,7 @@ if TYPE_CHECKING:
     from contrasweep.storage.study_document import StudyDocument
     from contrasweep.study.sweep import Study as DeclaredStudy
 
-Metric = Annotated[
-    str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")
-]
+Metric = Annotated[str | None, option("Another metric than the study's; of a table several: a,b.")]
 
 
 def report(
@@ -41,33 +41,27 @@ def report(
     json: Json = False,
     format: Annotated[
         str,
-        typer.Option(
-            help="text, markdown, latex, html, csv, parquet, or yaml: a study of the best settings."
-        ),
+        option("text, markdown, latex, html, csv, parquet, or yaml: a study of the best settings."),
     ] = "text",
-    rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
-    columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
+    rows: Annotated[list[str] | None, option("arm or an axis; repeatable.")] = None,
+    columns: Annotated[list[str] | None, option("arm or an axis; repeatable.")] = None,
     metric: Metric = None,
-    spread: Annotated[bool, typer.Option("--spread", help="Show (min–max) in the cells.")] = False,
+    spread: Annotated[bool, flag("--spread", "Show (min–max) in the cells.")] = False,
     cell: Annotated[
         Literal["mean-ci", "mean-std", "mean-se", "mean"],
-        typer.Option(help="What stands behind a mean: its interval, a deviation, or nothing."),
+        option("What stands behind a mean: its interval, a deviation, or nothing."),
     ] = "mean-ci",
     output: Output = None,
-    caption: Annotated[str, typer.Option(help="Of a paper's table: what stands above it.")] = "",
-    label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
-    digits: Annotated[
-        int | None, typer.Option(help="Of a paper's table: digits after the point.")
-    ] = None,
-    percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,
-    wide: Annotated[
-        bool, typer.Option("--wide", help="A paper's table over both columns of a page.")
-    ] = False,
+    caption: Annotated[str, option("Of a paper's table: what stands above it.")] = "",
+    label: Annotated[str, option("Of a paper's table, for LaTeX's \\ref.")] = "",
+    digits: Annotated[int | None, option("Of a paper's table: digits after the point.")] = None,
+    percent: Annotated[bool, flag("--percent", "A paper's table in percent.")] = False,
+    wide: Annotated[bool, flag("--wide", "A paper's table over both columns of a page.")] = False,
     declared: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--declared",
-            help="List what was declared when, once a trial had ended, in place of the table.",
+            "List what was declared when, once a trial had ended, in place of the table.",
         ),
     ] = False,
 ) -> None:
@@ -129,7 +123,7 @@ def compare(
     arm_b: Annotated[str, typer.Argument(autocompletion=completion.arms)],
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
+    format: Annotated[str, option("text, markdown, latex or csv.")] = "text",
     metric: Metric = None,
     at: Annotated[
         list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")

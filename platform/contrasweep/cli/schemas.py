@@ -188,13 +188,13 @@ class UndecidedRow(TypedDict):
 
 
 class AdviceDocument(TypedDict):
-    """What would decide the comparisons that are undecided.
+    """What would decide the comparisons that are undecided. A look is one analysis of a study, which plans a few.
 
     - `present`: the size that the study has.
     - `sizes`: two and four times that size.
     - `others`: further sizes to weigh against them, with more repeats or folds; often empty.
     - `fresh`: true where no look is left, so that all sizes are those of a new study with other seeds.
-    - `look`: how many looks at the study there are, the next one included.
+    - `look`: the number of the next look, from 1.
     - `pending`: trials that are still to run; `comparisons` is empty while there are any.
     - `omitted`: how many undecided comparisons, those with the largest p, are left out of `comparisons`.
     """
@@ -217,7 +217,7 @@ class PlanDocument(TypedDict):
     - `search_trials`, `ended`: of a sweep alone: the trials of its search (null as above), and the trials, of search
       and confirmation, that have ended.
     - `hours`: wall time of what is still to run; null where it is not known.
-    - `hours_are_counted`: true where they rest on the counted work of training steps, since no trial has finished.
+    - `hours_are_counted`: true where `hours` come from the counted operations of a step, since no trial has finished.
     - `slots`: how many trials run at once.
     - `plan_digest`: digest of all trials: another plan has another one.
     - `packing`: how many of the trials to run go where.
@@ -340,9 +340,11 @@ class ComparisonRow(TypedDict):
       the test; null for an infinite end.
     - `p_value`: two-sided p of no difference, adjusted over the family and its looks; 1 while replicates are to run.
       `raw_p`: that of this comparison alone.
-    - `verdict`: in words, of `a`: `better`, `worse`, `equivalent`, `undecided`, with what matters; or `exploratory`.
-    - `direction`, `relevance`: its two parts; null outside the study's family, and `relevance` also where no smallest
-      difference of interest was declared.
+    - `verdict`: in words, of `a`, such as `better, by less than matters`, `undecided` or, outside the study's family of
+      comparisons, `exploratory`.
+    - `direction`: `better`, `worse`, `equivalent` or `undecided`. `relevance`: whether the difference is `above` or
+      `below` the smallest one of interest, or `unclear`. Both are null outside the family, `relevance` also where no
+      such difference was declared.
     - `equivalence_p`: adjusted p of a difference as large as `smallest_difference`; both null where none was declared.
     - `scope`: what the verdict holds for, in words. `notes`: sentences that a reader must know.
     - `test`: the test that gives the p. `smallest_p`: the least p that its exact form can give at this `n`.
@@ -641,8 +643,8 @@ CodeRow = TypedDict(
 class ArchivedRow(TypedDict):
     """Trials that were archived together.
 
-    `name` is what `restore` calls them, `reason` why they were archived, `trials` their ids. `searches` maps each arm
-    whose search started anew then to the digest of that search.
+    `name` is what `restore` calls them, `reason` why they were archived, `trials` their ids. `searches` is arm -> the
+    search's digest, for each search that was archived with them.
     """
 
     name: str
@@ -854,7 +856,8 @@ TYPES: Mapping[str, object] = {
     "comparisons": Comparisons,
     "error": ErrorDocument,
 }
-"""The type of each document. `run` prints a report; of several studies `plans`, `reports`."""
+"""The type of each document. `run` prints `report`. For a file of several studies, `plan` and `run` print `plans` and
+`reports`."""
 
 
 class _Tight(GenerateJsonSchema):
@@ -881,9 +884,10 @@ def document_schema(name: str) -> JsonSchema:
     kind: Any = TYPES[name]
     whole = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
     # The member `schema`, which `dumps` adds, is in no type. A document of several forms has a part for each.
-    for part in whole.get("anyOf", [whole]):
-        members = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
-        members["properties"] = {"schema": {"const": version}, **members["properties"]}
-        members["required"] = ["schema", *members.get("required", [])]
+    for form in whole.get("anyOf", [whole]):
+        if "$ref" in form:
+            form = whole["$defs"][form["$ref"].rpartition("/")[2]]
+        form["properties"] = {"schema": {"const": version}, **form["properties"]}
+        form["required"] = ["schema", *form.get("required", [])]
     urn = "urn:contrasweep:" + version.replace("/", ":")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": urn, **whole}

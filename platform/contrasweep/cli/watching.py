@@ -5,8 +5,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from contrasweep.cli import reports
 from contrasweep.cli.documents import polled
 from contrasweep.cli.options import (
@@ -15,6 +13,7 @@ from contrasweep.cli.options import (
     Since,
     Storage,
     StoredStudy,
+    flag,
     print_json,
     print_table,
 )
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 def watch(
     study: StoredStudy,
     storage: Storage = STORAGE,
-    once: Annotated[bool, typer.Option("--once", help="Show how it stands and end.")] = False,
+    once: Annotated[bool, flag("--once", "Show how it stands and end.")] = False,
     json: Json = False,
     since: Since = None,
 ) -> None:
@@ -130,8 +129,8 @@ def print_polled(
 ) -> None:
     """Print the document `name`: its members, its token, and what has changed `since` an earlier token.
 
-    `watched` are the members that are compared; None: `members` themselves. A document with one member alone passes
-    here what that member holds.
+    `watched` are the members that are compared; None: `members` themselves. For the document `watch`, whose one member
+    is `run`, they are the members of the run.
     """
     print_json(name, {**members, **polled(members if watched is None else watched, since)})
 
@@ -171,5 +170,5 @@ def _best(entry: "Overview") -> str:
 
 
 def date(seconds: float | None) -> str:
-    """Return a time in unix seconds as people read it here, `2026-01-31 12:00`; a dash for None or 0."""
+    """Return a time in unix seconds as `2026-01-31 12:00`, in this machine's time zone; a dash for None or 0."""
     return "–" if not seconds else f"{datetime.datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"

@@ -26,17 +26,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import NamedTuple
 
 from contrasweep.cluster.git import git
 from contrasweep.commands import COMMAND, OPTIONS, placeholders
 from contrasweep.commands.files import FOUND
 from contrasweep.commands.metrics import Metrics
 from contrasweep.commands.process import Process
-from contrasweep.config import MutableConfig
+from contrasweep.config import Config, MutableConfig
 from contrasweep.imports import project_folder
 from contrasweep.trial import Report, Trial
 
@@ -88,6 +87,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     """
     command: list[str] = trial.config[COMMAND]
     options = placeholders.Options(**trial.config.get(OPTIONS, {}))
+    config = {key: value for key, value in trial.config.items() if key not in (COMMAND, OPTIONS)}
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
         scratch = Path(name)
         folder = trial.folder or scratch / "folder"
@@ -96,20 +96,20 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
             place.mkdir(parents=True, exist_ok=True)
         file = scratch / "metrics.jsonl"
         metrics = Metrics(options.metrics, folder, file, checkpoints)
-        paths = {"metrics": file, "checkpoints": checkpoints, "folder": folder}
+        paths = {"metrics": str(file), "checkpoints": str(checkpoints), "folder": str(folder)}
         if resume is not None:
-            paths["resume"] = resume
+            paths["resume"] = str(resume)
+        values = _own_values(trial, config, paths, scratch)
         home = project_folder(command)
+        environment = _environment(trial, config, paths, values, home)
         # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
-        if "folder" in placeholders.fields(command):
-            runs_in = home
-            links: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        else:
-            runs_in = folder
-            links = _linked(home, folder, options.code)
-        given = _given(trial, options.names, paths, scratch, home, runs_in)
+        in_project = "folder" in placeholders.fields(command)
+        runs_in = home if in_project else folder
+        links = contextlib.nullcontext() if in_project else _linked(home, folder, options.code)
+        looked_in = None if in_project else home
+        words = placeholders.filled(command, config, values, options.names, looked_in)
         with links:
-            process = Process(given.words, runs_in, given.environment)
+            process = Process(words, runs_in, environment)
             try:
                 while not process.ended(POLL_S):
                     yield from metrics.reports(process.output())
@@ -120,61 +120,55 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
                 process.stop()
 
 
-class _Given(NamedTuple):
-    """What a command is given: its words, with a value for each placeholder, and its environment variables."""
+def _own_values(
+    trial: Trial, config: Config, paths: Mapping[str, str], scratch: Path
+) -> MutableConfig:
+    """Return placeholder -> value of what is the trial's own. `paths` are those placeholders that are variables too.
 
-    words: list[str]
-    environment: dict[str, str]
-
-
-def _given(
-    trial: Trial,
-    renamed: Mapping[str, str],
-    paths: Mapping[str, Path],
-    scratch: Path,
-    home: Path,
-    runs_in: Path,
-) -> _Given:
-    """Return what the trial's command is given; the settings and data that it names are written to files in `scratch`.
-
-    `renamed` is setting -> its name in `{args}`. `paths` is placeholder -> path, for variables too. The command is of
-    the project `home` and runs in `runs_in`.
+    Settings and data are written to files in `scratch`, in those forms that the command names.
     """
     command: list[str] = trial.config[COMMAND]
-    config = {key: value for key, value in trial.config.items() if key not in (COMMAND, OPTIONS)}
-    data = _data(trial, scratch, placeholders.fields(command))
-    own_values = {
+    return {
+        "study": trial.study,
         "arm": trial.arm,
         "fold": trial.fold,
         "seed": trial.seed,
-        "study": trial.study,
         "trial": trial.id,
         "resume": None,
-        **{name: str(path) for name, path in paths.items()},
+        **paths,
         **(_settings(config, scratch) if "config" in placeholders.names(command) else {}),
-        **data,
+        **_data(trial, scratch, placeholders.fields(command)),
     }
-    # In the project's folder the command's relative paths lead to the project's files as they stand.
-    words = placeholders.filled(
-        command, config, own_values, renamed, None if runs_in == home else home
-    )
-    variables = {f"CONTRASWEEP_{name.upper()}": str(path) for name, path in paths.items()}
-    described = json.dumps(_described(trial, config, data))
-    return _Given(words, _environment(home) | {"CONTRASWEEP_TRIAL": described} | variables)
 
 
-def _environment(home: Path) -> dict[str, str]:
-    """Return the variables of this process for a command of the project `home`.
+def _environment(
+    trial: Trial, config: Config, paths: Mapping[str, str], values: Config, home: Path
+) -> dict[str, str]:
+    """Return the variables for the trial's command in the project `home`: those of this process, and our own.
 
-    The command finds the programs beside this interpreter first, and the project's modules.
+    The command finds the programs beside this interpreter first, and the project's modules. `values` has the
+    placeholders of exported data: the first one stands as the data's `folder`.
     """
     programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     modules = filter(None, [str(home), os.environ.get("PYTHONPATH")])
+    manifest = trial.data
+    data: MutableConfig = {
+        "name": manifest.name,
+        "digest": manifest.digest,
+        "uri": manifest.uri,
+        "classes": list(manifest.classes),
+    }
+    if exported := values.get("data", values.get("data:images")):
+        data["folder"] = exported
+    labels = {name: values[name] for name in ("study", "arm", "fold", "seed")}
+    described = {"id": trial.id, **labels, "config": config, "data": data}
     return {
         **os.environ,
         "PATH": os.pathsep.join(programs),
         "PYTHONUNBUFFERED": "1",  # a pattern is looked for in each line as it is printed
         "PYTHONPATH": os.pathsep.join(modules),
+        "CONTRASWEEP_TRIAL": json.dumps(described),
+        **{f"CONTRASWEEP_{name.upper()}": path for name, path in paths.items()},
     }
 
 
@@ -214,23 +208,15 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
         print(f"relative paths do not reach {', '.join(hidden)} of the project, {why}", flush=True)
     try:
         yield
-        _warn_of_shared(links, began)
+        # A changed folder has a newer time than the command's start; Python's own cache changes it too.
+        folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
+        if shared := [link.name for link in folders if link.stat().st_mtime > began]:
+            why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"
+            log.warning("the command has written into %s; %s", ", ".join(shared), why)
     finally:
         for link in links:
             if link.is_symlink():
                 link.unlink()
-
-
-def _warn_of_shared(links: Sequence[Path], began: float) -> None:
-    """Log a warning that names each linked folder in which the command, which `began` then, has written.
-
-    `began` is in seconds since 1970.
-    """
-    # A changed folder has a newer time than the command's start; Python's own cache changes it too.
-    folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
-    if shared := [link.name for link in folders if link.stat().st_mtime > began]:
-        why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"
-        log.warning("the command has written into %s; %s", ", ".join(shared), why)
 
 
 def _ignored(home: Path) -> set[str]:
@@ -244,7 +230,7 @@ def _ignored(home: Path) -> set[str]:
     return {os.fsdecode(name.rstrip(b"/")) for name in listed.split(b"\0")}
 
 
-def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:
+def _settings(config: Config, folder: Path) -> dict[str, str]:
     """Write the settings to files in `folder`, one for each form of `{config}`, and return placeholder -> path.
 
     W&B's form has each value below a key `value`.
@@ -278,31 +264,6 @@ def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
     exports = {name: export for name, export in forms.items() if name in named}
     return {
         name: str(export(trial.data, trial.fold, folder / name)) for name, export in exports.items()
-    }
-
-
-def _described(trial: Trial, config: MutableConfig, data: Mapping[str, str]) -> MutableConfig:
-    """Return the trial as CONTRASWEEP_TRIAL gives it to the command: plain values, without the command itself.
-
-    `data` are the folders of exported data by placeholder: the first one stands as the data's `folder`.
-    """
-    manifest = trial.data
-    about = {
-        "name": manifest.name,
-        "digest": manifest.digest,
-        "uri": manifest.uri,
-        "classes": list(manifest.classes),
-    }
-    if data:
-        about["folder"] = next(iter(data.values()))
-    return {
-        "id": trial.id,
-        "study": trial.study,
-        "arm": trial.arm,
-        "config": config,
-        "fold": trial.fold,
-        "seed": trial.seed,
-        "data": about,
     }
 
 

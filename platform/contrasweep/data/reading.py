@@ -1,11 +1,11 @@
 """Reading a staged dataset: the parts of a fold, as arrays that are mapped from the node's decoded copy."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from contrasweep.errors import DataError, SpecError, choose_from
 
 Ints = NDArray[np.int64]
 GROUP = "group"
+T = TypeVar("T")
 
 
 def open_dataset(manifest: Manifest) -> "Dataset":
@@ -95,14 +96,6 @@ class Dataset:
         return self._splits[name]
 
 
-class _FoldOrder(NamedTuple):
-    """The order of a split's rows for one partition, in which each fold is one stretch: see `decoding.fold_order`."""
-
-    folds: Ints  # of each row
-    order: Ints  # indices of rows
-    starts: Ints  # of each fold in `order`
-
-
 class Split:
     """One split in the node's cache; it is fetched and decoded when the object is made, unless the node has it.
 
@@ -114,8 +107,9 @@ class Split:
         self.manifest = manifest
         self.name = name
         self.rows = manifest.rows(name)
-        self._fold_orders: dict[int, _FoldOrder] = {}  # by repeat of the partition
-        self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # repeat -> arrays in that order
+        self._partitions: dict[int, Ints] = {}  # repeat of the partition -> fold of each row
+        # Repeat -> arrays in the order of its folds.
+        self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}
         # The key depends on all that decides the content of the entry, and not on where the data come from.
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
         self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
@@ -188,17 +182,18 @@ class Split:
         """
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
-            layout = self._fold_orders[repeat]
+            assigned = self._partitions[repeat]
+            order, _ = decoding.fold_order(assigned, self.manifest.folds.count)
             # Columns with several items a row are read by their starts, in any order.
             plain = {
                 name: file
                 for name, file in self.files.items()
                 if not self.manifest.columns[name].get("list")
             }
-            key = canonical.digest({"of": self.key, "folds": layout.folds.tolist()}, 32)
+            key = canonical.digest({"of": self.key, "folds": assigned.tolist()}, 32)
             label = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
             with cache.entry(
-                key, label, lambda folder: decoding.write_in_order(plain, layout.order, folder)
+                key, label, lambda folder: decoding.write_in_order(plain, order, folder)
             ) as folder:
                 self._laid_out[repeat] = _open_arrays(folder)
         return self._laid_out[repeat]
@@ -211,10 +206,9 @@ class Split:
         assert self.manifest.folds is not None
         count = self.manifest.folds.count
         repeat, fold = divmod(fold, count)
-        if repeat not in self._fold_orders:
-            assigned = self._partition(repeat)
-            self._fold_orders[repeat] = _FoldOrder(assigned, *decoding.fold_order(assigned, count))
-        _, order, starts = self._fold_orders[repeat]
+        if repeat not in self._partitions:
+            self._partitions[repeat] = self._partition(repeat)
+        order, starts = decoding.fold_order(self._partitions[repeat], count)
         low = starts[fold]
         high = starts[fold + 1]
         test = slice(low, high)
@@ -254,12 +248,7 @@ class Part:
 
         `DataError`, with the names of the array columns, where there is no such column.
         """
-        if name not in self._arrays:
-            hint = choose_from("array columns", list(self._arrays), name)
-            raise DataError(
-                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {hint}"
-            )
-        return self._arrays[name]
+        return self._named(self._arrays, name)
 
     def file(self, name: str) -> ColumnFile:
         """Return an array column of the whole split as a file, in which `rows` are the rows of this part.
@@ -267,12 +256,16 @@ class Part:
         Images that stay encoded are decoded when they are read. `DataError`, with the names of the array columns, where
         there is no such column.
         """
-        if name not in self.split.files:
-            hint = choose_from("array columns", list(self.split.files), name)
+        return self._named(self.split.files, name)
+
+    def _named(self, columns: Mapping[str, T], name: str) -> T:
+        """Return the array column `name`; `DataError`, with the names of the array columns, where there is none."""
+        if name not in columns:
             raise DataError(
-                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {hint}"
+                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; "
+                + choose_from("array columns", columns, name)
             )
-        return self.split.files[name]
+        return columns[name]
 
     def read(self, name: str, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return these rows of an array column, [len(rows) ...], in this order; index 0 is the first row of this part.

@@ -12,6 +12,7 @@ id           optional: the owner's name of the pair
 import contextlib
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -424,11 +425,7 @@ IMAGE_PAIRS = Importer(
     Settings,
     own=True,
 )
-HRA = Importer(
-    read,
-    "LOCAL's HRA, private: 3,389 pairs before and after disasters, 5 damage classes, listed as image-pairs are",
-    "that of its owner",
-    IMAGE_PAIRS.source,
-    Settings,
-    own=True,
+HRA = replace(
+    IMAGE_PAIRS,
+    about="LOCAL's HRA, private: 3,389 pairs before and after disasters, 5 damage classes, listed as image-pairs are",
 )

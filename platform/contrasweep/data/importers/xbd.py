@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -185,27 +185,26 @@ def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list
     paper's number. They are returned too, so that they are counted as left out when their images are read.
     """
     random = np.random.RandomState(seed)
-    places = {(building.folder, building.tile) for building in buildings}
-    complete = {
-        (folder, tile)
-        for folder, tile in places
-        if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
-    }
-    has_images = [(building.folder, building.tile) in complete for building in buildings]
+
+    @cache
+    def has_images(folder: Path, tile: str) -> bool:
+        """Return whether both images of a tile are there."""
+        return all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
+
     # Indices of buildings.
-    without_images = [i for i, is_complete in enumerate(has_images) if not is_complete]
-    drawn: list[int] = []
+    with_images = [i for i, b in enumerate(buildings) if has_images(b.folder, b.tile)]
+    chosen = set(range(len(buildings))) - set(with_images)
     for label, count in enumerate(PAPER_COUNTS):
-        members = [i for i, b in enumerate(buildings) if has_images[i] and b.label == label]
+        members = [i for i in with_images if buildings[i].label == label]
         order = random.permutation(len(members))
-        drawn += [members[i] for i in order[:count]]
+        chosen |= {members[i] for i in order[:count]}
         for i in sorted(order[count:]):
             building = buildings[members[i]]
             rejected.add(
                 f"beyond the paper's {count:,} of {CLASSES[label]}",
                 f"{building.tile} {building.uid}",
             )
-    return [buildings[i] for i in sorted(without_images + drawn)]
+    return [buildings[i] for i in sorted(chosen)]
 
 
 def _image(folder: Path, tile: str, moment: str) -> Path:
