@@ -132,6 +132,7 @@ def main() -> None:
         )
     import typer
 
+    from contrasweep.cli.app import run_app
     from contrasweep.cluster.errors import ClusterError
     from contrasweep.errors import ContrasweepError
     from contrasweep.imports import in_one_line, install_command
@@ -146,7 +147,7 @@ def main() -> None:
         _fail("the current folder does not exist any more; cd to one that does")
     try:
         check_arguments(sys.argv[1:])
-        status = _run_command()
+        status = run_app()
         sys.stdout.flush()
     except BrokenPipeError as error:
         _end_unread(error)
@@ -183,25 +184,6 @@ def main() -> None:
     if status == INTERRUPTED:
         interruption.end_process()
     sys.exit(status)
-
-
-def _run_command() -> Any:
-    """Run the command of `sys.argv`, and return its exit status: `INTERRUPTED` where a signal has come."""
-    from contrasweep.cli.app import app
-    from contrasweep.running.signals import INTERRUPTED, interruption
-
-    # While the command runs, an interruption is a KeyboardInterrupt in it, so that the command ends in order.
-    interruption.at_once = False
-    try:
-        return app(standalone_mode=False)
-    # An import or compiled code may turn a KeyboardInterrupt into another error.
-    except BaseException:
-        if not interruption.requested:
-            raise
-        return INTERRUPTED
-    # Afterwards an interruption ends the process at once, unless this is a process of the user's own.
-    finally:
-        interruption.at_once = interruption.ends_process
 
 
 def _end_unread(error: BrokenPipeError) -> NoReturn:

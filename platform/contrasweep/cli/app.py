@@ -527,6 +527,24 @@ app.add_typer(
 add_examples(app)
 
 
+def run_app() -> Any:
+    """Run the command of `sys.argv`, and return its exit status: `INTERRUPTED` where a signal has come."""
+    from contrasweep.running.signals import INTERRUPTED, interruption
+
+    # While the command runs, an interruption is a KeyboardInterrupt in it, so that the command ends in order.
+    interruption.at_once = False
+    try:
+        return app(standalone_mode=False)
+    # An import or compiled code may turn a KeyboardInterrupt into another error.
+    except BaseException:
+        if not interruption.requested:
+            raise
+        return INTERRUPTED
+    # Afterwards an interruption ends the process at once, unless this is a process of the user's own.
+    finally:
+        interruption.at_once = interruption.ends_process
+
+
 def _settings_text(name: str, settings: list["Setting"]) -> str:
     """Return one paragraph for each setting: name, type and default on a line, its help below.
 
