@@ -15,6 +15,7 @@ from contrasweep.errors import DataError, NotStagedError, SpecError, plural
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
+from contrasweep.storage.planned import axis_column
 from contrasweep.storage.record import Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -176,9 +177,11 @@ class GridPlan(PlanDisplay):
             for c in self.cells
             for t in c.trials
         ]
-        return pd.DataFrame(
-            rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"]
-        )
+        axes = {
+            name: axis_column([row.get(name) for row in rows]) for name in self.study.axis_names
+        }
+        columns = ["trial_id", "arm", *self.study.axis_names, "fold", "seed"]
+        return pd.DataFrame(rows, columns=columns).assign(**axes)
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
         """Return one row for each cell, in table order, given the finished records `known` by trial id."""

@@ -1,8 +1,8 @@
 """The plan of a study, in plan.parquet beside its study.json, so that results are read without its code or data."""
 
 import json
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -120,7 +120,15 @@ def _frame(table: pa.Table) -> "pd.DataFrame":
     # An axis has few values and many rows: each text is parsed once.
     for axis in axes_of(frame):
         values = {text: json.loads(text) for text in table[axis].unique().to_pylist()}
-        frame[axis] = pd.Series(
-            [values[text] for text in table[axis].to_pylist()], index=frame.index
-        )
+        frame[axis] = axis_column([values[text] for text in table[axis].to_pylist()])
     return frame
+
+
+def axis_column(values: Sequence[object]) -> "pd.Series[Any]":
+    """Return the column of an axis with its values as they were declared.
+
+    By itself pandas would make 1.0 of a 1 beside a .5, and NaN of a None beside numbers.
+    """
+    import pandas as pd
+
+    return pd.Series(values, dtype=object if len(set(map(type, values))) > 1 else None)

@@ -3,15 +3,18 @@
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from counting_trial import finish
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.attempts import read_begun
 from contrasweep.storage.names import MAX_NAME
+from contrasweep.storage.planned import axis_column, read_planned, write_planned
 from contrasweep.storage.record import (
     ERROR_BYTES,
     RECORD_FILE,
@@ -191,3 +194,21 @@ def test_what_no_file_takes_for_a_step_ends_its_trial_alone(tmp_path, step):
     record = finish(Execution(TRIAL, odd, records, metric="accuracy"))
     assert (record.status, record.step) == ("failed", 1) and records.read_one(TRIAL.id) == record
     assert "a step is a whole number up to 2**53" in record.error
+
+
+AXIS_VALUES = st.none() | st.booleans() | st.integers() | FINITE | TEXTS | st.lists(COUNTS)
+
+
+@given(st.lists(AXIS_VALUES, min_size=1, max_size=5))
+@example([None, 2])
+@example([1, 0.5])
+@example([2**60 + 1, 0.5])
+@example([True, None, False])
+def test_the_values_of_an_axis_are_read_as_they_were_declared(tmp_path_factory, values):
+    """Pandas makes 1.0 of a 1 beside a .5, and NaN of None beside numbers: other values, and other trials."""
+    rows = {"arm": "a", "x": axis_column(values), "fold": None, "seed": 0}
+    ids = [f"t{place}" for place in range(len(values))]
+    records = StudyRecords(str(tmp_path_factory.mktemp("s")), "s")
+    write_planned(records, pd.DataFrame({"trial_id": ids, **rows}))
+    assert canonical.dumps(list(read_planned(records)["x"])) == canonical.dumps(values)
+    assert [type(value) for value in read_planned(records)["x"].tolist()] == list(map(type, values))
