@@ -190,7 +190,7 @@ class _Host(pydantic.BaseModel):
     gpu: str | None = None
     gpu_memory_gib: _Number | None = None
     gpu_speed: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 1.0
-    count: _Whole = 1
+    count: Annotated[_Whole, pydantic.Field(ge=1)] = 1
     cost_per_hour: _Number = 0.0
     name: str = ""
 

@@ -6,6 +6,7 @@ enough the trial is `infeasible`, which says nothing about how good its config i
 
 import errno
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
@@ -80,16 +81,23 @@ def doubled(share: Fraction) -> Fraction:
     return Fraction(1, max(1, share.denominator // 2)) if share < 1 else share
 
 
-def retry(placement: Placement, memory: Memory, inventory: Inventory) -> Placement | None:
+def retry(
+    placement: Placement, memory: Memory, inventory: Inventory, gpu_types: Collection[str] = ()
+) -> Placement | None:
     """Return a place with more of `memory` for a trial that ran out of it on `placement`; None if no host has more.
 
     On a GPU the trial gets twice the share; where it has a whole GPU, a whole one of the next type with more memory. On
-    a host it gets twice the memory, or all of the largest host if none has twice.
+    a host it gets twice the memory, or all of the largest host if none has twice. `gpu_types` are the types on which it
+    may run (empty: any).
     """
-    return _more_gpu(placement, inventory) if memory == "gpu" else _more_host(placement, inventory)
+    if memory == "host":
+        return _more_host(placement, inventory)
+    return _more_gpu(placement, inventory, gpu_types)
 
 
-def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
+def _more_gpu(
+    placement: Placement, inventory: Inventory, gpu_types: Collection[str]
+) -> Placement | None:
     """Return a place with more GPU memory: twice the share, else a whole GPU of the next larger type.
 
     None where there is none, and for a trial without a GPU.
@@ -101,6 +109,8 @@ def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
     now = inventory.gpu(placement.gpu).memory_gib
     for gpu in inventory.gpu_types:
         larger = replace(placement, gpu=gpu.type)
+        if gpu_types and gpu.type not in gpu_types:
+            continue
         if gpu.memory_gib > now and any(fits(larger, node) for node in inventory.nodes):
             return larger
     return None

@@ -78,5 +78,5 @@ def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> f
     for name, path in chosen.items():
         target = to / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        shutil.copy(path, target)  # with its mode: a script stays executable
     return total

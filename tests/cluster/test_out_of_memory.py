@@ -147,6 +147,12 @@ def test_gpu_memory_doubles_then_moves_to_a_larger_type_then_is_infeasible():
     assert ladder == [("T4", Fraction(1, 4)), ("T4", Fraction(1, 2)), ("T4", 1), ("H100", 1)]
 
 
+def test_gpu_memory_moves_to_no_type_that_the_arm_has_left_out():
+    whole = Placement("T4", Fraction(1), 1, 4)
+    assert retry(whole, "gpu", CLUSTER, ["T4"]) is None
+    assert retry(whole, "gpu", CLUSTER, ["T4", "H100"]).gpu == "H100"
+
+
 def test_host_memory_doubles_to_what_the_largest_host_has():
     placement = Placement(None, Fraction(0), 1, 100)
     ladder = []

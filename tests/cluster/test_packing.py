@@ -107,6 +107,10 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
             "gpu_speed: should be greater than 0",
         ),
         (
+            "nodes: [{cpus: 1, memory_gib: 1, count: 0}]",
+            "count: should be greater than or equal to 1",
+        ),
+        (
             "nodes: [{cpus: 1, memory_gib: 1, ram: 3}]",
             r"nodes\[0\].ram: there is no such field; known fields: cpus",
         ),

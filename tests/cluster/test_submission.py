@@ -403,8 +403,10 @@ NO_CODE = [
 
 def test_secrets_storages_and_memory_of_dead_processes_stay_behind_whatever_their_case(tmp_path):
     tree(tmp_path / "here", *PRIVATE, *NO_CODE, *CODE, "__init__.py")
+    (tmp_path / "here" / "__init__.py").chmod(0o755)
     assert 0 < snapshot(tmp_path / "here", tmp_path / "there") < 1
     assert found(tmp_path / "there") == sorted([*CODE, "__init__.py"])
+    assert os.access(tmp_path / "there" / "__init__.py", os.X_OK), "a script stays executable"
 
 
 def test_of_a_work_tree_goes_what_git_tracks_and_what_it_does_not_ignore(tmp_path, capsys):

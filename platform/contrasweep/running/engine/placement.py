@@ -111,7 +111,11 @@ class Placements:
             self.footprints.overflowed(
                 trial, place.gpu, self.inventory.gpu(place.gpu).memory_gib * float(place.share)
             )
-        larger = out_of_memory.retry(self._requested(trial, place), memory, self.inventory)
+        declared = self.footprints.study.arms[trial.arm].resources
+        gpu_types = declared.gpu_types if declared else ()
+        larger = out_of_memory.retry(
+            self._requested(trial, place), memory, self.inventory, gpu_types
+        )
         if larger is None:
             self.infeasible.add(trial.id)
             return None
