@@ -141,7 +141,7 @@ def compare(
 
     requirement = Requirement.parse(require) if require else None
     # `batch_size=8`, as --set takes it, gives the axis and the value.
-    fixed = {path[0]: value for path, value in map(parse_set, at or [])}
+    fixed = {".".join(path): value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed)
     outcome = requirement.of([versus.overall]) if requirement else None
     if json:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from contrasweep.live.state import is_living, read_live
 from contrasweep.storage import compact
+from contrasweep.storage.lease import is_held_here
 from contrasweep.storage.record import Phase, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -74,7 +75,8 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     """
     recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
-    alive = live is not None and is_living(live)
+    # Before its first state a run starts Ray, which takes seconds.
+    alive = (live is not None and is_living(live)) or is_held_here(records)
     # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
     confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
     scored = [

@@ -257,6 +257,12 @@ class Lease:
             return  # the lease expires
 
 
+def is_held_here(records: StudyRecords) -> bool:
+    """Whether a living process of this machine holds the study's lease, as a run does before it has begun to train."""
+    _, holder = Lease(records, print).newest()
+    return holder is not None and not holder.released and holder.lives_here is True
+
+
 def stop_driver(records: StudyRecords) -> Holder:
     """Ask the process of this machine that runs the study to stop (SIGTERM), and return it without waiting for its end.
 

@@ -138,6 +138,17 @@ def driver_of(storage, study="s"):
         driver.communicate()
 
 
+def test_a_run_that_has_just_begun_is_running_before_its_first_state(records):
+    """Ray takes seconds to start; whoever asked meanwhile read `stopped`, and began a second run."""
+    with driver_of(records.storage):
+        (entry,) = overviews(records.storage)
+        assert (entry.alive, entry.state) == (True, "running")
+    (entry,) = overviews(records.storage)
+    assert (entry.alive, entry.state) == (False, "stopped")
+    hold(records, Holder("far", 1, "another machine", "t"))
+    assert next(overviews(records.storage)).state == "stopped", "as far as this machine can tell"
+
+
 def stop(records, folder):
     return contrasweep("stop", "s", "--storage", records.storage, folder=folder)
 

@@ -1,9 +1,13 @@
 """Tables over nested settings: rows, columns and `by` are dotted keys, as the axes are."""
 
+import json
+
 import pytest
 from made_up import declared, nowhere, train
+from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, SpecError
+from contrasweep.cli.app import app
 from contrasweep.planning.grid import make_plan
 from contrasweep.reporting import render
 from contrasweep.results.results import Results
@@ -62,3 +66,10 @@ def test_a_key_that_is_no_axis_is_named_with_those_that_are(results):
         results.table(rows="arm", columns=["temperature"])
     with pytest.raises(SpecError, match="once"):
         results.table(rows="arm", columns=["arm"])
+
+
+def test_compare_takes_a_cell_of_a_dotted_axis(results, tmp_path):
+    words = ["compare", "nested", "a", "b", "--storage", str(tmp_path), "--json"]
+    asked = ["--at", "loss.temperature=0.1", "--at", "encoder.width=8"]
+    done = CliRunner().invoke(app, [*words, *asked], standalone_mode=False)
+    assert done.exception is None and json.loads(done.stdout)["overall"]["n"] == 2
