@@ -26,8 +26,8 @@ NOTICES = {
     "learning rate, check the augmentations, or raise the temperature of a loss that has one",
     "untrained": "learned nothing: the gradient was 0 in every step, or no weight changed; check the learning rate, "
     "that batches hold pairs of both kinds, and the margins and the similarity of a loss that has them",
-    "ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative; the embeddings lie close "
-    "together, so raise the temperature, lower the learning rate, or call it SCL",
+    "ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative; the embeddings "
+    "lie close together, so train longer, raise the temperature, or call it SCL",
 }
 """Metric -> the notice that holds where the metric's last value is 1: what a method found of its trial; a remedy."""
 MOST_CELLS = 4
