@@ -48,16 +48,16 @@ DECLARATION = ("study.json", PLAN, LOOKS, CONFIRMATIONS)
 """Files of a study that a run writes before it trains."""
 
 
-def run_flags(changed: Changed, max_concurrent: int | None, again: Config) -> list[str]:
+def run_flags(changed: Changed, max_concurrent: int | None, options: Config) -> list[str]:
     """Return the words of the options of `contrasweep run` that mean the same as these arguments.
 
-    For example `["--max-concurrent", "4", "--accept-code", "--retry-failed", "--rerun", "a"]`. `again` has arguments of
-    `prepare` by name: `extend`, `spend`, `retry_failed` and `rerun`.
+    For example `["--max-concurrent", "4", "--accept-code", "--retry-failed", "--rerun", "a"]`. `options` are arguments
+    of `prepare` by name: `extend`, `spend`, `retry_failed` and `rerun`.
     """
     words = ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
-    words += [f"--{name.replace('_', '-')}" for name, value in again.items() if value is True]
-    return words + [part for word in again.get("rerun", ()) for part in ("--rerun", word)]
+    words += [f"--{name.replace('_', '-')}" for name, value in options.items() if value is True]
+    return words + [part for word in options.get("rerun", ()) for part in ("--rerun", word)]
 
 
 class CodeChanged(ContrasweepError):
@@ -140,16 +140,22 @@ def prepare(
         and (again - decision.failed) & recorded
     ):
         write_looks(records, log.begun_anew())
-    finished = recorded - again
+    done_before = recorded - again
     for note in (*decision.notes, *new_lines):
         print(note, file=sys.stderr)
     # The stored plan of a complete sweep (None here) stays, because it has the trials that its searches found.
-    complete = plan.complete(records, finished)
-    frame = plan.stored_frame(records, complete)
+    all_recorded = plan.complete(records, done_before)
+    frame = plan.stored_frame(records, all_recorded)
     if frame is not None:
         write_planned(records, frame, plan.digest)
-    infeasible = {i: record for i, record in decision.infeasible.items() if i in finished}
-    return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible, document)
+    # Trials that fitted no host have a record too, but they may run now.
+    infeasible = {i: record for i, record in decision.infeasible.items() if i in done_before}
+    return Prepared(
+        finished=done_before - infeasible.keys(),
+        complete=all_recorded and not infeasible,
+        infeasible=infeasible,
+        document=document,
+    )
 
 
 @contextlib.contextmanager
@@ -228,11 +234,13 @@ class Decision:
         reason. Failed trials of the same code lose only their records, and resume from their checkpoints.
         """
         changed_ids = self._changed
-        # Searches that start anew are archived once: with the trials of other code, or else with the selected ones.
-        if self.selected:
-            chosen = self.selected if changed_ids else self.selected | self.anew_trials
-            searches = {} if changed_ids else self.anew
-            archive_trials(records, chosen, "run again as asked", searches)
+        # Searches that start anew go to one archive, with all trials of their arms: to that of the trials of other code
+        # below if there are such trials, else to that of the selected trials.
+        reason = "run again as asked"
+        if self.selected and changed_ids:
+            archive_trials(records, self.selected, reason)
+        elif self.selected:
+            archive_trials(records, self.selected | self.anew_trials, reason, self.anew)
         if self.restarted:
             archive_trials(records, self.restarted, "failed, and the code has changed since")
         # The selected trials among those of other code are in an archive already.
@@ -277,7 +285,7 @@ def decide(
         selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()}
     not_selected = {i: record for i, record in recorded.items() if i not in selected}
     # Failed trials run again by request, or because the cause was outside their method.
-    failed = run_again(plan.study.metric, not_selected, current, retry_failed)
+    failed = failed_to_run_again(plan.study.metric, not_selected, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, not_selected, selected)
     line = comparison.line()
     if line and changed == "stop":
@@ -307,14 +315,14 @@ def decide(
     )
 
 
-def run_again(
+def failed_to_run_again(
     metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool
 ) -> set[str]:
     """Return the ids of the failed trials that run again.
 
-    With `retry_failed` all of them do. Otherwise two kinds do: trials that failed for a cause outside their method,
-    unless they belong to a search, which has gone on from the failure; and trials that did not report the study's
-    `metric`, if the metric or the code has changed since.
+    With `retry_failed` all of them do, otherwise two kinds. Trials that failed for a cause outside their method run
+    again, unless they belong to a search: it has gone on from the failure. Trials that did not report the study's
+    `metric` run again if the metric or the code has changed since.
 
     Raises `ContrasweepError` where no trial has reported the metric and nothing has changed.
     """
@@ -381,11 +389,14 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
     """
     import pandas as pd
 
-    # The name of an arm may have a slash itself, so the word is not split at one.
-    arm = next((a for a in arms if word.startswith(f"{a}/")), None)
-    matches = pd.Series(True, frame.index) if arm is None else frame["arm"] == arm
+    # A value may have a slash too, as an address has, so only the name of an arm counts before one.
+    arm, _, values = word.partition("/")
+    matches = frame["arm"] == arm
+    if arm not in arms:
+        values = word
+        matches = pd.Series(True, frame.index)
     # A row stays in `matches` while its axes have the values of the word.
-    for part in word.removeprefix(f"{arm}/").split(","):
+    for part in values.split(","):
         path, value = parse_set(part)
         axis = ".".join(path)
         check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
@@ -407,11 +418,11 @@ def new_searches(
     selected: Collection[str],
     comparison: CodeComparison | None,
 ) -> Mapping[str, str]:
-    """Return the searches that start from the beginning, as arm -> digest of the search.
+    """Return the searches that start from the beginning, as arm -> digest of its search (`search_digest`).
 
-    Such a search chose its candidates by results of other code. It starts anew where trials of other code run again
-    (those in `comparison`; None: they do not), and where all trials of the search are `selected` and one of them is of
-    other code.
+    Such a search chose its candidates by results of other code. There are two cases. Trials of its arm that are of
+    other code run again: those in `comparison`; None: they do not. Or all its trials are `selected`, and one of them is
+    of other code.
     """
     # Arms with a selected trial of other code, unless some trials of their search are not selected.
     arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}

@@ -195,6 +195,8 @@ def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
                     records.store.delete(finding.file)
                 case "trial":
                     trials.append(finding.of)
+                # The digest is the key too, where an arm stands otherwise: `restore` archives the trials of each arm
+                # that is named, and here the trials stay when the search is archived.
                 case "search":
                     searches[finding.of] = finding.of
                 case "file":
@@ -247,34 +249,40 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
     except StorageError as error:
         return [_finding(key, error, "trial", trial_id)]
 
+    metrics_key = records.key(trial_id, "metrics.parquet")
+
     def check_metrics() -> None:
         """Raise `BrokenFileError` where the metrics of the last report are not those of the record."""
         rows = records.metrics(trial_id)
         metrics = record.metrics if record else {}
         last = metrics_of(rows[-1]) if rows else {}
         if metrics and not rows:
-            raise BrokenFileError(key, "it is missing", "")
+            raise BrokenFileError(metrics_key, "it is missing", "")
         # NaN is not equal to itself, but two NaN are the same metric here.
         same = last.keys() == metrics.keys() and all(
             value == metrics[name] or (math.isnan(value) and math.isnan(metrics[name]))
             for name, value in last.items()
         )
         if record and rows and not same:
-            raise BrokenFileError(key, "its last report is not what the record says", "")
+            problem = "its last report is not what the record says"
+            raise BrokenFileError(metrics_key, problem, "")
 
-    checkpoint = functools.partial(_check_checkpoint, records, records.key(trial_id, "checkpoint"))
     # With a broken checkpoint an unfinished trial must start over. A finished one has lost its network, which no
-    # command can make again. (file of the trial, remedy, function that raises where the file is broken)
-    checks: list[tuple[str, Repair, Callable[[], object]]] = [
-        ("checkpoint/latest.json", "" if record else "trial", checkpoint),
-        ("metrics.parquet", "trial", check_metrics),
-        ("items.parquet", "trial", lambda: records.items(trial_id, record.items if record else ())),
-    ]
-    findings = [
-        finding
-        for name, repair, read in checks
-        for finding in _try_read(records.key(trial_id, name), read, repair, trial_id)
-    ]
+    # command can make again.
+    checkpoint = records.key(trial_id, "checkpoint")
+    findings = _try_read(
+        f"{checkpoint}/latest.json",
+        lambda: _check_checkpoint(records, checkpoint),
+        "" if record else "trial",
+        trial_id,
+    )
+    findings += _try_read(metrics_key, check_metrics, "trial", trial_id)
+    findings += _try_read(
+        records.key(trial_id, "items.parquet"),
+        lambda: records.items(trial_id, record.items if record else ()),
+        "trial",
+        trial_id,
+    )
     artifacts = [
         records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())
     ]

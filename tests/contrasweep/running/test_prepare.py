@@ -9,7 +9,12 @@ from counting_trial import finish
 from contrasweep import AblationGrid, Arm, SpecError, plan
 from contrasweep.code import CurrentCode
 from contrasweep.running.engine.loop import StudyCode
-from contrasweep.running.prepare import CodeChanged, decide, prepare, run_again
+from contrasweep.running.prepare import (
+    CodeChanged,
+    decide,
+    failed_to_run_again,
+    prepare,
+)
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import list_archived
 from contrasweep.storage.record import Cause, DatasetRef, Phase, Record, Status, TrialNotes
@@ -161,7 +166,7 @@ def test_trials_run_again_by_arm_cell_and_id(study):
     assert {width for _, width, _ in chosen("width=8")} == {8} and len(chosen("width=8")) == 6
     assert len(chosen(trials[0].id)) == len(chosen(trials[0].id[:8])) == 1
     assert len(chosen("a", "b/width=8")) == 9
-    for word in ("c", "a/depth=3", "a/width=3", trials[0].id[:3]):
+    for word in ("c", "a/depth=3", "a/width=3", "None/width=8", trials[0].id[:3]):
         with pytest.raises(SpecError, match="--rerun"):
             study.decide(rerun=[word])
     with pytest.raises(SpecError, match="no such way"):
@@ -175,7 +180,7 @@ def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_n
             "t", "s", "a", "toy:train", {}, DatasetRef("d"), None, 0, Status.FAILED, **notes
         )
         outside = cause not in (None, Cause.METHOD, Cause.TIME_LIMIT)
-        again = run_again("accuracy", {"t": record}, CurrentCode({}), asked)
+        again = failed_to_run_again("accuracy", {"t": record}, CurrentCode({}), asked)
         assert bool(again) == (asked or (outside and phase != Phase.SEARCH)), (cause, phase, asked)
 
 

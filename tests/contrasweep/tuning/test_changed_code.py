@@ -9,7 +9,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.planner import plan
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, decide
-from contrasweep.running.upkeep import restore
+from contrasweep.running.upkeep import restore, verify
 from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.records import StudyRecords
 
@@ -133,6 +133,22 @@ def test_an_arm_that_is_run_again_with_other_code_is_searched_anew(search):
     assert {record.arm for record in search.records.read(search.records.finished()).values()} == {
         "b"
     }
+
+
+def test_a_repaired_search_comes_back_beside_its_trials(search):
+    search.drive()
+    before = candidates(search.records), search.values()
+    for trial_id, metrics in before[1].items():
+        search.records.write_metrics(trial_id, [{"step": 1, "time": 1.0, **metrics}])
+    broken, content = next(iter(before[0].items()))
+    search.records.store.write(broken, b"{")
+    archived = verify(search.records, repair=True).archived
+    assert candidates(search.records).keys() < before[0].keys() and search.values() == before[1]
+    search.drive()
+    restore(search.records, archived)
+    search.records.store.write(broken, content)
+    assert (candidates(search.records), search.values()) == before
+    assert search.drive() == [], "nothing runs again"
 
 
 def test_what_trials_of_other_code_took_is_forgotten_with_them(search):
