@@ -111,13 +111,14 @@ def redeclare(
     )
     if spend:
         _check_spend(plan, changed_verdict)
-    # Each excluded seed counts as a look, because the user could stop before any of them. Bought arms and new cells
-    # count as one look together.
+    # Each excluded seed counts as a look, because the user could stop before any of them. Arms added with `spend` and
+    # new cells count as one look together.
     planned_ids = {row["trial_id"] for row in planned}
     looks = len(excluded)
     if (spend and added_arms) or _grows_after_look(plan, earlier, planned_ids, recorded):
         looks += 1
-    # The log's new entry: what changed, after how many trials, and how many looks this costs.
+    # The log's new entry: what changed, after how many trials, and how many looks this costs. The stored plan of a
+    # sweep may not know its trials yet, so all of its records count, even if they are more than the table was to have.
     ended = len(planned_ids & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
     entry = Declared(
         at=time.time(),
@@ -128,6 +129,8 @@ def redeclare(
         spent=looks,
         spec=declared.spec,
     )
+    # Without `spend` the comparisons of added arms have no verdicts: the family stays that of the earlier arms. Else
+    # all arms have verdicts, which () stands for.
     return replace(
         declared,
         created=earlier.created,
@@ -145,8 +148,11 @@ def _with_first_verdicts(declared: Config, first: Config) -> Config:
     """Return the declaration `declared` with the fields of `VERDICT` as in `first`, which verdicts follow."""
     before = compared(first)
     now = compared(declared)
+    # `compared` keeps of a field only what verdicts depend on. A field that is equal in this stays as it is declared
+    # now, such as an evaluation on other data for the same scores.
     from_first = {name: first.get(name) for name in VERDICT if before.get(name) != now.get(name)}
     fields = {**declared, **from_first}
+    # None: the first declaration lacks the field, so that the result does too.
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -166,12 +172,12 @@ def _grows_after_look(
     )
 
 
-def _log(known: StudyDocument) -> tuple[Declared, ...]:
+def _log(earlier: StudyDocument) -> tuple[Declared, ...]:
     """Return the log of study.json; where it is empty, one entry that is made of the declaration itself."""
     first = Declared(
-        known.created, by=", ".join(known.commands), trials=known.trials, spec=known.spec
+        earlier.created, by=", ".join(earlier.commands), trials=earlier.trials, spec=earlier.spec
     )
-    return known.log or (first,)
+    return earlier.log or (first,)
 
 
 def _check_spend(plan: Plan, changed_verdict: Collection[str]) -> None:
@@ -293,17 +299,17 @@ def trained_again(
     return replace(document, log=(*_log(document), entry))
 
 
-def _check_kind(plan: Plan, known: StudyDocument, now: Config, changed: Iterable[str]) -> None:
+def _check_kind(plan: Plan, earlier: StudyDocument, now: Config, changed: Iterable[str]) -> None:
     """Raise `SpecError` where `plan` is of another kind of study, or changes what a search was made by.
 
-    `known` is the earlier study.json. `now` are the fields as they are declared now, and `changed` the names of those
+    `earlier` is the earlier study.json. `now` are the fields as they are declared now, and `changed` the names of those
     that differ.
     """
     rule = "a study of which trials have ended stays of its kind"
-    if known.type != plan.study.type:
+    if earlier.type != plan.study.type:
         raise SpecError(rule, place="type", value=plan.study.type, hint=NEW_STUDY)
     # Whether and how a study grows belongs to its kind.
-    before = known.declared.get("replicates") or {}
+    before = earlier.declared.get("replicates") or {}
     grows = plan.study.replicates
     if any(before.get(name) != getattr(grows, name, None) for name in ("of", "spending")):
         raise SpecError(rule, place="replicates", value=str(grows), hint=NEW_STUDY)
@@ -316,27 +322,28 @@ def _check_kind(plan: Plan, known: StudyDocument, now: Config, changed: Iterable
 
 def _check_present(
     plan: Plan,
-    known: StudyDocument,
+    earlier: StudyDocument,
     now: Config,
     recorded: Mapping[str, Record],
     planned: Sequence[FrameRow],
 ) -> None:
     """Raise `SpecError` where trials that were declared would leave the table.
 
-    Trials that were added later may leave it again, as long as none of them has ended. `known` is the earlier
+    Trials that were added later may leave it again, as long as none of them has ended. `earlier` is the earlier
     study.json. `now` are the fields as they are declared now. `recorded` has the ended trials by id, and `planned` the
     rows of the stored plan.
     """
     # What identifies a row of the table: its trial; in a sweep its arm, fold and seed, because the confirmed
     # configuration is not declared.
-    records = recorded.values()
     if isinstance(plan, SweepPlan):
         keys: list[Hashable] = [(row["arm"], row["fold"], row["seed"]) for row in planned]
         stay: set[Hashable] = {
             (arm, fold, seed) for arm in plan.study.arms for fold, seed in plan.replicates
         }
         ended: set[Hashable] = {
-            (r.arm, r.fold, r.seed) for r in records if r.notes.phase is Phase.CONFIRM
+            (record.arm, record.fold, record.seed)
+            for record in recorded.values()
+            if record.notes.phase is Phase.CONFIRM
         }
     else:
         keys = [row["trial_id"] for row in planned]
@@ -346,7 +353,7 @@ def _check_present(
     leaving = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
     # Where an earlier declaration is restored, the rows that leave were added after it.
     restored = any(
-        entry.spec is not None and compared(entry.spec, FREE) == now for entry in known.log
+        entry.spec is not None and compared(entry.spec, FREE) == now for entry in earlier.log
     )
     if leaving and not (restored and ended.isdisjoint(leaving)):
         count = Counter(leaving.values())
@@ -364,9 +371,12 @@ def _change_texts(name: str, before: Any, now: Any) -> list[str]:
     For a list or a mapping the texts name the entries that were added and removed. None stands for a field that was
     not declared.
     """
+    # Lists. None against [] has no entry to name, and is left to the last line.
     if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
-        added = [entry for entry in now or [] if entry not in (before or [])]
-        removed = [entry for entry in before or [] if entry not in (now or [])]
+        before_list = before or []
+        now_list = now or []
+        added = [entry for entry in now_list if entry not in before_list]
+        removed = [entry for entry in before_list if entry not in now_list]
         parts = [
             f"{sign} {_short(', '.join(map(str, entries)))}"
             for sign, entries in (("+", added), ("-", removed))
@@ -400,26 +410,29 @@ def _who() -> str:
 
 
 def this_command() -> tuple[str, ...]:
-    """Return the running command as one text, which people can paste; () where a program of the user runs."""
+    """Return the running command as a tuple of one text, which people can paste; () where a program of the user runs.
+
+    A tuple, because `StudyDocument.commands` may hold several.
+    """
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith(
         "contrasweep/__main__.py"
     )
     return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if ours else ()
 
 
-def _metric_was_mended(plan: Plan, known: StudyDocument, recorded: Mapping[str, Record]) -> bool:
+def _metric_was_mended(plan: Plan, earlier: StudyDocument, recorded: Mapping[str, Record]) -> bool:
     """Return whether `plan` changes nothing but the metric, and no trial has reported the earlier metric.
 
-    `known` is the earlier study.json, `recorded` the ended trials by id.
+    `earlier` is the earlier study.json, `recorded` the ended trials by id.
     """
     study = plan.study
-    if known.metric == study.metric:
+    if earlier.metric == study.metric:
         return False
     # Nothing else has changed if the plan, given the earlier metric, has the earlier digest.
     designed = cast(Any, plan)  # of any kind: all have a study and a digest
     with_earlier_metric = replace(
-        designed, study=replace(study, metric=known.metric, mode=known.mode)
+        designed, study=replace(study, metric=earlier.metric, mode=earlier.mode)
     )
-    if with_earlier_metric.digest != known.plan_digest:
+    if with_earlier_metric.digest != earlier.plan_digest:
         return False
-    return not any(known.metric in record.metrics for record in recorded.values())
+    return not any(earlier.metric in record.metrics for record in recorded.values())

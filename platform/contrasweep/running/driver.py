@@ -69,8 +69,9 @@ def run(
             a list of these; None: none. Left out: the study's own `tracking`, or `sqlite:///mlflow.db`.
         max_concurrent: Trials at once, at most.
         extend: Keep the trials of another plan of this name and add to them.
-        spend: Give verdicts to the comparisons of arms that are added after trials have ended. This counts as a look,
-            which leaves a quarter of the level. Without it these comparisons are exploratory.
+        spend: Give verdicts to the comparisons of arms that are added after trials have ended. This counts as a look at
+            the results, which leaves a quarter of the level of all comparisons. Without it those of added arms are
+            exploratory.
         retry_failed: Run failed trials again.
         rerun: Arms, cells (`ARM/axis=value`) or trials that run again. What they had made moves to the archive.
         changed: What is done with trials of other code: "stop", "rerun" or "accept".
@@ -138,10 +139,11 @@ def run(
             options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
             results, complete = _evaluate_declared(results, planned, options)
         published = publish(results, trackers, tracked, trained=trained, gap=gap)
-        # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them.
-        keep = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
-        if complete and keep != "all":
-            clean(results, plan_cleaning(results, keep))
+        # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them. `keep` says
+        # which checkpoints of a trial stay, `keep_checkpoints_of` of which trials: no trial has any with `keep: none`.
+        kept = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
+        if complete and kept != "all":
+            clean(results, plan_cleaning(results, kept))
         return published
 
 
@@ -152,18 +154,21 @@ def _train(
     lease: Lease,
     trackers: Trackers,
     tracked: TrackedStudy,
-    *engine: Any,
+    max_concurrent: int | None,
+    cluster: Path | None,
+    quiet: bool,
 ) -> tuple[str, str]:
     """Train the trials without a record; return two lines: the budget that ended the run, and what the trackers lack.
 
-    Either is "" where there is nothing to say. `engine` are the last arguments of `training.train`, from
-    `max_concurrent` on.
+    Either is "" where there is nothing to say. The last three arguments are those of `run`.
     """
     # Imported here because it brings Ray, which a finished study does not need.
     from contrasweep.running.engine.training import train
 
     with following(trackers, tracked, lease.records) as follower:
-        stopped = train(planned, prepared, lease.records, code, lease, *engine)
+        stopped = train(
+            planned, prepared, lease.records, code, lease, max_concurrent, cluster, quiet
+        )
         follower.outcome = "interrupted" if stopped else "complete"
     return stopped, follower.gap
 
@@ -246,18 +251,19 @@ def evaluate(
 
 
 def _where_shown(
-    records: StudyRecords, mine: str | Sequence[str] | None
+    records: StudyRecords, addresses: str | Sequence[str] | None
 ) -> str | Sequence[str] | None:
-    """Return the addresses `mine` if one of them is the MLflow store that shows the study, else None.
+    """Return `addresses` if one of them is the MLflow store that shows the study, else None.
 
-    The store's address stands in the storage, which is not trusted, so only the user's own addresses are used. Where
-    the study is shown elsewhere, a line on standard error says so. `mine` may be None: no tracking.
+    The store's address stands in the storage, which is not trusted, so only the user's own `addresses` are used. Where
+    the study is shown elsewhere, a line on standard error says so. `addresses` may be None: no tracking.
     """
     shown = read_links(records).tracking
-    if not shown or any(
-        str(checked_uri(store, connect=False)) == shown for store in parted(mine)[0]
-    ):
-        return mine if shown else None
+    if not shown:
+        return None
+    stores, _ = parted(addresses)
+    if any(str(checked_uri(store, connect=False)) == shown for store in stores):
+        return addresses
     print(
         f"the scores are not in MLflow: the storage says that the study is shown at {shown}, and the command does not; "
         f"if that is yours, add them by {command_line('sync', records.study, tracking=shown)}",

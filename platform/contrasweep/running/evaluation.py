@@ -38,9 +38,8 @@ def plan_evaluation(
 ) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
 
-    Finished trials without a checkpoint are left out, which is said on standard error. The networks may be of shipped
-    code and data, and of those in `named`: values of the study's own declaration, which the user vouches for (see
-    `check_named`).
+    Finished trials without a checkpoint are left out, which is said on standard error. Only shipped code and data are
+    loaded, and what `named` names: values of the study's own declaration, for which the user vouches (`check_named`).
 
     Raises `SpecError` where no trial has a checkpoint, where the study is an evaluation itself, and for a name that is
     taken.
@@ -49,11 +48,13 @@ def plan_evaluation(
     records = results.records
     storage = records.storage
     manifests = networks.datasets(results.document, storage, named)
-    done = _evaluable(results, named)
+    evaluable = _evaluable(results, named)
     # The study of the evaluation has the arms, axes, folds and seeds of the evaluated one.
     name = f"{results.name}.{evaluation.label}"
     settings = {"data": evaluation.data, "function": evaluation.function}
     _check_names(name, settings, [name, *records.evaluations()], storage)
+    # A label such as `on-digits` is shown as "on digits".
+    label = evaluation.label.replace("-", " ", 1)
     frame = results.planned.set_index("trial_id")
     axes = {axis: _distinct(frame[axis].tolist()) for axis in results.axes}
     study = AblationGrid(
@@ -64,13 +65,13 @@ def plan_evaluation(
         folds=spec.get("folds"),
         seeds=_distinct(frame["seed"].tolist()),
         metric=_metric(evaluation),
-        description=f"The networks of {results.name}, evaluated {evaluation.label.replace('-', ' ', 1)}",
+        description=f"The networks of {results.name}, evaluated {label}",
     )
     # One trial for each network. The checkpoint's digest is part of the trial's config, and so of its id: a network
     # that was trained again is evaluated again.
     evaluated_on = _with_digests(evaluation.data, storage)
     cells: dict[str, Cell] = {}
-    for record, checkpoint in done:
+    for record, checkpoint in evaluable:
         shared = {
             "study": results.name,
             "trainable": record.trainable,
@@ -87,7 +88,7 @@ def plan_evaluation(
         key = canonical.dumps([record.arm, values])
         before = cells[key].trials if key in cells else ()
         cells[key] = Cell(record.arm, values, (*before, trial))
-    lacking = len(_finished(results)) - len(done)
+    lacking = len(_finished(results)) - len(evaluable)
     if lacking:
         print(
             f"left out: {plural(lacking, 'finished trial')} without a checkpoint", file=sys.stderr
@@ -95,7 +96,7 @@ def plan_evaluation(
     return GridPlan(
         study,
         tuple(cells.values()),
-        {manifest.digest: name for name, manifest in manifests.items()},
+        sources={manifest.digest: dataset for dataset, manifest in manifests.items()},
     )
 
 
@@ -141,13 +142,17 @@ def plan_given(
     )
     _check_names(study.name, settings, [study.name], storage)
     data = resolve(study.data, folds=None, storage=storage)
-    # Copy the checkpoint to the storage. A stored checkpoint is a folder, so a single file is linked into one.
+    # Copy the checkpoint to the storage. A stored checkpoint is a folder, so a single file is linked into one. It has
+    # a step too, which is not known of a checkpoint from elsewhere: 1 stands for it.
     records = StudyRecords(storage, study.name)
     stored = Checkpoints(records.store, records.given(content))
     if stored.latest() is None:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())
-            stored.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
+            files = checkpoint
+            if not checkpoint.is_dir():
+                files = Path(folder)
+                (files / checkpoint.name).symlink_to(checkpoint.resolve())
+            stored.save(files, step=1)
     saved = stored.latest()
     # The only trial. It has the same fields as a trial of `plan_evaluation`; nobody knows when its network was trained.
     config = canonical.Config(
@@ -164,7 +169,7 @@ def plan_given(
         }
     )
     trial = Trial(study.name, ARM, EVALUATION, config, data)
-    return GridPlan(study, (Cell(ARM, {}, (trial,)),), {data.digest: study.data})
+    return GridPlan(study, (Cell(ARM, {}, (trial,)),), sources={data.digest: study.data})
 
 
 def _finished(results: Results) -> list[Record]:
@@ -205,19 +210,19 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
         checkpoints = pool.map(
             lambda record: Checkpoints(store, key(record.trial_id, "checkpoint")).latest(), finished
         )
-        done = [
+        evaluable = [
             (record, saved.digest)
             for record, saved in zip(finished, checkpoints, strict=True)
             if saved
         ]
-    if not done:
+    if not evaluable:
         raise SpecError(
             "no finished trial of the study has a checkpoint",
             place="STUDY",
             value=results.name,
             hint="a method yields Report(..., checkpoint=folder), and `contrasweep clean` deletes it",
         )
-    return done
+    return evaluable
 
 
 def _metric(evaluation: Evaluation) -> str:

@@ -5,8 +5,8 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from contrasweep.commands import PATH
-from contrasweep.commands.metrics import WAYS
+from contrasweep.commands import PATH as COMMAND_PATH
+from contrasweep.commands.metrics import WAYS as WAYS_TO_REPORT
 from contrasweep.errors import choose_from, clipped
 from contrasweep.live.state import replicate_of
 from contrasweep.shell import command_line
@@ -39,6 +39,7 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     place = place_of(text)
     where = f" ({place})" if place else ""
     to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
+    # `record.missing`: the cause was outside the method.
     again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
     return f"failed: {replicate_of(record, axes)}: {last}{where}{cause}; all of it: {to_logs}; again: {again}"
@@ -67,7 +68,10 @@ def unreported_metric(metric: str, record: Record) -> str:
     """
     hint = choose_from("metrics", list(record.metrics), metric)
     if not record.metrics:
-        ways = WAYS if record.trainable == PATH else f'`yield Report(step, {{"{metric}": number}})`'
+        # A `command:` trial has other ways than a function, which yields its reports.
+        ways = f'`yield Report(step, {{"{metric}": number}})`'
+        if record.trainable == COMMAND_PATH:
+            ways = WAYS_TO_REPORT
         hint = f"it has reported nothing: {ways}"
     return (
         f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {hint}. "

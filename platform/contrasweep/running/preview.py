@@ -132,6 +132,7 @@ def preview(
         # A plan without some of the cells, or with unchecked settings, is not the plan that was run: no comparison.
         if not any(dataset.cells for dataset in missing) and not unimportable(declared):
             lines += check_plan(plan, records, extend=extend, spend=spend)
+        # Advice is made of results: it needs trials that have ended (`expected.records`).
         document = records.document() if expected.records else None
         # A machine that only plans has neither pandas nor SciPy, and no advice.
         if (

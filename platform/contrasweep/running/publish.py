@@ -51,7 +51,7 @@ def publish(
         tracked: What trackers show of the study.
         trained: The plan that was trained just now, of whose arms models are logged. None: no models, and trackers
             first get all that the storage has.
-        synced: The trackers have all of it already.
+        synced: The trackers have all of the study's records and scores already.
         gap: What the trackers lack after the run, as a line; "" where they lack nothing.
     """
     if trackers.is_none:
@@ -62,11 +62,13 @@ def publish(
     if trained is None and links.shown and links.shown == _shown(results, trackers):
         return replace(results, run_urls=links.runs)
     try:
+        # While trials were trained the follower has synced all but the scores of evaluations, which came after it.
         if not synced and (trained is None or results.evaluations):
             sync(results.records, trackers, tracked, complete=True, compare=False)
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
             _log(results, Server(trackers.store, tracked, results.records), trained)
+            # As long as the store lacks something, it does not count as one that shows the whole study.
             if not gap:
                 write_shown(results.records, _shown(results, trackers))
     except StorageError as error:  # what was trained is in the records all the same
@@ -265,19 +267,23 @@ def _broken_starts(results: Results, deleted: set[str]) -> Iterable[str]:
         for name in study_names(storage):
             records = StudyRecords(storage, name)
             document = records.document()
-            starts = [document.start(arm) for arm in document.arms] if document else []
-            if not any(start and start["start"].get("study") == results.name for start in starts):
+            if document is None:
                 continue
-            # The networks that its recorded trials started from.
+            # The studies whose networks its arms start from. `start` returns {"start": {"study": ..., ...}}, or {}.
+            studies = [document.start(arm).get("start", {}).get("study") for arm in document.arms]
+            if results.name not in studies:
+                continue
+            # The networks of this study that its recorded trials started from.
             other_records = compact.read_records(records, records.etags(), [])
-            begun = (record.start for record in other_records.values())
-            sources = {
-                start.trial for start in begun if start and start.study == results.name
+            networks = {
+                record.start.trial
+                for record in other_records.values()
+                if record.start and record.start.study == results.name
             } & deleted
             # Trials of its plan without a record could not begin without these networks.
             not_ended = len({*read_planned(records)["trial_id"]} - other_records.keys())
             unfinished = f", and {not_ended} of its trials have not ended" if not_ended else ""
-            yield f"start: {name} cannot be trained again: it starts from {len(sources)} of these networks{unfinished}"
+            yield f"start: {name} cannot be trained again: it starts from {len(networks)} of these networks{unfinished}"
 
 
 def _impossible(finished: Mapping[str, Record], deleted: set[str]) -> Iterable[str]:

@@ -134,14 +134,18 @@ def _attend(numbers: int) -> None:
     numbers of signals are read.
     """
     first = 0.0  # when the first signal came; 0: none has come
+
+    def seconds_left() -> float:
+        """Return how long the main thread has left. Its handler sets `requested`, which gives it more time."""
+        return first + (UNDO_S if interruption.requested else STUCK_S) - time.monotonic()
+
     while True:
-        # Without a signal this waits for ever. The handler sets `requested`, which gives the main thread more time.
-        deadline = first + (UNDO_S if interruption.requested else STUCK_S)
-        wait_s = max(0.0, deadline - time.monotonic()) if first else None
+        # Without a signal this waits for ever.
+        wait_s = max(0.0, seconds_left()) if first else None
         readable, _, _ = select.select([numbers], [], [], wait_s)
-        # The time is over, unless the handler has run meanwhile, which makes the deadline a later one.
+        # The time that was waited for is over. The handler may have run meanwhile, and then there is more of it.
         if not readable:
-            if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
+            if seconds_left() <= 0:
                 break
             continue
         # Only signals with the handler of this module count: Python writes the numbers of all others too.

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrasweep.code import CurrentCode
 from contrasweep.config import Config
@@ -48,15 +48,22 @@ ONE_TASK = (
 """Sets the cores of a task's step, which has one core otherwise, since Slurm 22.05."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """A task of the array: the trials that it trains one after the other, and what all tasks share.
+class TaskTrial(NamedTuple):
+    """A trial of a task, with its trainable and its code.
 
-    `trials` are (trial, function, code). The function is the trainable where the study declared it as a function; None:
-    the trainable is imported by its dotted path.
+    `function` is the trainable where the study declared it as a function; None: it is imported by its dotted path.
     """
 
-    trials: Sequence[tuple[Trial, Callable[..., Any] | None, CodeRef]]
+    trial: Trial
+    function: Callable[..., Any] | None
+    code: CodeRef
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of the array: the trials that it trains one after the other, and what all tasks share."""
+
+    trials: Sequence[TaskTrial]
     storage: str
     metric: str
     retention: Retention
@@ -65,10 +72,11 @@ class Task:
         """Train each trial without a record from its newest checkpoint; return `ID STATUS` of each trial, as a text."""
         sweep_scratch()
         return ", ".join(
-            f"{trial.id} {self._train(trial, train, code)}" for trial, train, code in self.trials
+            f"{trial.id} {self._train(trial, function, code)}"
+            for trial, function, code in self.trials
         )
 
-    def _train(self, trial: Trial, function: Any, code: CodeRef) -> str:
+    def _train(self, trial: Trial, function: Callable[..., Any] | None, code: CodeRef) -> str:
         """Train a trial unless it has its record; return the trial's status at the end."""
         records = StudyRecords(self.storage, trial.study, patient=True)
         record = records.read_one(trial.id)
@@ -118,7 +126,7 @@ def submit_slurm(
     options: Mapping[str, str],
     max_concurrent: int | None = None,
     changed: Changed = "stop",
-    **again: Any,
+    **prepare_options: Any,
 ) -> tuple[str, int]:
     """Send a study to Slurm; return the id of the job or array, and the number of its tasks.
 
@@ -133,7 +141,7 @@ def submit_slurm(
         options: Options of sbatch for each task, by their long names; `time` is needed, in minutes.
         max_concurrent: Tasks that run at once, at most; None: all.
         changed: As in `prepare`.
-        again: Other arguments of `prepare`: `extend`, `spend`, `retry_failed` and `rerun`.
+        prepare_options: Other arguments of `prepare`: `extend`, `spend`, `retry_failed` and `rerun`.
 
     Returns:
         The id and the number of tasks; ("", 0) where every trial has its record.
@@ -171,7 +179,7 @@ def submit_slurm(
             *(word for change in sets for word in ("--set", change)),
         ]
         run += ["--tracking", tracking] if tracking != OF_STUDY else []
-        run += run_flags(changed, max_concurrent, again)
+        run += run_flags(changed, max_concurrent, prepare_options)
         job = _call(
             "sbatch",
             "--parsable",
@@ -183,7 +191,7 @@ def submit_slurm(
         )
         return job.strip(), 1
     # An array.
-    tasks = _tasks(declared, storage, changed, again)
+    tasks = _tasks(declared, storage, changed, prepare_options)
     if not tasks:
         return "", 0
     return _send(tasks, name, storage, options, max_concurrent), len(tasks)
@@ -199,11 +207,11 @@ def needs_driver(study: Study) -> bool:
     return bool(not isinstance(study, AblationGrid) or study.replicates or budgets or starts)
 
 
-def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[Task]:
+def _tasks(study: Study, storage: str, changed: Changed, prepare_options: Config) -> list[Task]:
     """Prepare the study as a driver does, write its code to the storage, and return its tasks; [] if none is left.
 
-    `changed` and `again` are arguments of `prepare`. The driver's lease is held in this function only, because each
-    task writes the records of its own trials.
+    `changed` and `prepare_options` are those of `prepare`. The driver's lease is held here only, because each task
+    writes the records of its own trials.
     """
     from contrasweep.running.engine.loop import StudyCode
 
@@ -211,16 +219,16 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
     records = StudyRecords(storage, study.name)
     assert isinstance(planned, GridPlan)
     records.store.check_writable()
-    extend = bool(again.get("extend"))
+    extend = bool(prepare_options.get("extend"))
     with exclusive_driver(records), declared_as_before_if_refused(records, extend=extend):
         code = CurrentCode(study.functions)
-        prepared = prepare(planned, records, code, changed=changed, **again)
+        prepared = prepare(planned, records, code, changed=changed, **prepare_options)
         planned = planned.relocated(
             partial(resolve, folds=study.folds, storage=storage, write=True)
         )
         codes = StudyCode(records, code, partial(print, file=sys.stderr))
         to_run = [
-            (trial, study.functions.get(trial.trainable), codes.of(trial))
+            TaskTrial(trial, study.functions.get(trial.trainable), codes.of(trial))
             for trial in planned.trials
             if trial.id not in prepared.finished
         ]

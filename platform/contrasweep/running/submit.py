@@ -51,9 +51,9 @@ def submit(
     The job gets a file with the resolved fields of the study, so that it runs the study as it was read here. If its
     code is not the code here, it stops before it spends anything.
 
-    Before anything is queued, the study is checked, with its datasets and its name in `storage`. So are the address,
-    the token and the versions. The cluster must reach `storage` and `tracking`, and must not be running the study
-    already.
+    Before anything is queued, the study is checked, with its datasets and its name in `storage`. So are the dashboard's
+    address, Ray's token, and the versions of Ray here and there. The cluster must reach `storage` and `tracking`, and
+    must not be running the study already.
 
     Args:
         study: The study, its name (`module:NAME`), a YAML file, or a mapping of its fields.
