@@ -526,7 +526,7 @@ MUTANTS = (
         ),
         (
             "checkpoints are stored before their reports",
-            "        self.reports.write(snapshot.reports, snapshot.items)\n",
+            "        self.reports.write(snapshot.reports, snapshot.item_scores)\n",
             "",
             f"{EXECUTION} {CHECKPOINTS} {ATTEMPTS}",
         ),
@@ -588,7 +588,7 @@ MUTANTS = (
         ),
         (
             "a record is written without its reports",
-            "            reports.write(len(reports.rows), reports.scores)\n",
+            "            reports.write(len(reports.rows), reports.item_scores)\n",
             "",
         ),
         (
@@ -602,10 +602,10 @@ MUTANTS = (
             (
                 "            if (\n"
                 "                isinstance(error, StorageError | ProcessLostError)\n"
-                "                or out_of_memory.which(error) is not None\n"
+                "                or out_of_memory.exhausted_memory(error) is not None\n"
                 "            ):\n"
             ),
-            "            if out_of_memory.which(error) is not None:\n",
+            "            if out_of_memory.exhausted_memory(error) is not None:\n",
         ),
     ),
     *_mutants(

@@ -100,7 +100,7 @@ class Job:
         message = Dashboard(self.address).read(
             lambda answer: str(answer.get("message") or ""), "GET", self._path
         )
-        return out_of_memory.which(f"{message}\n{self.logs()}") is not None
+        return out_of_memory.exhausted_memory(f"{message}\n{self.logs()}") is not None
 
     def follow(self, write: Callable[[str], object] = print, timeout_s: float = 300.0) -> str:
         """Write what the job prints, from its beginning, until it ends; return its last status.

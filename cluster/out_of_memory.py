@@ -35,7 +35,7 @@ _HOST_TEXT = re.compile(
 )
 
 
-def which(error: BaseException | str | None) -> Memory | None:
+def exhausted_memory(error: BaseException | str | None) -> Memory | None:
     """Return which memory `error` says is used up, `gpu` or `host`; None for any other error.
 
     `error` is an exception, whose causes are looked at too, or the text of a traceback as Ray keeps it on disk. A
@@ -81,7 +81,7 @@ def doubled(share: Fraction) -> Fraction:
     return Fraction(1, max(1, share.denominator // 2)) if share < 1 else share
 
 
-def retry(
+def larger_place(
     placement: Placement, memory: Memory, inventory: Inventory, gpu_types: Collection[str] = ()
 ) -> Placement | None:
     """Return a place with more of `memory` for a trial that ran out of it on `placement`; None if no host has more.

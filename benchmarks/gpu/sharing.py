@@ -143,7 +143,7 @@ def _allocate(share: float) -> dict[str, float | str | None]:
                 # a quarter of a GiB
                 held.append(torch.empty(2**28, dtype=torch.uint8, device="cuda"))
         except torch.OutOfMemoryError as error:
-            kind = out_of_memory.which(error)
+            kind = out_of_memory.exhausted_memory(error)
         allocated = torch.cuda.memory_reserved() / 2**30
         time.sleep(0.3)
     return {

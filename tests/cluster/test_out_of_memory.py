@@ -20,7 +20,7 @@ from contrasweep.cluster import guard as guards
 from contrasweep.cluster import usage
 from contrasweep.cluster.guard import CONTEXT_GIB, guard
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
-from contrasweep.cluster.out_of_memory import doubled, retry, which
+from contrasweep.cluster.out_of_memory import doubled, exhausted_memory, larger_place
 from contrasweep.cluster.packing import Placement
 from contrasweep.cluster.usage import Meter
 
@@ -57,17 +57,17 @@ def gpu_errors():
 
 @pytest.mark.parametrize("error", gpu_errors(), ids=repr)
 def test_errors_of_the_gpu(error):
-    assert which(error) == "gpu"
+    assert exhausted_memory(error) == "gpu"
 
 
 def test_what_onednn_says_of_memory_and_of_other_things_is_no_proof():
     text = "RuntimeError: could not create a primitive"
-    assert which(text) is None and which(RuntimeError(text)) is None
+    assert exhausted_memory(text) is None and exhausted_memory(RuntimeError(text)) is None
 
 
 @pytest.mark.parametrize("error", host_errors(), ids=lambda error: type(error).__name__)
 def test_errors_of_the_host(error):
-    assert which(error) == "host"
+    assert exhausted_memory(error) == "host"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_errors_of_the_host(error):
     ids=repr,
 )
 def test_other_errors_are_none(error):
-    assert which(error) is None
+    assert exhausted_memory(error) is None
 
 
 def test_the_error_behind_an_error_is_found():
@@ -100,7 +100,7 @@ def test_the_error_behind_an_error_is_found():
     for how in ("from", "during"):
         with pytest.raises(ValueError, match="the loss failed") as caught:
             fails(how)
-        assert which(caught.value) == "gpu"
+        assert exhausted_memory(caught.value) == "gpu"
 
 
 def test_a_chain_that_bites_its_tail_ends():
@@ -108,7 +108,7 @@ def test_a_chain_that_bites_its_tail_ends():
     two = ValueError("b")
     one.__cause__ = two
     two.__cause__ = one
-    assert which(one) is None
+    assert exhausted_memory(one) is None
 
 
 @pytest.mark.parametrize("error", [*gpu_errors()[:1], MemoryError()], ids=repr)
@@ -117,9 +117,9 @@ def test_tracebacks_as_ray_keeps_them_are_read(error):
     from ray.exceptions import RayTaskError
 
     text = "".join(traceback.format_exception(error))
-    assert which(text) == which(error)
-    assert which(RayTaskError("train", text, error)) == which(error)
-    assert which(pickle.loads(pickle.dumps(error))) == which(error)
+    assert exhausted_memory(text) == exhausted_memory(error)
+    assert exhausted_memory(RayTaskError("train", text, error)) == exhausted_memory(error)
+    assert exhausted_memory(pickle.loads(pickle.dumps(error))) == exhausted_memory(error)
 
 
 # ------------------------------------------------------------------------------------------- the rule
@@ -143,14 +143,14 @@ def test_gpu_memory_doubles_then_moves_to_a_larger_type_then_is_infeasible():
     ladder = []
     while placement is not None:
         ladder.append((placement.gpu, placement.share))
-        placement = retry(placement, "gpu", CLUSTER)
+        placement = larger_place(placement, "gpu", CLUSTER)
     assert ladder == [("T4", Fraction(1, 4)), ("T4", Fraction(1, 2)), ("T4", 1), ("H100", 1)]
 
 
 def test_gpu_memory_moves_to_no_type_that_the_arm_has_left_out():
     whole = Placement("T4", Fraction(1), 1, 4)
-    assert retry(whole, "gpu", CLUSTER, ["T4"]) is None
-    assert retry(whole, "gpu", CLUSTER, ["T4", "H100"]).gpu == "H100"
+    assert larger_place(whole, "gpu", CLUSTER, ["T4"]) is None
+    assert larger_place(whole, "gpu", CLUSTER, ["T4", "H100"]).gpu == "H100"
 
 
 def test_host_memory_doubles_to_what_the_largest_host_has():
@@ -158,17 +158,17 @@ def test_host_memory_doubles_to_what_the_largest_host_has():
     ladder = []
     while placement is not None:
         ladder.append(placement.host_memory_gib)
-        placement = retry(placement, "host", CLUSTER)
+        placement = larger_place(placement, "host", CLUSTER)
     assert ladder == [100, 200, 400, 512]
 
 
 def test_host_memory_of_a_gpu_trial_is_that_of_its_types_hosts():
-    assert retry(Placement("T4", Fraction(1), 1, 40), "host", CLUSTER).host_memory_gib == 64
-    assert retry(Placement("T4", Fraction(1), 1, 64), "host", CLUSTER) is None
+    assert larger_place(Placement("T4", Fraction(1), 1, 40), "host", CLUSTER).host_memory_gib == 64
+    assert larger_place(Placement("T4", Fraction(1), 1, 64), "host", CLUSTER) is None
 
 
 def test_a_cpu_trial_cannot_run_out_of_gpu_memory():
-    assert retry(Placement(None, Fraction(0), 1, 1), "gpu", CLUSTER) is None
+    assert larger_place(Placement(None, Fraction(0), 1, 1), "gpu", CLUSTER) is None
 
 
 # ------------------------------------------------------------------------------------------- the guard
@@ -184,7 +184,7 @@ LARGE_ARRAYS = [
 def test_the_guard_turns_an_overrun_into_an_error_of_this_trial_and_is_lifted_after(allocate):
     with pytest.raises((MemoryError, RuntimeError)) as caught, guard(host_memory_gib=0.5):
         allocate()
-    assert which(caught.value) == "host"
+    assert exhausted_memory(caught.value) == "host"
     assert allocate().nbytes == 2**31  # outside the guard there is no limit
     held = usage._host_bytes() / 2**30
     with guard(host_memory_gib=held + 2.5):

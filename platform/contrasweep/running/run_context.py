@@ -80,8 +80,8 @@ class RunContext:
         study: The name of the study.
         metric: The study's metric.
         datasets: The datasets by digest.
-        functions: The trainables that the study declared as functions, by dotted path, pickled. They are unpickled when
-            they are called, so that a worker sees which modules an arm's function imports.
+        functions: The trainables that the study declared as functions, by dotted path, pickled. A worker unpickles one
+            when its trial begins, so that it sees what the imports of this function change in the process.
         chunk_s: Reports go to the driver in chunks of so many seconds; 0: one by one, because a pruner decides on each.
         inventory: The hosts.
         retention: Which checkpoints stay.

@@ -773,4 +773,4 @@ def test_a_command_out_of_memory_is_told_from_other_failures(tmp_path):
     )
     with pytest.raises(CommandFailed) as caught:
         list(train(trial))
-    assert out_of_memory.which(caught.value) == "host"
+    assert out_of_memory.exhausted_memory(caught.value) == "host"

@@ -64,18 +64,19 @@ class InterimSource(Source):
         None while the last trials of a stage run; `Finished` once no stage follows. In a search, the arms in
         `paused_arms` suggest no new trial.
         """
-        # The first stage comes from the inner source, until that is finished.
-        if not self.waiting and not self.inner.finished:
-            following = self.inner.next(paused_arms)
-            if isinstance(following, Next):
-                self.running.add(following.trial.id)
-            if not isinstance(following, Finished):
-                return following
-        # A stage is looked at when all of its trials have ended.
-        if not self.waiting and not self.over:
-            if self.running:
-                return None
-            self._advance()
+        if not self.waiting:
+            # The first stage comes from the inner source, until that is finished: then the next stage begins below.
+            if not self.inner.finished:
+                following = self.inner.next(paused_arms)
+                if isinstance(following, Next):
+                    self.running.add(following.trial.id)
+                if not isinstance(following, Finished):
+                    return following
+            # A stage is looked at when all of its trials have ended.
+            if not self.over:
+                if self.running:
+                    return None
+                self._advance()
         if not self.waiting:
             return Finished()
         # Replicates after the first stage; those of a sweep confirm its best configurations.

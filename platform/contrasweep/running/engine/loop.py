@@ -139,18 +139,19 @@ class TrialLoop:
         `waiting` are their ids. Where hosts are started by demand, many trials wait, and little was known of their
         memory when they were placed first.
         """
-        self.queue.look()
+        self.queue.poll_hosts()
         if not self.placements.outdated:
             return []
-        active = [
+        waiting_trials = [
             self.accounts.active[trial_id]
             for trial_id in waiting
             if trial_id in self.accounts.active
         ]
         changed = {
-            trial.id for trial in self.placements.place_again(entry.trial for entry in active)
+            trial.id
+            for trial in self.placements.place_again(active.trial for active in waiting_trials)
         }
-        return [entry for entry in active if entry.trial.id in changed]
+        return [active for active in waiting_trials if active.trial.id in changed]
 
     def requeue(self, trial_id: str) -> bool:
         """Queue a trial again that the engine gave up, unless it lost too many hosts; return whether it was queued."""

@@ -4,6 +4,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 
 from ray.tune import PlacementGroupFactory
 
@@ -58,13 +59,13 @@ class Placements:
         """
         self.outdated = False
         fitting = [trial for trial in waiting if self.footprints.options(trial)]
-        before = {trial.id: self.described(trial) for trial in fitting}
-        # All of them give up their places first; then `described` gives each a new one.
+        before = {trial.id: self.place_description(trial) for trial in fitting}
+        # All of them give up their places first; then `place_description` gives each a new one.
         for trial in fitting:
             del self.placed[trial.id]
-        return [trial for trial in fitting if self.described(trial) != before[trial.id]]
+        return [trial for trial in fitting if self.place_description(trial) != before[trial.id]]
 
-    def described(self, trial: Trial) -> PlaceDescription:
+    def place_description(self, trial: Trial) -> PlaceDescription:
         """Return the place of `trial` as plain values, for its worker and for `bundles`.
 
         A trial without a GPU whose arm declares its resources is kept to its host memory.
@@ -81,8 +82,9 @@ class Placements:
         """Return the place with the resources that Ray is asked for.
 
         With a GPU, or with resources that the arm declares, this is `placement` itself. Without, the host memory is at
-        least a quarter of what its cores amount to on the host with the least memory for a core. Small trials then ask
-        for the same resources whatever is learned of their memory, and Ray lets one take over the process of the last.
+        least a quarter of the cores' part of a host: cores times GiB per core, on the host with the fewest GiB per
+        core. Small trials then ask for the same resources whatever is learned of their memory, and Ray lets one take
+        over the process of the last.
         """
         if placement.gpu or self.footprints.study.arms[trial.arm].resources:
             return placement
@@ -102,19 +104,18 @@ class Placements:
         None where the traceback `error` has nothing to do with memory, or where no host has more. In the second case
         the trial is infeasible from now on.
         """
-        place = self.place(trial)
-        memory = out_of_memory.which(error)
+        placement = self.place(trial)
+        memory = out_of_memory.exhausted_memory(error)
         if memory is None:
             return None
         # Trials of this cell take more GPU memory than the trial's share of this type of GPU has.
-        if memory == "gpu" and place.gpu is not None:
-            self.footprints.overflowed(
-                trial, place.gpu, self.inventory.gpu(place.gpu).memory_gib * float(place.share)
-            )
+        if memory == "gpu" and placement.gpu is not None:
+            gpu_gib = self.inventory.gpu(placement.gpu).memory_gib
+            self.footprints.overflowed(trial, placement.gpu, gpu_gib * float(placement.share))
         declared = self.footprints.study.arms[trial.arm].resources
         gpu_types = declared.gpu_types if declared else ()
-        larger = out_of_memory.retry(
-            self._requested(trial, place), memory, self.inventory, gpu_types
+        larger = out_of_memory.larger_place(
+            self._requested(trial, placement), memory, self.inventory, gpu_types
         )
         if larger is None:
             self.infeasible.add(trial.id)
@@ -122,12 +123,10 @@ class Placements:
         # Further trials of this cell begin with the largest place that one of them has needed.
         self.placed[trial.id] = trial, larger
         key = trial.arm, cell_of(trial)
-        self.raised[key] = max(
-            larger,
-            self.raised.get(key, larger),
-            key=lambda place: (place.share, place.host_memory_gib),
-        )
-        return _bundles(self.described(trial))
+        before = self.raised.get(key)
+        if before is None or _size(larger) > _size(before):
+            self.raised[key] = larger
+        return _bundles(self.place_description(trial))
 
     def ended(self, record: Record) -> None:
         """Free the trial's place, and learn from its record how much memory it took."""
@@ -172,9 +171,14 @@ class Placements:
         return min(options, key=occupancy)
 
 
-def bundles(described: TrialDescription) -> PlacementGroupFactory:
+def _size(placement: Placement) -> tuple[Fraction, float]:
+    """Return what orders places: the share of a GPU first, then the host memory in GiB."""
+    return placement.share, placement.host_memory_gib
+
+
+def bundles(config: TrialDescription) -> PlacementGroupFactory:
     """Return the resources to ask Ray for. Tune calls this with its copy of the trial's description."""
-    return _bundles(described["place"])
+    return _bundles(config["place"])
 
 
 def _bundles(place: PlaceDescription) -> PlacementGroupFactory:

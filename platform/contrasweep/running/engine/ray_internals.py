@@ -136,9 +136,10 @@ def lacking() -> Iterator[str]:
 
 
 def adapt(say: Callable[[str], object]) -> Callable[[], None]:
-    """Change Ray Tune's treatment of workers, hosts and credentials for a run; return what `keep_places` returns.
+    """Change Ray Tune's treatment of workers, hosts and credentials for a run.
 
-    `say` receives the lines of `lacking`.
+    Return a function to call in each turn of Tune's loop, which removes unused placement groups (`keep_places`). `say`
+    receives the lines of `lacking`.
     """
     for line in lacking():
         say(line)

@@ -94,7 +94,7 @@ class RayWatch:
         """Watch the Ray to which this process is connected now."""
         self._seen = True
         self._away_since = time.monotonic()
-        self._checks = _checks(self)
+        self._checks = _checks_of_connected(self)
         self._poll_s = POLL_S
 
     def leave(self) -> None:
@@ -120,8 +120,10 @@ class RayWatch:
     def _own_gcs_is_gone(self) -> bool:
         """Return whether the GCS that this process starts was killed. Ray itself reports a GCS that fails."""
         started = [process for process in _own_gcs() if process.pid not in self._earlier]
-        self._seen |= any(_was_killed(process.pid) for process in started)
-        return self._is_gone(any(map(_lives, started)))
+        # One that was killed was there, even if no earlier check has seen it.
+        if any(_was_killed(process.pid) for process in started):
+            self._seen = True
+        return self._is_gone(any(_lives(process) for process in started))
 
     def _is_gone(self, there: bool) -> bool:
         """Return whether the GCS has been missing for `GCS_PATIENCE_S`; `there` says whether it is present now.
@@ -129,7 +131,7 @@ class RayWatch:
         A GCS that was never present is not missing.
         """
         now = time.monotonic()
-        self._seen |= there
+        self._seen = self._seen or there
         if there or not self._seen:
             self._away_since = now
         return now - self._away_since > GCS_PATIENCE_S
@@ -151,7 +153,7 @@ class RayWatch:
             signals.interruption.end_process()
 
 
-def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
+def _checks_of_connected(watch: RayWatch) -> dict[str, Callable[[], bool]]:
     """Return what must not die of the connected Ray: a phrase on its death -> a function that says whether it is dead.
 
     {} where this Ray does not tell its processes.

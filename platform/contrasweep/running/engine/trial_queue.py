@@ -73,7 +73,7 @@ class TrialQueue:
         if self.requeued:
             return self.requeued.pop(0)
         # Then those that wait, in their order, if a host has joined that they fit.
-        self.look()
+        self.poll_hosts()
         for candidate in self.waiting:
             if self.placements.fits(candidate.trial):
                 return self._reopened(self._stop_waiting(candidate))
@@ -94,6 +94,7 @@ class TrialQueue:
             fits = self.placements.fits(following.trial)
             if fits and not self._refused_here(following.trial.id):
                 return self._reopened(following)
+            # It fits by its estimate, but has run out of memory on these very hosts; or no host will fit it.
             if fits or not may_grow:
                 return self._infeasible(following)
             self._wait(following)
@@ -111,8 +112,8 @@ class TrialQueue:
         paused = {arm for arm, count in counts.items() if count >= MAX_WAITING_PER_ARM}
         return self.source.next(paused if self.source.adaptive else ())
 
-    def look(self) -> None:
-        """Look whether hosts have joined, and place trials on them from now on."""
+    def poll_hosts(self) -> None:
+        """Ask whether hosts have joined, and place trials on them from now on."""
         inventory = self.hosts.poll()
         if inventory is not None:
             self.placements.grow(inventory)

@@ -140,15 +140,16 @@ class TuneEngine:
                 reason = [repr(error), *str(error).strip().splitlines()][-1]
                 say(f"Ray Tune stopped and is started again ({reason})")
                 time.sleep(FAULT_PAUSE_S)
-            # Tune has ended, by itself or by a fault. Trials without a record are handed out again.
+            # Tune has ended, by itself or by a fault. `begin_again` queues all trials without a record, so it is read
+            # first whether trials were queued again while Tune was ending.
             requeued = bool(queue.requeued)
             self.loop.begin_again()
             if accounts.fault:
                 raise ContrasweepError(accounts.fault)
             if not accounts.active or accounts.closing():
                 return
-            # Tune ends by itself once the source has no more trials. Trials that were queued again only then are no
-            # fault of Tune.
+            # Tune ends by itself once the source has no more trials. Trials that were queued again while it was ending
+            # are no fault of Tune.
             if not requeued:
                 faults = 1 if accounts.ended > ended else faults + 1
         # Tune had too many faults: the trials that are left end as failed.
@@ -226,7 +227,7 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
         if isinstance(following, Finished):
             return Searcher.FINISHED
         trial = following.trial
-        place = loop.placements.described(trial)
+        place = loop.placements.place_description(trial)
         no_prior_state = loop.has_no_prior_state(trial.id)
         return self.context.describe(
             trial, place, loop.notes(following), loop.code.of(trial), no_prior_state=no_prior_state
@@ -347,7 +348,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
         """Update the place and the notes of a trial in its Tune config."""
-        trial.config["place"] = self.loop.placements.described(active.trial)
+        trial.config["place"] = self.loop.placements.place_description(active.trial)
         trial.config["notes"] = self.loop.notes(active)
 
 
@@ -486,7 +487,7 @@ def _error_text(trial: RayTrial) -> str:
     if not path or not Path(path).exists():
         return "the trial's worker was lost\n"
     error = ray_internals.FAILURE.split(Path(path).read_text())[-1]
-    if _raised(error) or out_of_memory.which(error):
+    if _raised(error) or out_of_memory.exhausted_memory(error):
         return error
     return f"{error.rstrip()}\n{NEVER_BEGAN if ray_internals.NEVER_RAN in error else LOST}\n"
 
@@ -495,7 +496,7 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
     """Return the cause of a trial's last error; `METHOD` means that the trial itself is at fault."""
     if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
         return Cause.HOST_LOST
-    if out_of_memory.which(error):
+    if out_of_memory.exhausted_memory(error):
         return Cause.HOST_MEMORY
     if _raised(error):
         # The classes of our own errors in the traceback; the last one counts.
@@ -510,7 +511,7 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
 
 def _reason(error: str) -> str:
     """Return one line on an error that left no record: the last line of its traceback, or what was lost."""
-    if out_of_memory.which(error):
+    if out_of_memory.exhausted_memory(error):
         return "its memory ran out"
     return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"
 

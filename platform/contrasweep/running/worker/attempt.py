@@ -40,7 +40,7 @@ class Snapshot:
     step: int
     extra: Extra  # what is stored beside it
     reports: int  # how many reports the trial has made up to it
-    items: ItemScores | None = None  # the latest scores of test items; None: none yet
+    item_scores: ItemScores | None = None  # the latest scores of test items; None: none yet
     score: float | None = None  # of the last report, larger is better; None: it is not compared
 
 
@@ -126,13 +126,13 @@ class TrialAttempt:
         extra = replace(
             self.extra,
             seconds=seconds,
-            items=reports.items,
+            items=reports.item_names,
             artifacts=reports.artifacts,
             unused_settings=unused_settings,
         )
         score = self.retention.score(reports.rows[-1])
         self.writer.put(
-            Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score)
+            Snapshot(folder, reports.step, extra, len(reports.rows), reports.item_scores, score)
         )
         # Where an older checkpoint may stay, each one must be stored before a newer one can replace it here.
         if self.retention.each_counts:
@@ -145,7 +145,7 @@ class TrialAttempt:
         is checked before anything is written, and again before the marker names the checkpoint.
         """
         self.claim.check()
-        self.reports.write(snapshot.reports, snapshot.items)
+        self.reports.write(snapshot.reports, snapshot.item_scores)
         self.checkpoints.save(
             snapshot.folder,
             snapshot.step,

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class StepResult:
+class Advance:
     """What `advance` returns: the rows of the new reports (step, time and metrics), and the record at the end."""
 
     reports: list[Row] = field(default_factory=list)
@@ -121,7 +121,7 @@ class Execution:
         for close in (self.attempt.writer.close, self.generator.close, meter.stop):
             self.opened.callback(close)
 
-    def advance(self, at_least_s: float = 0.0) -> StepResult:
+    def advance(self, at_least_s: float = 0.0) -> Advance:
         """Train until there is a report and `at_least_s` seconds have passed, or the trial ends; return what is new.
 
         With 0 seconds each report is returned by itself, because a pruner decides on each. A trainable that raises an
@@ -133,7 +133,7 @@ class Execution:
             SystemExit: This process has received SIGTERM; the same holds.
             Exception: An out-of-memory error, which the scheduler answers with more memory.
         """
-        result = StepResult()
+        result = Advance()
         began = time.monotonic()
         with self._ended_if_superseded():
             while result.record is None and (
@@ -165,7 +165,7 @@ class Execution:
         with self._ended_if_superseded():
             attempt.writer.drain()
             attempt.claim.check()  # last, because to drain may take long
-            reports.write(len(reports.rows), reports.scores)
+            reports.write(len(reports.rows), reports.item_scores)
             self.use.write()
             meter = self.use.meter
             if self.output is not None:
@@ -184,7 +184,7 @@ class Execution:
                 gpu_memory_gib=meter.peak_gpu_memory_gib,
                 gpu_utilisation=meter.gpu_utilisation,
                 host_memory_gib=meter.peak_host_memory_gib,
-                items=reports.items,
+                items=reports.item_names,
                 artifacts=reports.artifacts,
                 notes=attempt.notes,
                 versions=self.packages | versions(),
@@ -212,7 +212,7 @@ class Execution:
         self.finished = True
         self.opened.close()
 
-    def _train(self, result: StepResult) -> None:
+    def _train(self, result: Advance) -> None:
         """Train up to the next report or to the record, whichever comes first, and add it to `result`.
 
         The errors that `advance` raises are raised after this attempt was closed.
@@ -231,7 +231,7 @@ class Execution:
             self._exit_if_terminated()
             if (
                 isinstance(error, StorageError | ProcessLostError)
-                or out_of_memory.which(error) is not None
+                or out_of_memory.exhausted_memory(error) is not None
             ):
                 self.close()
                 raise

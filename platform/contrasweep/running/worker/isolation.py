@@ -366,8 +366,9 @@ class Isolation:
         if not reason:
             reason = self._changed_modules()
         _write(self._reference)
-        # The import of an earlier trainable has changed a state. If `following` imports the same module, the import
-        # does not run again and the state lacks the change, which it has in a fresh process.
+        # The import of an earlier trainable has changed a state. The module of `following` is new here, but may import
+        # the one that made the change. That one does not run again, and the state lacks the change, which it would have
+        # in a fresh process.
         if not reason and self._set_by_import and following.partition(":")[0] not in self._imports:
             return f"changed {self._set_by_import} by an import; other arms must start without this change"
         return reason
@@ -582,11 +583,10 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
     root = library.partition(".")[0]
     for name, value in now.items():
         if name not in before:
-            # Whether the library itself defines the value.
+            # Values that the library itself defines, and names that come and go in `sys`, such as `last_value`.
             is_own = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
-            if not (
-                is_own or isinstance(value, ModuleType) or name.startswith("_") or root == "sys"
-            ):
+            may_be_added = is_own or root == "sys"
+            if not (may_be_added or isinstance(value, ModuleType) or name.startswith("_")):
                 return name
         elif value is not before[name] and (
             callable(before[name]) or (root == "numpy" and not name.startswith("_"))
@@ -646,9 +646,10 @@ def _digest(value: Any, module: ModuleType) -> int | None:
         if value.__module__ != module.__name__:
             return None
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-        value = [default for default in defaults if type(default) not in ATOMS], value.__dict__
-        if not any(value):
+        mutable_defaults = [default for default in defaults if type(default) not in ATOMS]
+        if not (mutable_defaults or value.__dict__):
             return None
+        value = mutable_defaults, value.__dict__
     elif type(value) in ATOMS or isinstance(value, type):
         return None
     checksum = _Checksum()

@@ -20,8 +20,7 @@ log = logging.getLogger(__name__)
 REPORTS_EVERY_S = 5.0
 """Seconds between two uploads of a trial's reports to an object store. A checkpoint, the trial's end, and a pruner that
 decides on each report have them stored earlier. Else they need not be: the driver has them, and a trial resumes from
-its
-checkpoint."""
+its checkpoint."""
 
 
 class ItemScores(NamedTuple):
@@ -47,9 +46,9 @@ class Reports:
         self.rows = _rows_until(saved, records, trial.id)
         extra = saved.extra if saved and self.rows else Extra()
         self.step = saved.step if saved and self.rows else 0
-        self.items: tuple[str, ...] = extra.items  # names of the latest scores of items
+        self.item_names: tuple[str, ...] = extra.items  # of the latest scores of items
         self.artifacts: tuple[str, ...] = extra.artifacts  # names of all artifacts
-        self.scores: ItemScores | None = None  # the latest of this attempt
+        self.item_scores: ItemScores | None = None  # the latest of this attempt
         self._lock = threading.Lock()  # held while reports or scores are written
         self._rows_stored = 0  # how many of the rows are in the storage
         self._scores_stored = 0  # the step of the scores that are in the storage
@@ -102,8 +101,8 @@ class Reports:
         if report.items:
             for name in report.items:
                 _check_name(check_label, "a score of items", name)
-            self.scores = ItemScores(step, encode_items(report.items))
-            self.items = tuple(report.items)
+            self.item_scores = ItemScores(step, encode_items(report.items))
+            self.item_names = tuple(report.items)
         return row
 
     def write(self, count: int, scores: ItemScores | None = None) -> None:

@@ -142,7 +142,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         )
         assigned = assigned_notes(self.context.inventory)
         place = self.described["place"]
-        # A trial on a share of a GPU is kept to its share of the memory; whole GPUs have no limit.
+        # A trial on one GPU, or on a share of it, is kept to its share of the memory. A share of 1 is no limit, but the
+        # memory is freed at the end. Several GPUs have no limit.
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
         memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
         no_prior_state = self.described["no_prior_state"]

@@ -143,7 +143,7 @@ def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
 
 def test_ray_is_asked_by_plain_values():
     placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6, cpus=2, host_memory_gib=4))
-    described = json.loads(json.dumps({"place": placements.described(trial)}))
+    described = json.loads(json.dumps({"place": placements.place_description(trial)}))
     requested = bundles(described)
     assert requested.bundles == [{"CPU": 2.0, "GPU": 0.5, "memory": 4.0 * 2**30}]
 
@@ -153,7 +153,7 @@ def test_what_is_learned_of_memory_keeps_processes_where_cores_are_short():
     placements, trials = placed(cores, a=None)
 
     def asked(number, **fields):
-        bundles = placements.described(trials[number])["resources"]
+        bundles = placements.place_description(trials[number])["resources"]
         placements.ended(Record.of(trials[number], status=Status.DONE, **fields))
         return bundles
 
@@ -171,7 +171,7 @@ def test_what_is_learned_of_memory_keeps_processes_where_cores_are_short():
 
 def test_out_of_memory_on_cores_gets_twice_what_was_asked_for():
     placements, (trial, *_) = placed(Inventory((Node(2, 16, 0),)), a=None)
-    asked = placements.described(trial)["resources"]["memory"]
+    asked = placements.place_description(trial)["resources"]["memory"]
     again = placements.after_error(trial, "MemoryError: cannot allocate")
     assert again.bundles[0]["memory"] == 2 * asked
 
