@@ -33,7 +33,7 @@ import sysconfig
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, PathFinder
@@ -115,7 +115,8 @@ PACKAGES = (
 def versions() -> dict[str, str]:
     """Return name -> version of Python and of those of `PACKAGES` that are installed, and contrasweep's `commit`.
 
-    The commit has `+` at its end where the checkout has uncommitted changes, and is left out where it is installed.
+    The commit has `+` at its end where the checkout has uncommitted changes. There is none where contrasweep is
+    installed and does not run from its checkout.
     """
     installed = {package: found for package in PACKAGES if (found := installed_version(package))}
     commit = _commit()
@@ -129,6 +130,7 @@ def _commit() -> str:
     folder = Path(__file__).resolve().parent
     try:
         top, commit = git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
+        # An installed copy may lie in the checkout of another project.
         if Path(top) / "platform" not in folder.parents:
             return ""
         return commit + (
@@ -354,17 +356,17 @@ class _Walk:
         name = function.__module__
         # A script that runs, a module, or else a notebook; what has no source at all counts by what it runs.
         if (script := _script_of(function)) is not None:
-            self._keep(name, f"{name}.py", script.read_bytes(), "", str(script))
+            self._keep(name, f"{name}.py", script.read_bytes(), path=str(script))
         elif name != "__main__" and self.find(name) is not None:
             self.module(name)
         else:
-            self._keep(
-                name, f"{name}.py", _cells_of(function) or f"{_bytecode(function)!r}\n".encode(), ""
-            )
+            data = _cells_of(function) or f"{_bytecode(function)!r}\n".encode()
+            self._keep(name, f"{name}.py", data)
         # A function that another function made depends on the values that it was made with.
         if values := _closed_over(function, set()):
             label = f"{name}:{function.__qualname__}"
-            self._keep(label, re.sub(r"\W+", "_", label) + ".py", "\n".join(values).encode(), "")
+            file = re.sub(r"\W+", "_", label) + ".py"
+            self._keep(label, file, "\n".join(values).encode())
 
     def file(self, name: str) -> None:
         """Follow a file that a command runs, and for a script the modules beside it and the files that it names.
@@ -375,7 +377,7 @@ class _Walk:
         if path is None or f"{FILE}{name}" in self.sources:
             return
         data = path.read_bytes()
-        for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, "", str(path)):
+        for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, path=str(path)):
             # `import helpers` of a script means the file beside it, unless the name is found elsewhere.
             beside = Path(name).parent / f"{imported.replace('.', '/')}.py"
             if not imported.startswith(".") and self.find(imported) is None:
@@ -416,8 +418,8 @@ class _Walk:
                 name,
                 place + suffix,
                 data,
-                name if module.folders else name.rpartition(".")[0],
-                module.file,
+                package=name if module.folders else name.rpartition(".")[0],
+                path=module.file,
             )
             # A package that lists its own modules probably imports each of them by its name.
             if b"iter_modules" in data or b"walk_packages" in data:
@@ -425,7 +427,7 @@ class _Walk:
                     self.module(f"{name}.{part.name}")
 
     def _keep(
-        self, name: str, file: str, data: bytes, package: str, path: str = ""
+        self, name: str, file: str, data: bytes, *, package: str = "", path: str = ""
     ) -> Sequence[str]:
         """Keep a source, and follow what it imports; return these imports as they are written.
 
@@ -485,13 +487,17 @@ class _Walk:
 
     def _is_pythons(self, name: str) -> bool:
         """Whether `import name` gives a top-level module of Python's own, not the user's of that name."""
-        # A built-in one comes before every file; a name that Python does not have cannot be its own.
-        if name in sys.builtin_module_names or name not in sys.stdlib_module_names:
-            return name in sys.builtin_module_names
+        # A built-in one comes before every file.
+        if name in sys.builtin_module_names:
+            return True
+        if name not in sys.stdlib_module_names:
+            return False
+        # The user may have a file of this name.
         loaded = sys.modules.get(name)
-        if loaded is None and (module := self.find(name)) is not None:
-            return in_standard_library(module.file)
-        return in_standard_library(getattr(loaded, "__file__", None) or "")
+        if loaded is not None:
+            return in_standard_library(getattr(loaded, "__file__", None) or "")
+        module = self.find(name)
+        return in_standard_library(module.file if module else "")
 
 
 @dataclass(frozen=True)
@@ -515,6 +521,7 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
     """Return a module as other finders have it, such as that of an editable install; None where none knows it."""
     for finder in sys.meta_path:
         kind = finder if isinstance(finder, type) else type(finder)
+        # Python's own finders were asked by `PathFinder`, and that of pytest finds nothing else than they do.
         if kind.__module__.partition(".")[0] in (
             "_frozen_importlib",
             "_frozen_importlib_external",
@@ -552,8 +559,8 @@ def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
     """Return the digest of a source without the parts that change no trial, and its imports as they are written.
 
     An import may be relative: `..package.name`. Docstrings, comments and layout change no trial. `role`, as `_role`
-    returns it, says what else does not: see `_leave_out`; of a "command" nothing else. With "bytes", and where the
-    source is not Python of this version, all its bytes count, and it has no imports.
+    returns it, says which further parts are left out (`_leave_out`); of a "command" none are. With "bytes", and where
+    the source is not Python of this version, all its bytes count, and it has no imports.
     """
     if role == "bytes":
         return short_digest(source), ()
@@ -784,7 +791,6 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
     version stays the same while its code changes.
     """
     top = package.partition(".")[0]
-    path = package.replace(".", "/").encode()
     infos = [
         info
         for info in Path(site_folder).glob("*-info")
@@ -792,25 +798,31 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
     ]
     # The likely one first (False sorts before True): most distributions are called as their package is.
     for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top.lower()):
-        # A wheel lists its files, with lines `package/module.py,...`. Others list the names that can be imported.
-        for listing, marks in (
-            ("RECORD", (b"\n%b/" % path, b"\n%b." % path)),
-            ("top_level.txt", (b"\n%b\n" % top.encode(),)),
-        ):
-            try:
-                text = b"\n" + (info / listing).read_bytes().replace(b"\r\n", b"\n") + b"\n"
-            except OSError:
-                continue
-            if not any(mark in text for mark in marks):
-                break  # it lists its files, and the package is none of them
-            # This distribution has the package. One that was installed from a folder says so in a file of its own.
-            try:
+        if _lists(info, package):
+            # A distribution that was installed from a folder says so in a file of its own.
+            with suppress(OSError, ValueError):
                 if "dir_info" in json.loads((info / "direct_url.json").read_bytes()):
                     return None
-            except (OSError, ValueError):
-                pass
             return str(metadata.PathDistribution(info).metadata["Name"])
     return None
+
+
+def _lists(info: Path, package: str) -> bool:
+    """Return whether a distribution with the metadata folder `info` lists `package`, a package or module, as its own.
+
+    The first of its lists that is there decides.
+    """
+    top = package.partition(".")[0].encode()
+    path = package.replace(".", "/").encode()
+    # A wheel lists its files, with lines `package/module.py,...`. Others list the names that can be imported.
+    for listing, marks in (
+        ("RECORD", (b"\n%b/" % path, b"\n%b." % path)),
+        ("top_level.txt", (b"\n%b\n" % top,)),
+    ):
+        with suppress(OSError):
+            text = b"\n" + (info / listing).read_bytes().replace(b"\r\n", b"\n") + b"\n"
+            return any(mark in text for mark in marks)
+    return False
 
 
 @contextmanager

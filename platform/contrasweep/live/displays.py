@@ -275,16 +275,16 @@ def _arms_table(state: RunState, arms: Sequence[tuple[str, ArmState]]) -> Table:
     return _table(("arm", "done", f"mean {state.name(state.metric)}", "best", "of"), rows)
 
 
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return rows under the names of their columns, without columns that are empty.
 
     Columns of `TEXTS` are aligned to the left and cut where there is no room. All others are numbers, which are aligned
     to the right and never cut.
     """
-    # Each column is its name and then its text in every row.
-    columns = [column for column in zip(names, *rows, strict=True) if any(column[1:])]
+    columns = [i for i in range(len(names)) if any(row[i] for row in rows)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for name, *_ in columns:
+    for i in columns:
+        name = names[i]
         is_text = name in TEXTS
         table.add_column(
             Text(printable(name)),
@@ -292,8 +292,9 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
             no_wrap=not is_text,
             style="yellow" if name == NOTE else "",
         )
-    for row in zip(*(texts for _, *texts in columns), strict=True):
-        table.add_row(*(Text(printable(text), no_wrap=True, overflow="ellipsis") for text in row))
+    for row in rows:
+        texts = [Text(printable(row[i]), no_wrap=True, overflow="ellipsis") for i in columns]
+        table.add_row(*texts)
     return table
 
 

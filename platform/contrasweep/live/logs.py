@@ -12,6 +12,7 @@ from contrasweep.storage.records import LOG, STACK, StudyRecords
 POLL_S = 1.0
 MAX_LOG = 2**26  # bytes; ours have a sixteenth of it
 KNOWN = 200  # last characters that were written, by which their place is found again in a log that was shortened
+LAST = 10_000  # last characters of such a log, which are written where that place is cut out too
 
 
 def find_trial(records: StudyRecords, prefix: str) -> str:
@@ -84,7 +85,7 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object])
 def _new(written: str, text: str) -> str:
     """Return the part of `text` after `written`, also where the middle of the log has been cut out since.
 
-    Where the end of `written` was cut out too, that is the end of `text`, after a line that says so.
+    Where the end of `written` was cut out too, the returned part is the end of `text`, after a line that says so.
     """
     if text.startswith(written):
         return text[len(written) :]
@@ -92,7 +93,7 @@ def _new(written: str, text: str) -> str:
     place = text.rfind(known)
     if place >= 0:
         return text[place + len(known) :]
-    return "\n--- a part that was printed too fast is left out here\n" + text[-KNOWN * 50 :]
+    return "\n--- a part that was printed too fast is left out here\n" + text[-LAST:]
 
 
 def _text(records: StudyRecords, trial_id: str, name: str) -> str:

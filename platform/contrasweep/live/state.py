@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -105,7 +105,8 @@ class ArmState:
         """
         self.scored += 1
         self.mean += (value - self.mean) / self.scored
-        if self.best is None or (value > self.best) == (mode == "max"):
+        is_better = self.best is None or (value > self.best if mode == "max" else value < self.best)
+        if is_better:
             self.best = value
             self.best_where = where
 
@@ -156,7 +157,7 @@ class RunState:
         return self.before + sum(self.statuses.values())
 
     @property
-    def bad(self) -> list[str]:
+    def counts_not_done(self) -> list[str]:
         """Return the counts of trials that ended with another status than done: `2 failed`."""
         return [
             f"{n} {status}"
@@ -197,7 +198,7 @@ def counts_line(state: RunState) -> str:
     parts = [
         done,
         f"{len(state.running)} running",
-        *state.bad,
+        *state.counts_not_done,
         *warned,
         f"{elapsed(state.updated - state.began)} so far",
     ]
@@ -291,7 +292,7 @@ class Pace:
         self,
         waiting: Counter[Cell],
         unknown: int,
-        running: Iterable[RunningTrial],
+        running: Collection[RunningTrial],
         slots: float,
         now: float,
     ) -> float | None:
@@ -305,9 +306,7 @@ class Pace:
             now: The time in unix seconds.
         """
         work_left = 0.0  # seconds that all running trials still take together
-        longest = (
-            0.0  # seconds that one of them still takes at most: the run takes as long at least
-        )
+        longest = 0.0  # seconds of the one that takes longest, which the run takes at least
         lengths = []
         for trial in running:
             spent = now - trial.started
@@ -317,13 +316,13 @@ class Pace:
                 work_left += max(0.0, length - spent)
                 longest = max(longest, length - spent)
         if not (self._any or lengths):
-            return None if sum(waiting.values()) or unknown else 0.0
+            return None if running or waiting.total() or unknown else 0.0
         # The work is shared by the places. Places without a trial do not count.
         usual = fmean(self._any or lengths)
         ahead = (
             sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
         )
-        places = max(1.0, min(slots, sum(waiting.values()) + unknown + len(lengths)))
+        places = max(1.0, min(slots, waiting.total() + unknown + len(lengths)))
         return max(longest, (work_left + ahead) / places)
 
     def _length(self, trial: RunningTrial, spent: float) -> float | None:
@@ -394,10 +393,10 @@ class Progress:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        # An arm's total is what waits and what has ended; None where what waits is not known.
+        # An arm's total is what waits and what has ended; None where no trial is known to wait, as in a search.
         planned_of = Counter(arm for arm, _ in self.planned.values())
-        for name, counts in state.arms.items():
-            counts.total = planned_of[name] or None
+        for name, arm in state.arms.items():
+            arm.total = planned_of[name] or None
         for record in earlier:
             arm = state.arms.setdefault(record.arm, ArmState())
             if arm.total is not None:
@@ -490,6 +489,8 @@ class Progress:
             # Which place a trial ran at is not known. The first trials, as many as there are places, are each taken for
             # the first one of a place.
             first = trial is not None and len(self.over) <= self.state.slots
+            # A trial takes its place for longer than it trains, such as by the start of its worker.
+            seconds = record.seconds if trial is None else time.time() - trial.started
             if record.warnings:
                 if not self._warned:
                     logs_command = command_line(
@@ -501,11 +502,7 @@ class Progress:
                 # A stopped trial that went on may be in the set already.
                 self._warned.add(record.trial_id)
                 self.state.warned = len(self._warned)
-            self._count(
-                record,
-                record.seconds if trial is None else time.time() - trial.started,
-                first=first,
-            )
+            self._count(record, seconds, first=first)
 
     def say(self, text: str) -> None:
         """Show a line on the displays and keep it in the state's events; before the run is shown, print it instead."""
@@ -544,8 +541,8 @@ class Progress:
         if confirms and not self._confirming:
             # Scores of the search were made on other rows and chosen as the best, so they do not count any more.
             self._confirming = True
-            for name, counts in self.state.arms.items():
-                self.state.arms[name] = ArmState(counts.ended, counts.total)
+            for name, searched in self.state.arms.items():
+                self.state.arms[name] = ArmState(searched.ended, searched.total)
             arm = self.state.arms[record.arm]
         score = record.value(self.state.metric)
         if score is not None and confirms == self._confirming:
@@ -658,12 +655,12 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False) -> Run
 
 
 class Watched:
-    """The last state of a run that was read, and when it was read by the clock of this process."""
+    """The last state of a run that was read, and when it was written by the clock of this process."""
 
     def __init__(self) -> None:
-        self.updated = 0.0
-        self.at = 0.0
-        self.silent_s = 0.0
+        self.updated = 0.0  # that of the state, by the clock of the run's host; 0: none was read
+        self.written = 0.0  # when it was written, by the monotonic clock of this process
+        self.silent_s = 0.0  # seconds since then; 0 where the run has ended
         self.told_at = 0.0  # time of the newest event that `news` has returned
         self.silence_told = False
 
@@ -675,14 +672,15 @@ class Watched:
         # A state that was written since the last look: from now on its age is counted by this process's clock.
         if state.updated != self.updated:
             # The first state may be of any age, which only the clocks of both machines tell. A later one is new.
-            age = max(0.0, now - state.updated) if not self.updated and not state.ended else 0.0
+            is_first = not self.updated
+            age = max(0.0, now - state.updated) if is_first and not state.ended else 0.0
             self.updated = state.updated
-            self.at = clock - age
+            self.written = clock - age
             self.silence_told = False
         if state.ended:
             self.silent_s = 0.0
             return state
-        self.silent_s = clock - self.at
+        self.silent_s = clock - self.written
         return replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
 
     def news(self, state: RunState) -> list[str]:

@@ -183,7 +183,7 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
     else:
         reason = "its budget"
     how = outcome if not reason or reason == outcome else f"ended early ({reason})"
-    bad = "".join(f", {text}" for text in state.bad)
+    bad = "".join(f", {text}" for text in state.counts_not_done)
     score = ""
     if state.best is not None:
         name, arm = state.best

@@ -93,7 +93,9 @@ def test_the_state_follows_the_events():
     assert (arm.ended, arm.total, arm.scored, arm.best) == (2, 3, 2, 0.8)
     assert arm.mean == pytest.approx(0.7) and arm.best_where == "batch_size=16 fold=2 seed=1"
     assert (
-        watched.state.bad == ["1 failed"] and watched.state.done == 3 and not watched.state.running
+        watched.state.counts_not_done == ["1 failed"]
+        and watched.state.done == 3
+        and not watched.state.running
     )
     (_, told), *_ = watched.state.events
     assert (
@@ -131,12 +133,14 @@ def test_the_time_to_go_is_learned():
     slow = Cell("a", "x=1")
     quick = Cell("a", "x=2")
     assert pace.eta_s(Counter({slow: 2}), 0, [], 2, 0.0) is None
+    assert pace.eta_s(Counter(), 0, [], 2, 0.0) == 0.0, "no trial is left"
     begun = RunningTrial(
         "i", "a", {"x": "1"}, None, 0, 0.0, 5, 10, reported=70.0, first_step=1, first_reported=30.0
     )
     assert pace.eta_s(Counter({slow: 2}), 0, [begun], 1, 70.0) is None, (
         "it has not reported for long"
     )
+    assert pace.eta_s(Counter(), 0, [begun], 1, 70.0) is None, "how long the last one takes"
     half = dataclasses.replace(begun, reported=90.0)
     assert pace.eta_s(Counter({slow: 2}), 0, [half], 1, 90.0) == pytest.approx(75 + 2 * 165), (
         "15 s a step, 15 s before"
