@@ -21,12 +21,12 @@ SLACK_GIB = 0.5
 def guard(
     *, gpu_share: float | None = None, host_memory_gib: float | None = None
 ) -> Iterator[None]:
-    """Limit this process's share of a GPU's memory, and its host memory, while this is open.
+    """Limit this process's share of a GPU's memory, and its host memory, within the `with` block.
 
-    `gpu_share` is 0 to 1, `host_memory_gib` in GiB; None: that memory is not limited. Of host memory the process may
-    take `host_memory_gib` in all; where it holds that already (imports count), `SLACK_GIB` more than it holds. Import
-    what the trial needs before: loading a library maps memory too. Allocations on the host beyond the limit raise
-    MemoryError (torch: RuntimeError). Without CUDA the limit on the GPU is skipped.
+    `gpu_share` is 0 to 1, `host_memory_gib` in GiB; None: that memory is not limited. The process may hold
+    `host_memory_gib` of host memory, or what it holds now if that is more (imports count), and `SLACK_GIB` beyond.
+    Import what the trial needs before: loading a library maps memory too. Allocations on the host beyond the limit
+    raise MemoryError (torch: RuntimeError). Without CUDA the limit on the GPU is skipped.
     """
     with contextlib.ExitStack() as limits:
         if gpu_share is not None:
@@ -38,7 +38,7 @@ def guard(
 
 @contextlib.contextmanager
 def _gpu_limit(share: float) -> Iterator[None]:
-    """Limit what torch may allocate on this process's first GPU to `share` of it, while this is open.
+    """Limit what torch may allocate on this process's first GPU to `share` of it, within the `with` block.
 
     Does nothing without a GPU. At the end all of it is allowed, and what torch holds in reserve is freed.
     """

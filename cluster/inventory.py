@@ -144,12 +144,15 @@ class Inventory:
         listings. For Ray reports a slightly different free memory each time, and a host that replaces a lost one would
         be counted twice.
         """
-        mine = self._memories()
-        theirs = other._memories()
+        own_memories = self._memories()
+        other_memories = other._memories()
         union: list[Node] = []
-        # The largest of one listing is the largest of the other, and so on; one without a counterpart stays.
-        for kind in mine | theirs:
-            pairs = zip_longest(mine.get(kind, []), theirs.get(kind, []), fillvalue=0.0)
+        # Hosts of a kind are paired by size, the largest first; of each pair the larger memory counts. A host without a
+        # counterpart has 0 beside it.
+        for kind in own_memories | other_memories:
+            pairs = zip_longest(
+                own_memories.get(kind, []), other_memories.get(kind, []), fillvalue=0.0
+            )
             counts = Counter(max(pair) for pair in pairs)
             union += [
                 replace(kind, memory_gib=memory, count=count) for memory, count in counts.items()

@@ -274,15 +274,15 @@ class Dashboard:
         return f"gcs://{name}"
 
     def read(
-        self, read: Callable[[Any], T], method: str, path: str, body: bytes | None = None
+        self, parse: Callable[[Any], T], method: str, path: str, body: bytes | None = None
     ) -> T:
-        """Send the request `method` at `path`, such as GET /api/version, and return what `read` takes from its JSON.
+        """Send the request `method` at `path`, and return what `parse` takes from the JSON of the answer.
 
-        `body` is sent with it. `SubmissionError` where there is no answer, or one that Ray does not give, so that
-        `read` raises an error.
+        A path is such as `/api/version`. `body` is sent with the request. `SubmissionError` where there is no answer,
+        or one that Ray does not give, so that `parse` raises an error.
         """
         try:
-            return read(json.loads(self._send(method, path, body)))
+            return parse(json.loads(self._send(method, path, body)))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             problem = f"{type(error).__name__}: {error}"[:100]
             raise SubmissionError(

@@ -61,20 +61,21 @@ class Work:
         """Return the work of a step on `parts` times the examples, in as many kernels, each so much larger."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
-    def seconds(self, gpu: str, half: bool, share: float = 1.0) -> float | None:
+    def seconds(self, gpu: str, in_half: bool, share: float = 1.0) -> float | None:
         """Return the seconds that a step takes on a `share` of this type of GPU, in half precision or not.
 
-        It is the time of operations and bytes on that share, or that of the launches of kernels if these take longer;
-        see this module's docstring. Launches come from the host and know no share. Kernels of several processes run one
-        after the other, however small they are. None for a type whose peak is not known, and where nothing was counted.
+        It is the time that operations and bytes take on that share, or the time that the launches of kernels take, if
+        that is longer; see this module's docstring. Launches are not slower on a share, because the host makes them.
+        Kernels of several processes run one after the other, however small they are. None for a type whose peak is not
+        known, and where nothing was counted.
         """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
             return None
         # A V100 and a T4 have no tensor cores for float32: their peak is less than a quarter of that in half precision.
-        on_tensor_cores = half or 4 * peak.fp32 >= peak.half
+        on_tensor_cores = in_half or 4 * peak.fp32 >= peak.half
         utilisation = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
-        operations_per_s = 1e12 * utilisation * (peak.half if half else peak.fp32)
+        operations_per_s = 1e12 * utilisation * (peak.half if in_half else peak.fp32)
         compute_s = self.operations / operations_per_s + self.moved / (1e9 * peak.gb_per_s)
         gpu_s = max(compute_s, self.kernels * TURN_S) / min(1.0, share)
         return max(gpu_s, self.kernels * LAUNCH_S)
@@ -128,7 +129,9 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Count:
-    """The bytes that training holds by the model alone, before calibration, and the `work` of a step.
+    """The bytes that training holds, as the structure of the model tells, and the `work` of a step.
+
+    The peaks of measured trials correct them later (calibration, see `planning.learned`).
 
     `saved` are the bytes kept for the backward pass, `parameters` those of the weights, `resident` those that lie on
     the device anyway. `optimizer_states` counts the optimiser's states, each as large as the parameters.
@@ -208,12 +211,12 @@ def count(
     precision: Precision = "fp32",
     fake: bool = True,
 ) -> Count:
-    """Count what one training step of `build_model()` keeps, without a GPU, and unless `fake` is off without memory.
+    """Count what one training step of `build_model()` keeps; this needs no GPU, and with `fake` no memory either.
 
     Args:
         build_model: Makes the model.
-        inputs: The shape of the one input tensor with all images of a step, [2B c h w] where two images of an example
-            go through the encoder together; or a function that returns the model's arguments, as a tuple.
+        inputs: The shape of the one input tensor with all images of a step: (2 B, c, h, w) for B examples of which two
+            images each go through the encoder together. Or a function that returns the model's arguments, as a tuple.
         loss: What the model's output goes through, where that keeps memory worth counting.
         optimizer_states: How many values the optimiser keeps for each parameter.
         precision: The precision of autocast.
@@ -224,7 +227,7 @@ def count(
     """
     import torch
 
-    half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    autocast_dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     try:
         with fake_tensors() if fake else contextlib.nullcontext():
             model = build_model().train()
@@ -234,7 +237,11 @@ def count(
                 p.numel() * p.element_size() for p in model.parameters() if p.requires_grad
             )
             # In full precision autocast is off, and its type does not matter.
-            autocast = torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None)
+            autocast = torch.autocast(
+                "cpu",
+                dtype=autocast_dtype or torch.bfloat16,
+                enabled=autocast_dtype is not None,
+            )
             with _saved_storages(model) as saved, autocast, counted_work() as work:
                 output = model(*arguments)
                 if loss is not None:

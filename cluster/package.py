@@ -141,7 +141,8 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
     listed = set(_by_git(top) or _by_names(top))
     # Folder -> the files and folders in it that lead to what is sent.
     inside: dict[Path, set[Path]] = {}
-    for path in listed:
+    for listed_path in listed:
+        path = listed_path
         while path != top:
             inside.setdefault(path.parent, set()).add(path)
             path = path.parent
@@ -161,6 +162,7 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
         if path in inside and path not in above:  # no link to a folder above it
             for child in sorted(inside[path]):
                 yield from travelling(child, f"{name}/{child.name}".lstrip("/"), (*above, path))
+        # What a link leads to is sent only if it is listed itself.
         elif path in listed and path.is_file():
             yield name, path
 
@@ -206,7 +208,8 @@ def _by_names(top: Path) -> Iterator[Path]:
     """Yield the files and links of a folder that are sent, by the lists of this module."""
     for folder, names, files in os.walk(top):
         # `os.walk` goes on into the folders that are left in `names`; a link to a folder is yielded like a file.
-        paths = [path for name in (*names, *files) if not _stays(path := Path(folder, name))]
+        paths = [Path(folder, name) for name in (*names, *files)]
+        paths = [path for path in paths if not _stays(path)]
         names[:] = [path.name for path in paths if path.is_dir() and not path.is_symlink()]
         yield from (path for path in paths if path.name not in names)
 

@@ -328,19 +328,29 @@ def _balance(
     load: defaultdict[str, float] = defaultdict(float)
     longest: defaultdict[str, float] = defaultdict(float)
 
+    def gpu_of(way: Placement | None) -> str:
+        """Return the type of GPU of a place; each trial that is weighed has a place with a GPU."""
+        assert way is not None and way.gpu is not None
+        return way.gpu
+
     def cost(i: int, way: Placement) -> float:
         """Return the seconds that trial `i` adds to the load of a type: those of its share, spread over all GPUs."""
-        assert way.gpu is not None  # only trials with a choice of GPU are weighed
-        return work[i] / speed[way.gpu] * float(way.share) / supply[way.gpu]
+        gpu = gpu_of(way)
+        return work[i] / speed[gpu] * float(way.share) / supply[gpu]
+
+    def load_with(i: int, way: Placement) -> float:
+        """Return the load of a type of GPU with trial `i` on it."""
+        return load[gpu_of(way)] + cost(i, way)
 
     for i, way in enumerate(chosen):
         if way is not None and way.gpu is not None:
             load[way.gpu] += cost(i, way)
             longest[way.gpu] = max(longest[way.gpu], work[i] / speed[way.gpu])
-    # Type -> heap of its movable trials, as (minus seconds, index): the longest are moved first, short ones fill gaps.
+    # Type -> heap of the movable trials that start on it, as (minus seconds, index): the longest are moved first, short
+    # ones fill gaps.
     queues: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
     for i in movable:
-        queues[chosen[i].gpu].append((-work[i], i))  # type: ignore[union-attr,index]
+        queues[gpu_of(chosen[i])].append((-work[i], i))
     for queue in queues.values():
         heapq.heapify(queue)
     while True:
@@ -354,11 +364,10 @@ def _balance(
         _, i = heapq.heappop(queues[busiest])
         current = chosen[i]
         assert current is not None
-        others = [
-            way for way in candidates[i] if way.gpu != current.gpu and speed.get(str(way.gpu))
-        ]
-        best = min(others, key=lambda way: load[str(way.gpu)] + cost(i, way))
-        if load[str(best.gpu)] + cost(i, best) < load[busiest]:
+        others = [way for way in candidates[i] if way.gpu != busiest]
+        best = min(others, key=lambda way: load_with(i, way))
+        new_load = load_with(i, best)
+        if new_load < load[busiest]:
             load[busiest] -= cost(i, current)
-            load[str(best.gpu)] += cost(i, best)
+            load[gpu_of(best)] = new_load
             chosen[i] = best

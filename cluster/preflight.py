@@ -23,14 +23,14 @@ def check_version(dashboard: Dashboard) -> None:
 
     Where Ray is not installed here, every version will do.
     """
-    theirs = dashboard.ray_version()
+    there = dashboard.ray_version()
     try:
         import ray
     except ModuleNotFoundError:  # the job runs with the cluster's Ray
         return
-    if theirs != ray.__version__:
+    if there != ray.__version__:
         raise SubmissionError(
-            f"{dashboard.address} runs Ray {theirs[:20]} and this is Ray {ray.__version__}; install ray=={theirs[:20]} "
+            f"{dashboard.address} runs Ray {there[:20]} and this is Ray {ray.__version__}; install ray=={there[:20]} "
             f"here or {ray.__version__} there"
         )
 
@@ -187,15 +187,15 @@ def check_nodes() -> None:
 
 
 def compare_versions(
-    mine: Mapping[str, str], nodes: Iterable[tuple[str, Mapping[str, str]]]
+    driver: Mapping[str, str], nodes: Iterable[tuple[str, Mapping[str, str]]]
 ) -> None:
-    """Raise `SubmissionError` for the first of `nodes` (name, versions) that differs from `mine`, the driver's.
+    """Raise `SubmissionError` for the first of `nodes` (name, versions) that differs from `driver`, its versions.
 
     Packages that only a node has are not compared.
     """
-    for node, theirs in nodes:
-        for name, version in mine.items():
-            if theirs.get(name) != version:
+    for node, installed in nodes:
+        for name, version in driver.items():
+            if installed.get(name) != version:
                 raise SubmissionError(
-                    f"node {node} has {name} {theirs.get(name)} and the driver {version}; use one image for all"
+                    f"node {node} has {name} {installed.get(name)} and the driver {version}; use one image for all"
                 )

@@ -205,11 +205,11 @@ class _Simulation:
         host.memory_gib -= kind.memory_gib
         for g in where:
             host.gpus[g] -= kind.units
-        takes = self.start_s + self.seconds[i] / kind.speed
-        self.used += takes * kind.weight
-        self.held += takes * kind.gpus_held
-        self.spent += takes * kind.cost_per_hour
-        heapq.heappush(self.ends, _End(self.now + takes, i, h, kind, where))
+        duration_s = self.start_s + self.seconds[i] / kind.speed
+        self.used += duration_s * kind.weight
+        self.held += duration_s * kind.gpus_held
+        self.spent += duration_s * kind.cost_per_hour
+        heapq.heappush(self.ends, _End(self.now + duration_s, i, h, kind, where))
 
 
 def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ PEAK = "VmHWM"
 
 
 class Meter:
-    """Samples this process (and its children, the data-loader workers) from a thread, while it is open.
+    """Samples this process (and its children, the data-loader workers) from a thread, within the `with` block.
 
         with Meter() as meter:
             ...
@@ -25,9 +25,10 @@ class Meter:
     Host memory is the resident set. For this process it is the peak that Linux keeps, which a Meter resets when it
     starts; for the children it is sampled every `interval_s`. GPU memory is what NVML says of the process, or what
     torch's allocator reserved if that is more, since its peak is exact. GPU utilisation is the mean of NVML's figure
-    for the process. Where the driver has none, or numbers processes otherwise, as outside of a container, it is that of
-    the GPUs, with their other processes. Without a GPU both are None. One Meter counts one trial. Several may be open
-    at once, though Linux and torch keep one peak for a process, which begins with the last Meter.
+    for the process. Where the driver has no such figure, the figure of the GPUs counts, with their other processes. So
+    it is in a container with process numbers of its own, which NVML does not know. Without a GPU, memory and
+    utilisation of the GPU are None. One Meter counts one trial. Several may be open at once, though Linux and torch
+    keep one peak for a process, which begins with the last Meter.
     """
 
     def __init__(self, interval_s: float = 1.0, timeline_s: float = 10.0) -> None:

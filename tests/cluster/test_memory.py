@@ -251,14 +251,16 @@ def test_real_tensors_are_counted_as_fake_ones():
 def test_resnet50_takes_about_what_nvidia_publishes(gpu, precision, images_per_s):
     """DeepLearningExamples, ResNet50 v1.5 for PyTorch, training on one GPU of a DGX-1 16GB and of a DGX A100 80GB."""
     work = count(torchvision.models.resnet50, (128, 3, 224, 224), precision=precision).work
-    counted = work.seconds(gpu, half=precision != "fp32")
+    counted = work.seconds(gpu, in_half=precision != "fp32")
     assert 0.9 < counted / (128 / images_per_s) < 1.6
 
 
 def test_small_steps_are_bound_by_launches_on_every_gpu():
     work = count(torchvision.models.resnet18, (8, 3, 32, 32)).work
     assert (
-        work.seconds("H100", half=False) == work.seconds("L4", half=True) == work.kernels * LAUNCH_S
+        work.seconds("H100", in_half=False)
+        == work.seconds("L4", in_half=True)
+        == work.kernels * LAUNCH_S
     )
 
 
@@ -266,16 +268,16 @@ def test_operations_run_at_the_stated_utilisation_and_trials_on_a_gpu_share_it()
     work = Work(operations=1e15, kernels=1)
     launches = Work(operations=1.0, kernels=1000)
     peak = 1e12 * GPU_MODELS["H100"].half
-    assert work.seconds("H100", half=True) == pytest.approx(1e15 / (UTILISATION * peak))
-    assert work.seconds("H100", half=True, share=1 / 12) == pytest.approx(
-        12 * work.seconds("H100", half=True)
+    assert work.seconds("H100", in_half=True) == pytest.approx(1e15 / (UTILISATION * peak))
+    assert work.seconds("H100", in_half=True, share=1 / 12) == pytest.approx(
+        12 * work.seconds("H100", in_half=True)
     )
     assert (
-        launches.seconds("H100", half=True)
-        == launches.seconds("H100", half=True, share=1 / 2)
+        launches.seconds("H100", in_half=True)
+        == launches.seconds("H100", in_half=True, share=1 / 2)
         == 1000 * LAUNCH_S
     )
-    assert launches.seconds("H100", half=True, share=1 / 12) == pytest.approx(12 * 1000 * TURN_S)
+    assert launches.seconds("H100", in_half=True, share=1 / 12) == pytest.approx(12 * 1000 * TURN_S)
 
 
 @pytest.mark.parametrize(("processes", "images_per_s"), [(1, 2812), (4, 7358), (8, 7913)])
@@ -284,13 +286,13 @@ def test_small_networks_train_about_as_measured_on_an_h100(processes, images_per
     work = count(
         lambda: nn.Sequential(torchvision.models.resnet18(), nn.Linear(1000, 128)), (32, 3, 32, 32)
     ).work
-    seconds = work.seconds("H100", half=False, share=1 / processes)
+    seconds = work.seconds("H100", in_half=False, share=1 / processes)
     assert 0.8 < seconds / (32 * processes / images_per_s) < 1.25
 
 
 def test_what_is_not_known_has_no_seconds():
-    assert Work(1e12, 1e9, 1).seconds("GTX9999", half=False) is None
-    assert NO_WORK.seconds("A100", half=False) is None
+    assert Work(1e12, 1e9, 1).seconds("GTX9999", in_half=False) is None
+    assert NO_WORK.seconds("A100", in_half=False) is None
 
 
 def test_an_lstm_counts_its_four_gates_in_every_word():

@@ -40,7 +40,6 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from, plural
-from contrasweep.planning.budget import Spent
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger, campaign_names
 from contrasweep.results.results import Results
@@ -402,8 +401,8 @@ class Referee:
             {"trainable": trial.trainable, "config": dict(trial.config), "code": code}, 16
         )
 
-    def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
-        """Return what a decision on a candidate would cost, or `more` seeds for an undecided candidate.
+    def outlook(self, candidate: Arm, name: str, more_seeds: int = 0) -> Outlook:
+        """Return what a decision on a candidate would cost, or `more_seeds` for an undecided candidate.
 
         Nothing is trained or written. Raises `SpecError` where no result could keep the candidate, and where the
         decision exceeds the budget.
@@ -416,36 +415,32 @@ class Referee:
         self.arm(self.ledger.incumbent)
         # What the ledger says of the candidate already.
         rule = self.campaign.rule()
-        most = rule.looks()[-1]
+        most_seeds = rule.looks()[-1]
         ledger = self.ledger
         digest = self.digest(name, candidate)
         number = ledger.number_of(digest)
         incumbent = ledger.incumbent
         decided = None if number is None else self._known(number)
         grant = None if number is None else ledger.granted(number, incumbent)
-        # How many trials it takes at most. More seeds for an undecided candidate belong to its confirmation.
-        trials_per_seed = self._trials_per_seed()
-        if decided is not None and decided.verdict == "undecided" and more:
+        # How many trials it takes at most. With more seeds an undecided candidate is decided anew, and its confirmation
+        # goes on without a screen.
+        if decided is not None and decided.verdict == "undecided" and more_seeds:
             decided = None
             screening = 0
-            confirmation = self._arm_count(incumbent) * self._rounded(more) * trials_per_seed
+            seeds = self._rounded(more_seeds)
         else:
-            # The incumbent is trained on the screening seeds once for all candidates.
-            is_trained = any(
-                isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries
-            )
-            *_, screening_seeds = rule.screens()
-            screening = screening_seeds * trials_per_seed * (1 if is_trained else 2)
-            confirmation = self._arm_count(incumbent) * most * trials_per_seed
+            screening = self._screening_trials(incumbent)
+            seeds = most_seeds
+        confirmation = self._arm_count(incumbent) * seeds * self._trials_per_seed()
         # Each trial is expected to spend as much as the campaign's trials so far, on average.
         spent = ledger.spent
-        takes = spent.of_trials(screening + confirmation) if spent.trials else None
+        expected_spend = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
         # The level is one-sided, and `detectable` takes a two-sided one. Its second value is that of runs of one seed
         # that have nothing in common, which is the worst case.
         detects = None
         if noise and level:
-            _, detects = noise.detectable(most, 2 * level)
+            _, detects = noise.detectable(most_seeds, 2 * level)
         expected = Outlook(
             campaign=self.campaign.name,
             candidate=name,
@@ -454,16 +449,26 @@ class Referee:
             decided=decided,
             screening_trials=screening,
             confirmation_trials=confirmation,
-            gpu_hours=takes.gpu_hours if takes else None,
-            cost=takes.cost if takes else None,
+            gpu_hours=expected_spend.gpu_hours if expected_spend else None,
+            cost=expected_spend.cost if expected_spend else None,
             level=level,
             trials_left=self._left("trials"),
             gpu_hours_left=self._left("gpu_hours"),
             detects=detects,
         )
         if decided is None:
-            self._check(expected, takes)
+            self._check(expected)
         return expected
+
+    def _screening_trials(self, incumbent: int) -> int:
+        """Return how many trials the screen of a candidate against this incumbent takes at most."""
+        # The incumbent is trained on the screening seeds once for all candidates.
+        is_trained = any(
+            isinstance(entry, Decided) and entry.incumbent == incumbent
+            for entry in self.ledger.entries
+        )
+        most_seeds = self.campaign.rule().screens()[-1]
+        return most_seeds * self._trials_per_seed() * (1 if is_trained else 2)
 
     def _trials_per_seed(self) -> int:
         """Return how many trials of an arm one seed takes."""
@@ -474,21 +479,22 @@ class Referee:
         better_differs = self.ledger.better_than_all_before(incumbent) != incumbent
         return 3 if self.campaign.size is not None and better_differs else 2
 
-    def _rounded(self, more: int) -> int:
-        """Return how many seeds are added when `more` are asked for: whole steps, rounded up."""
+    def _rounded(self, more_seeds: int) -> int:
+        """Return how many seeds are added when `more_seeds` are asked for: whole steps, rounded up."""
         step = self.campaign.seeds.step
-        return math.ceil(more / step) * step
+        return math.ceil(more_seeds / step) * step
 
-    def decide(self, candidate: Arm, name: str, by: str, why: str, more: int) -> Decision:
+    def decide(self, candidate: Arm, name: str, by: str, why: str, more_seeds: int) -> Decision:
         """Decide on a candidate, or go on with a decision that was begun.
 
-        The arguments and errors are those of `Campaign.decide`.
+        The arguments and errors are those of `Campaign.decide`, where `more_seeds` is `more`.
         """
-        expected = self.outlook(candidate, name, more)
+        expected = self.outlook(candidate, name, more_seeds)
         if expected.decided is not None:
             return replace(expected.decided, remembered=True)
         if self.ledger.began is None:
-            self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
+            most_seeds = self.campaign.rule().screens()[-1]
+            self.ledger.append(Began(self.campaign.declared(), screening=most_seeds))
             # Another process may have begun the campaign first, with other fields: compare them again.
             self.__post_init__()
         # Another process may write an entry first, which `append` then reads. Then this process tries again.
@@ -501,7 +507,7 @@ class Referee:
         # Training takes hours, in which another candidate may become the incumbent. Then this one is compared anew.
         while True:
             before = self.ledger.decision(number)
-            decided, advice = self._against(number, candidate, self.ledger.incumbent, more)
+            decided, advice = self._against(number, candidate, self.ledger.incumbent, more_seeds)
             is_written = self._write(decided, before)
             known = self._known(number)
             # The advice is that of the decision of this process.
@@ -509,7 +515,7 @@ class Referee:
                 return replace(known, more=advice) if is_written else known
             now = called(self.ledger, self.ledger.incumbent)
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
-            more = 0
+            more_seeds = 0
 
     def _write(self, decided: Decided, before: Decided | None) -> bool:
         """Write a decision to the ledger; return False where another process has decided on the candidate meanwhile.
@@ -528,7 +534,7 @@ class Referee:
                 return False
 
     def _against(
-        self, number: int, arm: Arm, incumbent: int, more: int
+        self, number: int, arm: Arm, incumbent: int, more_seeds: int
     ) -> tuple[Decided, More | None]:
         """Screen and confirm a candidate against one incumbent; return the decision, which is not written yet.
 
@@ -536,7 +542,7 @@ class Referee:
             number: The number of the candidate.
             arm: The candidate.
             incumbent: The number of the incumbent.
-            more: Fresh seeds to add to a confirmation that was granted before; 0: none.
+            more_seeds: Fresh seeds to add to a confirmation that was granted before; 0: none.
 
         Returns:
             The entry for the ledger, and what would decide an undecided candidate (None for any other).
@@ -560,9 +566,9 @@ class Referee:
                 fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
                 grant = self.ledger.granted(number, incumbent)
-        elif more:
+        elif more_seeds:
             # Fresh seeds depend on the entries before, so after another entry they are taken anew.
-            count = self._rounded(more)
+            count = self._rounded(more_seeds)
             while not self.ledger.append(
                 Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))
             ):
@@ -570,8 +576,8 @@ class Referee:
             grant = self.ledger.granted(number, incumbent) or grant
         rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
         differences, ruling, is_kept = self._confirm(number, arm, incumbent, rule, grant)
-        # The entry. How deep seeds of the candidate collapsed is that of the fresh seeds or, if none did, of the
-        # screen.
+        # The entry. A seed collapsed if the candidate fell far behind on it. How deep it fell is taken from the fresh
+        # seeds or, if none of them collapsed, from the screen.
         decided = self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds)
         fell = Gains(differences).fell or Gains(self._screened_differences(number, incumbent)).fell
         decided = replace(
@@ -584,7 +590,7 @@ class Referee:
             p=ruling.p,
             reason=as_label(ruling.why),
             fell=fell,
-            allowed=(rule.simpler and rule.margin) or 0.0,
+            allowed=rule.margin or 0.0 if rule.simpler else 0.0,
         )
         undecided = ruling.verdict == "undecided"
         return decided, self._advice(rule, grant, differences) if undecided else None
@@ -631,10 +637,11 @@ class Referee:
         better = self.ledger.better_than_all_before(incumbent)
         if rule.simpler and better != incumbent:
             arms[BETTER] = self.arm(better)
-        # What the screens have shown of collapses.
-        screened = self._screened_differences(number, incumbent)
+        # What is known of collapses: this candidate's screen, and how deep seeds of all candidates have fallen. `confirm`
+        # keeps no candidate whose gain would be lost if more of its seeds collapsed.
+        screened_differences = self._screened_differences(number, incumbent)
         falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)]
-        falls.append(Gains(screened).fell)
+        falls.append(Gains(screened_differences).fell)
         # The number of seeds at each look. A grant of more seeds adds looks, in the same steps.
         counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
         name = self.ledger.confirmation_study(number, incumbent)
@@ -649,26 +656,23 @@ class Referee:
                 rule.confirm,
                 level=grant.level,
                 look=look,
-                screened=screened,
+                screened=screened_differences,
                 falls=falls,
                 depth=self._depth([values[seed] for seed in seeds]),
             )
             ruling = confirm(differences)
             # Trainings that do not use their seed are copies of one, and would be as sure of any gain.
-            both = [[found[seed] for seed in seeds] for found in (values, incumbent_values)]
-            if all(map(constant, both)) and ruling.verdict in ("keep", "equivalent"):
+            columns = [[found[seed] for seed in seeds] for found in (values, incumbent_values)]
+            if all(map(constant, columns)) and ruling.verdict in ("keep", "equivalent"):
                 why = f"it and the incumbent have one value each in all {plural(count, 'seed')}: {COPIES}"
                 ruling = replace(ruling, verdict="discard", why=why)
             is_kept = ruling.verdict == "keep"
             # A simpler candidate that is not worse is kept too, unless an objection stands.
             if ruling.verdict == "equivalent" and rule.simpler:
-                objection = ""
-                sizes = self._values(results, candidate, self.campaign.size or "")
-                incumbent_sizes = self._values(results, INCUMBENT, self.campaign.size or "")
-                savings = [incumbent_sizes[seed] - sizes[seed] for seed in seeds]
-                if not smaller(savings, rule.look_level(grant.level, look)):
-                    objection = f"its {self.campaign.size} is not surely smaller"
-                elif BETTER in arms:
+                objection = self._size_objection(
+                    results, candidate, seeds, rule.look_level(grant.level, look)
+                )
+                if not objection and BETTER in arms:
                     from_better = self._differences(values, self._values(results, BETTER), seeds)
                     if confirm(from_better).verdict not in ("keep", "equivalent"):
                         last_better = called(self.ledger, better)
@@ -684,6 +688,19 @@ class Referee:
             if ruling.verdict not in ("more", "undecided"):
                 break
         return differences, ruling, is_kept
+
+    def _size_objection(
+        self, results: Results, candidate: str, seeds: Sequence[int], level: float
+    ) -> str:
+        """Return what speaks against a simpler candidate: that its size is not surely smaller; else "".
+
+        The sizes of the arms `candidate` and `INCUMBENT` on `seeds` are compared at this level.
+        """
+        size = self.campaign.size or ""
+        sizes = self._values(results, candidate, size)
+        incumbent_sizes = self._values(results, INCUMBENT, size)
+        savings = [incumbent_sizes[seed] - sizes[seed] for seed in seeds]
+        return "" if smaller(savings, level) else f"its {size} is not surely smaller"
 
     def _depth(self, values: Sequence[float]) -> float:
         """Return how far a collapsed seed could fall below the mean of `values`: to the worst value of the metric.
@@ -756,12 +773,12 @@ class Referee:
         Somebody may have mended the cause. Raises `ContrasweepError` where all trials fail, with `who` in its message:
         the arm for people.
         """
-        results = self._train(study, retry_failed=all(self._failures(study.name)))
-        failures = self._failures(study.name)
-        if all(failures):
+        results = self._train(study, retry_failed=bool(self._failure_of_all(study.name)))
+        failure = self._failure_of_all(study.name)
+        if failure:
             raise ContrasweepError(
                 f"every trial of {who} failed, so nothing is decided and no level is spent; "
-                f"mend it, and the same command runs it again: {failures[0]}"
+                f"mend it, and the same command runs it again: {failure}"
             )
         return results
 
@@ -772,18 +789,15 @@ class Referee:
         earlier = (document.declared.get("seeds") if document else None) or ()
         return self.campaign.grid(arms, list(dict.fromkeys([*seeds, *earlier])), name)
 
-    def _failures(self, study: str) -> list[str]:
-        """Return, for each ended trial of a study, a line on its failure; "" where it did not fail.
-
-        Without trials it is [""], so that `all` of it is false: not all have failed.
-        """
+    def _failure_of_all(self, study: str) -> str:
+        """Return a line on the first failure where all ended trials of a study failed; "" else, and without trials."""
         try:
-            records = Results.load(study, self.storage).trial_records.values()
+            records = list(Results.load(study, self.storage).trial_records.values())
         except SpecError:
-            return [""]
-        return [
-            failure_line(record, self.storage) if record.status.failed else "" for record in records
-        ] or [""]
+            return ""
+        if records and all(record.status.failed for record in records):
+            return failure_line(records[0], self.storage)
+        return ""
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
         """Train a study within the budget; trials that failed for a cause outside the method run a second time.
@@ -794,7 +808,7 @@ class Referee:
         """
         for _ in range(2):
             # The study stops when the campaign's GPU-hours are used up. Its own budget also counts the hours that it
-            # has spent before, and that the campaign's rest does not have any more.
+            # has spent before, and that the campaign's rest does not have any more. A budget must be above 0.
             hours_left = self._left("gpu_hours")
             if hours_left is not None:
                 hours_left += self.ledger.measured(study.name).gpu_hours
@@ -807,15 +821,13 @@ class Referee:
                     value=self.campaign.budget_gpu_hours,
                     hint="raise it, and the same command goes on from here",
                 )
-            missing = [r for r in results.trial_records.values() if r.missing]
+            missing = [record for record in results.trial_records.values() if record.missing]
             if not missing:
-                break
-        else:
-            raise ContrasweepError(
-                f"{study.name} lacks {plural(len(missing), 'trial')} for a cause outside the method "
-                f"({missing[0].cause or missing[0].status}); nothing was decided; the same command runs what is missing"
-            )
-        return results
+                return results
+        raise ContrasweepError(
+            f"{study.name} lacks {plural(len(missing), 'trial')} for a cause outside the method "
+            f"({missing[0].cause or missing[0].status}); nothing was decided; the same command runs what is missing"
+        )
 
     def _left(self, budget: str) -> Any:
         """Return what is left of the budget `trials` or `gpu_hours`; None without a limit.
@@ -917,18 +929,17 @@ class Referee:
         advice = None
         for seeds in range(rule.step, MOST_TIMES * len(differences) + 1, rule.step):
             chance = rule.chance(differences, grant.level, seeds)
-            takes = spent.of_trials(seeds * trials_per_seed)
-            advice = More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance)
+            spend = spent.of_trials(seeds * trials_per_seed)
+            advice = More(seeds, spend.trials, spend.gpu_hours, spend.cost, chance)
             if chance >= ENOUGH:
                 break
         return advice
 
-    def _check(self, expected: Outlook, takes: Spent | None) -> None:
+    def _check(self, expected: Outlook) -> None:
         """Raise `SpecError` where a decision makes no sense.
 
         That is where the candidate is the incumbent itself, where no result could keep it, and where the decision
-        exceeds the budget. `takes` is what the decision is expected to spend; None: not known, so that only its trials
-        are compared with the budget.
+        exceeds the budget. Where its GPU-hours are not known, only its trials are compared with the budget.
         """
         incumbent = self.ledger.incumbent
         if incumbent == FIRST:
@@ -963,7 +974,7 @@ class Referee:
                 hint=f"at least {trials_needed - expected.trials_left} more",
             )
         hours_left = expected.gpu_hours_left
-        needs = takes.gpu_hours if takes else 0.0
+        needs = expected.gpu_hours or 0.0
         if hours_left is not None and needs > hours_left:
             raise SpecError(
                 f"a decision takes up to {needs:.3g}, and {max(0.0, hours_left):.3g} are left",

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
@@ -39,7 +39,7 @@ HEAD = (
 
 
 @dataclass(frozen=True)
-class Line:
+class CandidateRow:
     """One candidate of a campaign and its decision.
 
     Attributes:
@@ -61,6 +61,14 @@ class Line:
     asked: str
     decision: Decision | None
     studies: dict[str, str]
+
+
+class Point(NamedTuple):
+    """A candidate in the figure: its place in the order, its gain over the first incumbent, and its decision."""
+
+    x: float
+    y: float
+    decision: Decision
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class History:
     trials: int
     gpu_hours: float
     cost: float
-    rows: tuple[Line, ...]
+    rows: tuple[CandidateRow, ...]
 
     def to_dict(self) -> dict[str, object]:
         """Return every field, for programs."""
@@ -164,8 +172,8 @@ class History:
         low = [0.0]
         high = [0.0]
         heights = {f"the {INCUMBENT}": 0.0}  # of incumbents, by name
-        points = []  # (x, y, decision) of each candidate
-        for i, row in enumerate(self.rows, 1):
+        points = []
+        for order, row in enumerate(self.rows, 1):
             decision = row.decision
             if decision is None:
                 continue
@@ -173,22 +181,34 @@ class History:
             if gain is None:
                 continue
             base = heights.get(decision.incumbent, 0.0)
-            points.append((float(i), base + gain, decision))
+            points.append(Point(float(order), base + gain, decision))
             # A step of the line takes two points: the former height, and the new one. An unknown end has the gain.
             if decision.kept:
                 heights[row.candidate] = base + gain
-                x += [float(i), float(i)]
+                x += [float(order), float(order)]
                 y += [y[-1], base + gain]
                 low += [low[-1], base + (gain if decision.low is None else decision.low)]
                 high += [high[-1], base + (gain if decision.high is None else decision.high)]
         end = float(len(self.rows) + 1)
-        line = Series(INCUMBENT, 0, [*x, end], [*y, y[-1]], [*low, low[-1]], [*high, high[-1]])
+        line = Series(
+            INCUMBENT,
+            colour=0,
+            x=[*x, end],
+            y=[*y, y[-1]],
+            low=[*low, low[-1]],
+            high=[*high, high[-1]],
+        )
 
         def dots(name: str, colour: int, kept: bool) -> Dots:
             """Return the candidates that were kept, or were not, as points, each with its sentence."""
-            chosen = [point for point in points if point[2].kept == kept]
-            x, y, decisions = zip(*chosen, strict=True) if chosen else ((), (), ())
-            return Dots(name, colour, x, y, [str(decision) for decision in decisions])
+            chosen = [point for point in points if point.decision.kept == kept]
+            return Dots(
+                name,
+                colour,
+                x=[point.x for point in chosen],
+                y=[point.y for point in chosen],
+                titles=[str(point.decision) for point in chosen],
+            )
 
         return Lines(
             [line],
@@ -199,7 +219,7 @@ class History:
         )
 
 
-def _texts(row: Line) -> dict[str, str]:
+def _texts(row: CandidateRow) -> dict[str, str]:
     """Return column of `HEAD` -> text, for the row of a candidate; a missing column or "" is an empty cell."""
     texts = {
         "number": str(row.number),
@@ -233,7 +253,7 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
     `metric` and `rule` are those by which the campaign decides.
     """
     rows = [
-        Line(
+        CandidateRow(
             number=i,
             candidate=entry.candidate,
             digest=entry.digest,
@@ -306,7 +326,7 @@ class Comparisons:
                 row.verdict,
                 p_text(row.p).removeprefix("= "),
                 f"{row.level:.2g}",
-                {True: "yes", False: "no"}[row.remains] if row in decided else "",
+                ("yes" if row.remains else "no") if row in decided else "",
             )
             for row in self.comparisons
         ]

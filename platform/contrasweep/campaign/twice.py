@@ -24,7 +24,7 @@ def train_twice(
     storage: str,
     max_concurrent: int | None = None,
 ) -> Noise:
-    """Train an arm twice on the seeds 0 to `seeds` - 1, and return the values of both halves.
+    """Train an arm twice on the seeds 0 to `seeds` - 1, and return the values of both studies.
 
     The studies are `NAME.noise-1` and `NAME.noise-2`, with the axes and folds of the declared study. A seed's value is
     the mean over these. Trials that this code has trained already are not trained again.
@@ -53,15 +53,15 @@ def train_twice(
     values: list[tuple[float, ...]] = []
     with session():
         # Two studies of the same seeds. A difference between them is noise that the seed does not fix.
-        for half in "12":
+        for number in (1, 2):
             study = AblationGrid(
-                f"{grid.name}.noise-{half}",
+                f"{grid.name}.noise-{number}",
                 {arm: grid.arms[arm]},
                 grid.data,
                 seeds=list(range(seeds)),
                 **{
-                    name: getattr(grid, name)
-                    for name in ("axes", "zipped", "folds", "repeats", "metric", "mode")
+                    field: getattr(grid, field)
+                    for field in ("axes", "zipped", "folds", "repeats", "metric", "mode")
                 },
             )
             frame = run(

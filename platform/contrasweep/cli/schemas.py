@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from contrasweep.campaign.decision import Decision, Outlook
-from contrasweep.campaign.history import Comparisons, History, Line
+from contrasweep.campaign.history import CandidateRow, Comparisons, History
 from contrasweep.cli.catalogue import Setting
 from contrasweep.cli.doctor import Finding
 from contrasweep.cli.documents import version_of
@@ -595,7 +595,7 @@ class SyncDocument(TypedDict):
 DecisionRow = _members("DecisionRow", Decision, sentence=str)
 DecisionDocument = _members("DecisionDocument", DecisionRow, required=Required | None)
 OutlookDocument = _members("OutlookDocument", Outlook, decided=DecisionRow | None)
-LedgerRow = _members("LedgerRow", Line, decision=DecisionRow | None)
+LedgerRow = _members("LedgerRow", CandidateRow, decision=DecisionRow | None)
 LedgerDocument = _members("LedgerDocument", History, rows=list[LedgerRow])  # type: ignore[valid-type]  # a variable
 
 
