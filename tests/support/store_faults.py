@@ -295,12 +295,12 @@ class EngineHere:
             config=config, trial_id=config["id"], status="RUNNING", error_file=""
         )
         for attempt in range(self.max_failures + 1):
-            self.callback.on_step_begin(0, [trial])
+            self.callback.on_step_begin(trials=[trial])
             worker = self._worker(dict(config))
-            self.callback.on_trial_start(0, [trial], trial)
+            self.callback.on_trial_start(trial=trial)
             try:
                 while not self._step(worker, trial):
-                    self.callback.on_step_begin(0, [trial])
+                    self.callback.on_step_begin(trials=[trial])
             except Exception:
                 trial.error_file = tempfile.mkstemp()[1]
                 Path(trial.error_file).write_text(
@@ -311,9 +311,9 @@ class EngineHere:
                     self.callback.on_trial_recover(0, [trial], trial)
                 continue
             worker.stop()
-            self.callback.on_trial_complete(0, [trial], trial)
+            self.callback.on_trial_complete(trial=trial)
             return
-        self.callback.on_trial_error(0, [trial], trial)
+        self.callback.on_trial_error(trial=trial)
 
     def _worker(self, config):
         from contrasweep.running.worker.worker import TuneTrial
@@ -333,5 +333,5 @@ class EngineHere:
         result = worker.train()
         goes_on = self.scheduler.on_trial_result(None, trial, result)
         ended = bool(result.get("done"))
-        self.callback.on_trial_result(0, [trial], trial, result)
+        self.callback.on_trial_result(trial=trial, result=result)
         return ended or goes_on == TrialScheduler.STOP

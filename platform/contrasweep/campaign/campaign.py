@@ -637,7 +637,7 @@ class Referee:
         better = self.ledger.better_than_all_before(incumbent)
         if rule.simpler and better != incumbent:
             arms[BETTER] = self.arm(better)
-        # What is known of collapses: this candidate's screen, and how deep seeds of all candidates have fallen. `confirm`
+        # What is known of collapses: this candidate's screen, and how deep seeds of all candidates fell. The rule
         # keeps no candidate whose gain would be lost if more of its seeds collapsed.
         screened_differences = self._screened_differences(number, incumbent)
         falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)]

@@ -554,6 +554,10 @@ def _role(name: str, file: str) -> str:
     return "module"
 
 
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What `ast.parse` raises for a text that is not Python; ValueError for null bytes."""
+
+
 @functools.lru_cache(4096)
 def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
     """Return the digest of a source without the parts that change no trial, and its imports as they are written.
@@ -575,7 +579,7 @@ def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
             if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:]
         text = ast.unparse(tree).encode("utf-8", "surrogatepass")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes
+    except UNPARSABLE:
         return short_digest(source), ()
     return short_digest(text), tuple(_imports(tree))
 
@@ -589,7 +593,7 @@ def named_files(script: bytes) -> tuple[str, ...]:
     """
     try:
         tree = ast.parse(script)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNPARSABLE:
         return ()
     names = []
     for node in ast.walk(tree):

@@ -414,10 +414,10 @@ def this_command() -> tuple[str, ...]:
 
     A tuple, because `StudyDocument.commands` may hold several.
     """
-    ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith(
+    is_command = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith(
         "contrasweep/__main__.py"
     )
-    return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if ours else ()
+    return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if is_command else ()
 
 
 def _metric_was_mended(plan: Plan, earlier: StudyDocument, recorded: Mapping[str, Record]) -> bool:

@@ -21,21 +21,20 @@ from contrasweep.results.results import Results
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
 from contrasweep.running.prepare import (
     Changed,
-    Prepared,
     declared_as_before_if_refused,
     prepare,
     tracked_study,
 )
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.shell import command_line
-from contrasweep.storage.lease import Lease, exclusive_driver
+from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.file import as_study, is_declaration, named_by
 from contrasweep.study.sweep import Study
-from contrasweep.tracking.kinds import Trackers, checked_tracking, parted, tracking_of
+from contrasweep.tracking.kinds import checked_tracking, parted, tracking_of
 from contrasweep.tracking.links import read_links
 from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.process import following
@@ -123,9 +122,15 @@ def run(
             trained = planned.relocated(
                 partial(resolve, folds=planned.study.folds, storage=storage, write=True)
             )
-            stopped, gap = _train(
-                trained, prepared, code, lease, trackers, tracked, max_concurrent, cluster, quiet
-            )
+            # Imported here because it brings Ray, which a finished study does not need.
+            from contrasweep.running.engine.training import train
+
+            with following(trackers, tracked, lease.records) as follower:
+                stopped = train(
+                    trained, prepared, lease.records, code, lease, max_concurrent, cluster, quiet
+                )
+                follower.outcome = "interrupted" if stopped else "complete"
+            gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)
         recorded = {**results.trial_records, **results.search_records}
         # Later plans know from this run how much memory a trial takes.
@@ -145,32 +150,6 @@ def run(
         if complete and kept != "all":
             clean(results, plan_cleaning(results, kept))
         return published
-
-
-def _train(
-    planned: Plan,
-    prepared: Prepared,
-    code: CurrentCode,
-    lease: Lease,
-    trackers: Trackers,
-    tracked: TrackedStudy,
-    max_concurrent: int | None,
-    cluster: Path | None,
-    quiet: bool,
-) -> tuple[str, str]:
-    """Train the trials without a record; return two lines: the budget that ended the run, and what the trackers lack.
-
-    Either is "" where there is nothing to say. The last three arguments are those of `run`.
-    """
-    # Imported here because it brings Ray, which a finished study does not need.
-    from contrasweep.running.engine.training import train
-
-    with following(trackers, tracked, lease.records) as follower:
-        stopped = train(
-            planned, prepared, lease.records, code, lease, max_concurrent, cluster, quiet
-        )
-        follower.outcome = "interrupted" if stopped else "complete"
-    return stopped, follower.gap
 
 
 def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tuple[Results, bool]:

@@ -128,7 +128,7 @@ class RunContext:
         """Return the trial of a description that `describe` has made, with its dataset from this run's datasets."""
         begun = described["trial"]
         fields = {name: value for name, value in vars(begun).items() if name != "id"}
-        return Trial(**{**fields, "data": self.datasets[begun.data.digest]})
+        return Trial(**fields | {"data": self.datasets[begun.data.digest]})
 
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place.

@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from contrasweep.running.engine import ray_internals
 
+T = TypeVar("T")
 PY_SPY_S = 30
 TASK_S = 60
 WAIT_S = 0.5
@@ -36,29 +37,14 @@ def answer_signal() -> None:
             faulthandler.register(SIGNAL, file=2, all_threads=True)
 
 
-def stack_of_actor(actor: Any, leaving: Callable[[], bool]) -> str:
-    """Return the stacks of an actor's process, wherever it runs.
+def on_node_of(actor: Any, function: Callable[[int], T], leaving: Callable[[], bool]) -> T | None:
+    """Return `function(pid)` for the process of an actor, called on its node, wherever that is.
 
-    "" where the process writes them to its own log instead, or where Ray does not know the process; also once this
-    process is `leaving` Ray.
+    None where Ray does not know the process, and for no actor (None). On another node the call is a task without cores,
+    which must answer within `TASK_S` seconds: `TimeoutError`. Once this process is `leaving` Ray the answer is not
+    waited for, and None is returned.
     """
-    return str(on_node_of(actor, stack_of, leaving) or "")
-
-
-def actor_waits_for_task(actor: Any, leaving: Callable[[], bool]) -> bool:
-    """Return whether an actor's process waits for the answer to a task of Ray; False once this one is `leaving` Ray."""
-    return bool(on_node_of(actor, waits_for_task, leaving))
-
-
-def on_node_of(
-    actor: Any, function: Callable[[int], object], leaving: Callable[[], bool]
-) -> object:
-    """Return `function(pid)` for the process of an actor, called on its node; None where Ray does not know the process.
-
-    On another node the call is a task without cores, which must answer within `TASK_S` seconds: `TimeoutError`. Once
-    this process is `leaving` Ray the answer is not waited for, and None is returned.
-    """
-    place = ray_internals.place_of(actor)
+    place = None if actor is None else ray_internals.place_of(actor)
     if place is None:
         return None
     pid, node = place
@@ -71,7 +57,7 @@ def on_node_of(
     deadline = time.monotonic() + TASK_S
     while not leaving():
         if ray.wait([answer], timeout=WAIT_S)[0]:
-            return ray.get(answer)
+            return ray.get(answer)  # type: ignore[no-any-return]
         if time.monotonic() > deadline:
             raise TimeoutError(f"no answer from node {node} in {TASK_S} s")
     return None

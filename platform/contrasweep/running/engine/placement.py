@@ -4,7 +4,6 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from fractions import Fraction
 
 from ray.tune import PlacementGroupFactory
 
@@ -123,8 +122,8 @@ class Placements:
         # Further trials of this cell begin with the largest place that one of them has needed.
         self.placed[trial.id] = trial, larger
         key = trial.arm, cell_of(trial)
-        before = self.raised.get(key)
-        if before is None or _size(larger) > _size(before):
+        known = self.raised.get(key, larger)
+        if (larger.share, larger.host_memory_gib) >= (known.share, known.host_memory_gib):
             self.raised[key] = larger
         return _bundles(self.place_description(trial))
 
@@ -169,11 +168,6 @@ class Placements:
             ):
                 return option
         return min(options, key=occupancy)
-
-
-def _size(placement: Placement) -> tuple[Fraction, float]:
-    """Return what orders places: the share of a GPU first, then the host memory in GiB."""
-    return placement.share, placement.host_memory_gib
 
 
 def bundles(config: TrialDescription) -> PlacementGroupFactory:

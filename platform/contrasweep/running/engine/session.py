@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -81,12 +81,11 @@ class RayWatch:
         Raises `KeyboardInterrupt` where a signal has killed the GCS of the failed attempt, because somebody has ended
         it on purpose.
         """
-        if any(
-            _was_killed(process.pid) for process in _own_gcs() if process.pid not in self._earlier
-        ):
+        started = _own_gcs(self._earlier)
+        if any(_was_killed(process.pid) for process in started):
             signals.interruption.reason = GONE.format("its gcs_server has died")
             raise KeyboardInterrupt
-        self._earlier |= {process.pid for process in _own_gcs()}
+        self._earlier |= {process.pid for process in started}
         self._seen = False
         self._away_since = time.monotonic()
 
@@ -119,7 +118,7 @@ class RayWatch:
 
     def _own_gcs_is_gone(self) -> bool:
         """Return whether the GCS that this process starts was killed. Ray itself reports a GCS that fails."""
-        started = [process for process in _own_gcs() if process.pid not in self._earlier]
+        started = _own_gcs(self._earlier)
         # One that was killed was there, even if no earlier check has seen it.
         if any(_was_killed(process.pid) for process in started):
             self._seen = True
@@ -184,12 +183,15 @@ def _no_answer(address: str) -> str:
     return f"its head at {address} does not answer"
 
 
-def _own_gcs() -> list[psutil.Process]:
-    """Return each GCS process that is a child of this process, as far as nobody has waited for it."""
+def _own_gcs(earlier: Collection[int]) -> list[psutil.Process]:
+    """Return each GCS process that is a child of this process, as far as nobody has waited for it.
+
+    Those with the process ids `earlier` are left out.
+    """
     servers = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if process.name() == "gcs_server":
+            if process.name() == "gcs_server" and process.pid not in earlier:
                 servers.append(process)
     return servers
 

@@ -33,7 +33,6 @@ from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.tuning.source import Source
 
 REPORT_INTERVAL_S = 1.0
 """About how often a trial reports to the driver where no pruner decides on its reports."""
@@ -106,6 +105,12 @@ def train(
             queue = TrialQueue(
                 source, placements, hosts, records, progress.say, prepared.infeasible
             )
+            # The trials that have files; None: each new trial asks the storage itself. In an object store one listing
+            # spares each new trial three requests, which in a folder cost nothing. In a search a listing would not stay
+            # true, because the search copies checkpoints into trials that have not begun.
+            has_files = None
+            if not (source.adaptive or isinstance(records.store, LocalStore)):
+                has_files = records.with_files()
             # As long as no trial has reported the metric, its name may be wrong, which then ends the run.
             unreported = "" if progress.scored else study.metric
             with progress.shown(slots):
@@ -116,7 +121,7 @@ def train(
                     StudyCode(records, code, progress.say),
                     progress,
                     unreported=unreported,
-                    has_files=_with_files(source, records),
+                    has_files=has_files,
                 )
                 # A pruner decides on each report, so that none may wait for others.
                 context = RunContext(
@@ -141,15 +146,6 @@ def train(
     for warning in source.warnings():
         print(warning, file=sys.stderr)
     return used_up
-
-
-def _with_files(source: Source, records: StudyRecords) -> set[str] | None:
-    """Return the ids of the trials that have files; None: each new trial is to ask the storage itself."""
-    # A search copies checkpoints into trials that have not begun, so that a list would not stay true.
-    if source.adaptive:
-        return None
-    # In an object store one listing spares each new trial three requests, which in a folder cost nothing.
-    return None if isinstance(records.store, LocalStore) else records.with_files()
 
 
 def _progress(

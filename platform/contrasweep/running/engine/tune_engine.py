@@ -355,7 +355,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 class TuneCallback(tune.Callback):  # type: ignore[misc]
     """Passes the results and the end of each trial to the loop.
 
-    An error of the loop is logged, and the run goes on. One of the storage ends the run, in order (see `_safely`).
+    Tune passes all arguments by name; those that a method does not use are in `info`. An error of the loop is logged,
+    and the run goes on. One of the storage ends the run, in order (see `_safely`).
     """
 
     def __init__(
@@ -367,7 +368,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self.idle_message_at = time.monotonic() + IDLE_S
         self.watch_at = 0.0
 
-    def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
+    def on_step_begin(self, *, trials: list[RayTrial], **info: Any) -> None:
         """In each turn of Tune's loop check running trials and their workers, and give back places that are not used.
 
         Says why trials wait where none runs. Raises KeyboardInterrupt after a signal.
@@ -377,28 +378,17 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._safely(self.watchdog.check, trials)
         self._safely(self.remove_unused_places)
 
-    def on_trial_recover(
-        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
-    ) -> None:
+    def on_trial_recover(self, *, trial: RayTrial, **info: Any) -> None:
         """Note that a trial whose worker failed will be retried."""
         self._safely(self.loop.lost, trial.config["id"], _reason(_error_text(trial)))
 
-    def on_trial_start(
-        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
-    ) -> None:
+    def on_trial_start(self, *, trial: RayTrial, **info: Any) -> None:
         """Note that a worker begins the trial."""
         # If this worker is lost, the next one must ask the storage.
         trial.config["no_prior_state"] = False
         self._safely(self.loop.started, trial.config["id"])
 
-    def on_trial_result(
-        self,
-        iteration: int,
-        trials: list[RayTrial],
-        trial: RayTrial,
-        result: StepResult,
-        **info: Any,
-    ) -> None:
+    def on_trial_result(self, *, trial: RayTrial, result: StepResult, **info: Any) -> None:
         """Pass new reports and a record on, and remove them from the result, which Tune keeps to the end of the run."""
         record = result.pop("record", None)
         if record:
@@ -407,9 +397,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             self._safely(self.loop.progress.reported, result["id"], result["reports"])
         result.pop("reports", None)
 
-    def on_trial_complete(
-        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
-    ) -> None:
+    def on_trial_complete(self, *, trial: RayTrial, **info: Any) -> None:
         """End a trial whose worker has written the record, or that was stopped early."""
         self._safely(self.loop.ended, trial.config["id"])
         # Tune keeps the trial to the end of the run, and only the id is needed later.
@@ -417,9 +405,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         for name in ("notes", "code", "trial"):
             trial.config.pop(name, None)  # type: ignore[misc]
 
-    def on_trial_error(
-        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
-    ) -> None:
+    def on_trial_error(self, *, trial: RayTrial, **info: Any) -> None:
         """End a failed trial that Tune does not retry.
 
         Either it has failed too often. Or its loss was reported twice, as with a host that dies: at the second report

@@ -22,7 +22,7 @@ from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of, call_actor
 from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.run_context import RayTrial
-from contrasweep.running.stacks import actor_waits_for_task, innermost, stack_of_actor
+from contrasweep.running.stacks import innermost, on_node_of, stack_of, waits_for_task
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
@@ -74,19 +74,24 @@ class Watchdog:
         late = overdue.late(now)
         if not (silent or late or timed_out.keys() - self._ending.keys()):
             return
-        running = _running(tune_trials)
+        # The workers of running trials, except for those that are being ended.
+        actors = {
+            trial_id: actor_of(trial)
+            for trial_id, trial in _running(tune_trials).items()
+            if trial_id not in self._ending
+        }
         # Call late workers: if the worker has closed the connection, Ray notices by the call that it is lost.
         for trial_id, heard in late.items():
-            if trial_id in running and trial_id not in self._ending:
-                call_actor(actor_of(running[trial_id]))
-                self._in_thread(self._look, trial_id, heard, actor_of(running[trial_id]))
+            if trial_id in actors:
+                call_actor(actors[trial_id])
+                self._in_thread(self._look, trial_id, heard, actors[trial_id])
         for trial_id, reason in timed_out.items():
-            if trial_id not in self._ending and trial_id in running:
+            if trial_id in actors:
                 self._ending[trial_id] = reason
-                self._in_thread(self._prepare_end, trial_id, reason, actor_of(running[trial_id]))
+                self._in_thread(self._prepare_end, trial_id, reason, actors.pop(trial_id))
         for trial_id, silence in silent.items():
-            if trial_id in running and trial_id not in self._ending:
-                self._in_thread(self._say_silent, trial_id, silence, actor_of(running[trial_id]))
+            if trial_id in actors:
+                self._in_thread(self._say_silent, trial_id, silence, actors[trial_id])
 
     def _prepare_end(self, trial_id: str, reason: str, actor: Any) -> None:
         """Read the stack of a trial that is out of time, and keep the text of its error for the next `check`."""
@@ -112,7 +117,7 @@ class Watchdog:
         `heard` is when the trial reported last. Two looks are in a row if it has not reported between them.
         """
         try:
-            waits = actor is not None and actor_waits_for_task(actor, lambda: self._ended)
+            waits = on_node_of(actor, waits_for_task, lambda: self._ended)
         except Exception as error:  # its host may be cut off
             log.info("no look at the worker of trial %s: %s", trial_id, error)
             return
@@ -152,7 +157,7 @@ class Watchdog:
         The phrase is such as `; it is in train (method.py:12)`. Both are "" where the stacks cannot be read or stored.
         """
         try:
-            stack = stack_of_actor(actor, lambda: self._ended) if actor is not None else ""
+            stack = on_node_of(actor, stack_of, lambda: self._ended) or ""
             if stack:
                 records = self.loop.records
                 records.store.write(records.key(trial_id, STACK), stack.encode())

@@ -96,7 +96,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             return {"id": self.described["id"], "reports": [], FAULT: str(error)}
         metric = self.context.metric
         value = next((row[metric] for row in reversed(result["reports"]) if metric in row), None)
-        return {**result} if value is None else {**result, self.context.metric: value}
+        return {**result} if value is None else {**result, metric: value}
 
     def _step(self) -> StepResult:
         """Train on for a while; return Tune's result, which has `done` if the trial has its record."""

@@ -176,14 +176,14 @@ def test_a_worker_that_asks_for_a_task_waits_for_it_and_one_that_trains_or_is_id
     actor = Trains.remote()
     pid = ray.get(actor.pid.remote())
     for call, waits in ((actor.train, False), (actor.ask, True)):
-        assert not stacks.actor_waits_for_task(actor, lambda: False)
+        assert not stacks.on_node_of(actor, stacks.waits_for_task, lambda: False)
         with tempfile.NamedTemporaryFile() as gate:
             answer = call.remote(gate.name)
             call_actor(actor)  # answered after the call that runs
             wait_for(lambda waits=waits: stacks.waits_for_task(pid) == waits)
             for _ in range(5):
                 time.sleep(0.2)
-                assert stacks.actor_waits_for_task(actor, lambda: False) == waits
+                assert stacks.on_node_of(actor, stacks.waits_for_task, lambda: False) == waits
         ray.get(answer)
     ray.kill(actor)
 
