@@ -133,8 +133,8 @@ class GridPlan(PlanDisplay):
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
         """Return the rows of `to_frame` for the trials that may run before the next look; `complete` is not used."""
-        frame = self.to_frame()
         granted = {trial.id for trial in self._granted(records)}
+        frame = self.to_frame()
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
