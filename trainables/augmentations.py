@@ -68,7 +68,7 @@ class Policy:
 
 @checked
 class Auto:
-    """`photos` or `glyphs`, by what the dataset's manifest says of its images (see `resolved`)."""
+    """`photos` or `glyphs`, by what the dataset's manifest says of its images (see `resolve_augmentation`)."""
 
 
 def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
@@ -172,12 +172,14 @@ PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
 """Importers of one-channel photographs, for manifests that were staged before importers said `content`."""
 
 
-def resolved(augmentation: Component, data: Manifest, column: str = "image") -> Component:
+def resolve_augmentation(
+    augmentation: Component, data: Manifest, column: str = "image"
+) -> Component:
     """Return `augmentation`; `auto` is replaced by the one that suits the images in the `column` of `data`.
 
     The importer may say what the images are (`source.content`, a name of `AUGMENTATIONS`). Otherwise images of one
-    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable. The
-    dataset's name says nothing.
+    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable. Of these
+    only the datasets in `PHOTOGRAPHS_IN_GRAY` are known to be photographs.
     """
     if augmentation.name != "auto":
         return augmentation
@@ -205,9 +207,10 @@ class Draws:
     """The draws of n images.
 
     `affine` says where each pixel comes from, as a map of [-1, 1] coordinates. It is None where images are at most
-    mirrored; `mirrored` then says which. `colour` is the colour matrix; `colour` and `contrast` are None where the
-    policy leaves colours alone. `effects` has the standard deviation of the blur in pixels (0: none) and whether the
-    view is solarized; it is None where the policy has neither.
+    mirrored; `mirrored` then says which. `colour` is the colour matrix, and `contrast` the factor by which values are
+    scaled about the view's mean gray. Both are None where the policy leaves colours alone. Column 0 of `effects` is the
+    standard deviation of the blur in pixels (0: none). Column 1 is 1 where the view is solarized, else 0. `effects` is
+    None where the policy has neither.
     """
 
     affine: Float[Tensor, "n 2 3"] | None
@@ -323,7 +326,7 @@ def draw(
     jittered = u[6] < policy.jitter_share
     brightness, contrast, saturation = (
         torch.where(jittered, 1 + strength * (2 * x - 1), torch.ones(()))
-        for strength, x in zip(policy.jitter, u[7:10], strict=False)
+        for strength, x in zip(policy.jitter[:3], u[7:10], strict=True)
     )
     hue = torch.where(jittered, policy.jitter[3] * (2 * u[10] - 1), torch.zeros(()))
     # A grayscale view has no saturation at all.
@@ -338,8 +341,8 @@ def apply(
 ) -> Float[Tensor, "n c h w"]:
     """Return the drawn view of each image; values are in [0, 1] before and after.
 
-    Deviation from torchvision: brightness, saturation and hue are one linear map (hue turns in YIQ, not HSV),
-    contrast comes last, and values are clamped once at the end rather than after each of the four.
+    There are three deviations from torchvision. Brightness, saturation and hue are one linear map (hue turns in YIQ,
+    not HSV). Contrast comes last. Values are clamped once at the end rather than after each of the four.
     """
     if isinstance(draws, ExternalDraws):
         return draws.apply(images)
@@ -377,15 +380,17 @@ def _blurred(
     images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]
 ) -> Float[Tensor, "n c h w"]:
     """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
-    # A Gaussian of 2 reach + 1 weights for each image, the same for each of its channels.
+    # A Gaussian of k = 2 reach + 1 weights for each image, as [n k].
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
     distance = torch.arange(-reach, reach + 1, device=images.device)
-    kernel = torch.exp(-distance.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))
-    kernel = (kernel / kernel.sum(1, keepdim=True)).repeat_interleave(images.shape[1], 0)[:, None]
-    # All channels of all images are groups of one convolution, down the columns and then along the rows.
+    weights = torch.exp(-distance.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))
+    weights = weights / weights.sum(1, keepdim=True)
+    # The same weights for each of an image's channels, as [nc 1 k].
+    kernel = weights.repeat_interleave(images.shape[1], 0)[:, None]
+    # All channels of all images are groups of one convolution, along the rows and then down the columns.
     flat = F.pad(images, (reach,) * 4, mode="reflect").flatten(0, 1)[None]
-    rows = F.conv2d(flat, kernel[:, :, None], groups=flat.shape[1])
-    return F.conv2d(rows, kernel[..., None], groups=flat.shape[1]).view_as(images)
+    blurred_along_rows = F.conv2d(flat, kernel[:, :, None], groups=flat.shape[1])
+    return F.conv2d(blurred_along_rows, kernel[..., None], groups=flat.shape[1]).view_as(images)
 
 
 def check_augmentation(augmentation: Component, shape: tuple[int, int, int]) -> None:
@@ -423,13 +428,13 @@ def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
     # Its centre, anywhere that keeps it within the image; a mirrored view has a negative width.
     x = (1 - width) * (2 * u[2] - 1)
     y = (1 - height) * (2 * u[3] - 1)
-    mirrored = torch.where(u[4] < policy.flip, -width, width)
+    signed_width = torch.where(u[4] < policy.flip, -width, width)
     angle = math.radians(policy.rotation) * (2 * u[5] - 1)
     # Rows of [rotation x scale | centre].
     cos = torch.cos(angle)
     sin = torch.sin(angle)
-    first = torch.stack([cos * mirrored, -sin * height, x], -1)
-    second = torch.stack([sin * mirrored, cos * height, y], -1)
+    first = torch.stack([cos * signed_width, -sin * height, x], -1)
+    second = torch.stack([sin * signed_width, cos * height, y], -1)
     return torch.stack([first, second], 1)
 
 

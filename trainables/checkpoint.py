@@ -67,26 +67,8 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
     Raises:
         SpecError: The checkpoint holds no encoder, or one with other tensors; the message names the first.
     """
-    # In both methods the network is a sequence of encoder and head, so that names of the encoder's tensors begin "0.".
-    # They have no such prefix in `encoder` itself.
-    try:
-        parts: dict[str, StateDict] = _read(folder)["parts"]
-        network = parts.get("average") or parts["model"]
-        state = {
-            name.removeprefix("0."): value
-            for name, value in network.items()
-            if name.startswith("0.")
-        }
-    except StorageError as error:
-        raise SpecError(
-            "the trial to start from kept no weights", place="start", hint=str(error)
-        ) from None
-    except Exception as error:  # of a method of its own, damaged, or made to run code
-        hint = f"it is no checkpoint of contrastive or finetune ({in_one_line(error)})"
-        raise SpecError(
-            "the checkpoint to start from holds no encoder", place="start", hint=hint
-        ) from None
-    # Tensors that either side lacks, or has in another shape, make a mismatch.
+    state = _encoder_in(folder)
+    # A tensor that one side lacks has the shape "none" there, which differs from any other.
     expected = encoder.state_dict()
     names = list(dict.fromkeys([*expected, *state]))
     wrong = [name for name in names if _shape_in(expected, name) != _shape_in(state, name)]
@@ -100,6 +82,29 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
             hint=f"there it is {saved}: take the same encoder, and images of as many channels and pixels",
         )
     encoder.load_state_dict(state)
+
+
+def _encoder_in(folder: Path) -> StateDict:
+    """Return the encoder's weights in a checkpoint, by the names of the encoder's tensors; `SpecError` without any."""
+    try:
+        parts: dict[str, StateDict] = _read(folder)["parts"]
+        network = parts.get("average") or parts["model"]
+        # In both methods the network is a sequence of encoder and head, so the encoder's tensors have the prefix "0.".
+        return {
+            name.removeprefix("0."): value
+            for name, value in network.items()
+            if name.startswith("0.")
+        }
+    except StorageError as error:
+        raise SpecError(
+            "the trial to start from kept no weights", place="start", hint=str(error)
+        ) from None
+    # The checkpoint is one of another method, a damaged one, or one that would run code.
+    except Exception as error:
+        hint = f"it is no checkpoint of contrastive or finetune ({in_one_line(error)})"
+        raise SpecError(
+            "the checkpoint to start from holds no encoder", place="start", hint=hint
+        ) from None
 
 
 def _shape_in(state: StateDict, name: str) -> list[int] | str:

@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from contrasweep.trainables.losses.batch import Ids, members, valid_anchors
+from contrasweep.trainables.losses.batch import BatchLoss, Ids, members, valid_anchors
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.loss import REDUCTIONS, Terms
 from contrasweep.trainables.losses.negatives import share_below
 from contrasweep.trainables.losses.tiled import Counts
-from contrasweep.trainables.losses.views import ComposedViewsLoss
+from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float
 from contrasweep.trainables.similarities import unit
 
@@ -23,10 +23,11 @@ SAMPLE = 2048
 
 
 @runtime_checkable
-class Seen(Protocol):
-    """What earlier epochs of the training showed, kept for later warnings."""
+class SeenNegatives(Protocol):
+    """What the training has shown of its negatives so far, kept for later warnings."""
 
     below_zero: bool
+    """Whether any negative had a cosine below 0."""
 
 
 @torch.no_grad()
@@ -39,19 +40,15 @@ def of_batch(
 ) -> dict[str, float]:
     """Return the metrics of a training batch, whose loss has this `value`.
 
-    These are `valid_anchors` (the number of rows with a positive), `alignment` and `uniformity`. Losses of scores also
-    have `collapse_value` (their value where all embeddings are equal), `collapse_distance` = value - collapse_value,
-    and `collapsed`. That is 1 where the value is within 1 % of the collapse value and all embeddings have one
+    These are `valid_anchors` (the number of rows with a positive), `alignment` and `uniformity`. A `ComposedLoss` also
+    has `collapse_value` (its value where all embeddings are equal), `collapse_distance` = value - collapse_value, and
+    `collapsed`. `collapsed` is 1 where the value is within 1 % of the collapse value and all embeddings have one
     direction, else 0. Where the similarity depends on lengths, the directions may differ: embeddings far shorter than
-    the margin or temperature have the same effect.
+    the margin or temperature also bring a loss to its collapse value.
     """
-    ids = (
-        loss.ids(labels, instance_ids)
-        if isinstance(loss, ComposedLoss | ComposedViewsLoss)
-        else labels
-    )
-    # bfloat16 is widened to float32; float64 stays.
-    z = embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
+    # For a function of somebody else's, positives are the rows with the same label.
+    ids = loss.ids(labels, instance_ids) if isinstance(loss, BatchLoss) else labels
+    z = widened(embeddings.detach())
     metrics = {
         "valid_anchors": float(valid_anchors(ids)),
         "alignment": alignment(z[:SAMPLE], ids[:SAMPLE]),
@@ -75,30 +72,32 @@ def of_batch(
 def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> float:
     """Return the value of `loss` for a batch with these `ids` [n] whose embeddings are all equal.
 
-    Every score is then `score`; None stands for the largest score of the similarity. The value is log(n - 1) for
-    SupCon, InfoNCE (without epsilon) and OCL, mean log(1 + |N(i)|) for SINCERE, the margin for triplets and batch-hard,
-    and ln 2 for their soft forms.
+    Every score is then `score`; None stands for the largest score of the similarity. The value is
+
+    - log(n - 1) for SupCon, InfoNCE (without epsilon) and OCL,
+    - the mean of log(1 + |N(i)|) over the anchors i for SINCERE,
+    - the margin for triplets and batch-hard, and ln 2 for their soft forms.
     """
     # All anchors of a class have the same value, so one of each class is computed where the loss allows it.
     score = typical_score(loss, None) if score is None else score
     member, counts = members(ids)
     places = torch.arange(len(ids), device=ids.device)
-    # `rows` are the anchors that are computed: all, or one of each class; `member_of` gives each row's anchor.
-    if loss.loss.all_pairs:
-        rows = places
-        member_of = places
+    if loss.definition.all_pairs:
+        computed_rows = places
+        computed_row_of = places
     else:
-        rows = places.new_zeros(len(counts)).scatter_(0, member, places)
-        member_of = member
-    same = ids[rows, None] == ids
-    positives = same & (rows[:, None] != places)
+        # Any one row of each class: of several rows that are written to one index, one stays.
+        computed_rows = places.new_zeros(len(counts)).scatter_(0, member, places)
+        computed_row_of = member
+    same = ids[computed_rows, None] == ids
+    positives = same & (computed_rows[:, None] != places)
     terms = loss.terms(
         torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same
     )
-    # The terms of the computed anchors, spread over all rows, are reduced as in training.
+    # Each row has the terms of its computed row; then they are reduced as in training.
     pairs = (counts[member] - 1).double()
     return sum(
-        float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs))
+        float(REDUCTIONS[loss.reduction](Terms(*(t[computed_row_of] for t in part)), pairs))
         for part in terms
     )
 
@@ -141,11 +140,7 @@ def uniformity(z: Float[Tensor, "n d"]) -> float:
 
 def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
     """Return the L2 norm of all gradients together, in float32 or more; a gradient that is None counts as zero."""
-    norms = [
-        torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g)
-        for g in gradients
-        if g is not None
-    ]
+    norms = [torch.linalg.vector_norm(widened(g)) for g in gradients if g is not None]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 
@@ -153,25 +148,25 @@ OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negat
 
 
 def of_negatives(
-    loss: Any, counts: Mapping[str, Sequence[Counts]], guard: Seen, *, ends: bool, name: str
+    loss: Any, counts: Mapping[str, Sequence[Counts]], seen: SeenNegatives, *, ends: bool, name: str
 ) -> dict[str, float]:
     """Return the metrics of an epoch, by name, from the negatives that `losses.negatives` has counted in its steps.
 
-    `counts` has for each metric, such as `negative_cosines`, the counts of each step; it is empty for a loss whose
-    scores have no sign. The metric is the share of negatives with a cosine below 0; it is missing where no step had
-    negatives. For OCL there is also `ocl_equals_scl`, 1 as long as the whole training (by `guard`) had no such
-    negative. If that is so when the training `ends`, a warning with the trial's `name` says that OCL was the same as
-    SCL.
+    `counts` has for each metric, such as `negative_cosines`, the counts of each step; `counts` is empty for a loss
+    whose scores have no sign. The metric is the share of negatives with a cosine below 0. The metric is missing where
+    no step had negatives. For OCL there is also `ocl_equals_scl`: 1 as long as no negative of the whole training (by
+    `seen`) had a cosine below 0. If none has had one when the training `ends`, a warning with the trial's `name` says
+    that OCL was the same as SCL.
     """
     # One share above 0 is enough to say that the training had a negative cosine below 0.
     shares = {key: share_below(steps) for key, steps in counts.items()}
     metrics = {key: share for key, share in shares.items() if share is not None}
-    guard.below_zero |= any(metrics.values())
-    if not counts or loss.loss.name != "ocl":
+    seen.below_zero |= any(metrics.values())
+    if not counts or loss.definition.name != "ocl":
         return metrics
-    if ends and not guard.below_zero:
+    if ends and not seen.below_zero:
         log.warning("%s: %s", name, OCL_IS_SCL)
-    return metrics | {"ocl_equals_scl": float(not guard.below_zero)}
+    return metrics | {"ocl_equals_scl": float(not seen.below_zero)}
 
 
 def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str, remedy: str) -> bool:

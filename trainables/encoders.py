@@ -34,7 +34,9 @@ Shape = tuple[int, int, int]
 """channels, height, width"""
 TIMM = "timm:"
 WeightsFile = Annotated[str, OMIT_DEFAULT]
-"""The path of a state dict, or its SHA-256; "" for none."""
+"""The path of a file with a state dict; "" for none."""
+WeightsDigest = Annotated[str, OMIT_DEFAULT]
+"""The SHA-256 of such a file; "" for none."""
 
 
 def mlp(shape: Shape, *, width: Count = 256) -> "nn.Module":
@@ -47,12 +49,11 @@ def mlp(shape: Shape, *, width: Count = 256) -> "nn.Module":
 def small_cnn(shape: Shape, *, width: Count = 16) -> "nn.Module":
     """Three 3x3 convolutions, the last two with stride 2; `width` channels in the first, four times as many features.
 
-    The first has a stride too where images are larger than 16 pixels, so that it gives about 16.
+    The stride of the first one brings the image's shorter side to about 16 pixels; it is 1 for small images.
     """
-    # Stride of the first convolution.
-    stem = max(1, round(min(shape[1:]) / 16))
+    first_stride = max(1, round(min(shape[1:]) / 16))
     layers = [
-        *_conv(shape[0], width, stem),
+        *_conv(shape[0], width, first_stride),
         *_conv(width, 2 * width, 2),
         *_conv(2 * width, 4 * width, 2),
     ]
@@ -66,7 +67,9 @@ def resnet(depth: int) -> Callable[..., Any]:
     because the ImageNet stem would shrink 32 pixels to 8.
     """
 
-    def build(shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = "") -> "nn.Module":
+    def build(
+        shape: Shape, *, weights: WeightsFile = "", sha256: WeightsDigest = ""
+    ) -> "nn.Module":
         """Return the ResNet for images of this shape, with the weights of a file where one is given."""
         import torchvision  # costs more than a second, so only those who need it pay
 
@@ -132,11 +135,11 @@ def find(name: str) -> ExternalEncoder:
 
 @functools.cache
 def parameters_of_external(entry: ExternalEncoder) -> type:
-    """Return a class with a field for each parameter of the user's own encoder: all that it takes after the shape.
+    """Return a class with a field for each parameter of an encoder that is not in the table.
 
-    One that takes `**kwargs` may be given any further parameter.
+    Those are all that it takes after the shape. An encoder that takes `**kwargs` may be given any further parameter.
     """
-    # None takes keyword-only parameters: all that can be set of our own functions for torchvision and timm.
+    # `after=None` selects the keyword-only parameters: our functions for torchvision and timm have no others to set.
     after = None if isinstance(entry.target, functools.partial) else 1
     is_open = any(
         p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values()
@@ -232,7 +235,7 @@ def _output(module: "nn.Module", values: Tensor, place: str, name: str) -> Tenso
 
 
 def _torchvision(
-    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
+    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsDigest = ""
 ) -> "nn.Module":
     """Return a network of torchvision as an encoder: its features are what its last linear layer gets."""
     import torchvision
@@ -270,7 +273,7 @@ def import_timm(name: str) -> Any:
 
 
 def _timm(
-    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
+    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsDigest = ""
 ) -> "nn.Module":
     """Return a network of timm as an encoder of its pooled features."""
     timm = import_timm(name)

@@ -9,12 +9,16 @@ from torch import Tensor, nn
 from contrasweep.trainables.fields import Centre
 from contrasweep.trainables.pytorch import Float, UInt8
 
+SCALED = 256
+"""Images that are scaled at once, so that their copies in float32 stay small."""
+
 
 class FromPixels(nn.Module):
-    """A network with its preprocessing, for images as they are stored: uint8 [n c h w], a tensor for each side.
+    """A network with its preprocessing, for images as they are stored: uint8 [n c h w].
 
-    The images are resized to squares of `size` pixels (None: not resized), scaled to [0, 1], and normalised by `mean`
-    and `std` [c 1 1] about this `centre` (see `normalised`). `numbers`, if given, computes further inputs of the
+    An item is one image or a pair; the two images of a pair are its sides, each in a tensor of its own. The images are
+    resized to squares of `size` pixels (None: not resized) and scaled to [0, 1]. Then `normalised` takes `mean` and
+    `std` [c 1 1], and `centre`: the colour that is subtracted. `numbers`, if given, computes further inputs of the
     network from the stored images. The network is in evaluation mode, so that an image's output depends on no other
     image.
     """
@@ -56,8 +60,8 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
 
     A `size` of 0 is the shorter side of the images; square images then stay as they are.
     """
-    # One layout in memory, so that sums over pixels come out the same whatever the images come from.
     size = size or min(pixels.shape[2:])
+    # One layout in memory, so that sums over pixels come out the same whatever the images come from.
     pixels = pixels.contiguous()
     if tuple(pixels.shape[2:]) == (size, size):
         return pixels
@@ -65,7 +69,7 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
         F.interpolate(
             chunk.float(), (size, size), mode="bilinear", antialias=True, align_corners=False
         )
-        for chunk in torch.split(pixels, 256)
+        for chunk in torch.split(pixels, SCALED)
     ]
     return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])
 
@@ -79,8 +83,8 @@ def normalised(
     """Return (x - colour) / std for each side x.
 
     All sides of an item have the same colour, so that a shift between them stays. With `centre` "dataset" the colour is
-    `mean`, with "item" the item's own mean over its sides. "both" gives the channels twice, less `mean` and then less
-    the item's mean: [n 2c h w].
+    `mean`, with "item" the item's own mean over its sides. With "both" the channels come twice, [n 2c h w]: first minus
+    `mean`, then minus the item's mean.
     """
     colours: list[Tensor] = []
     if centre != "item":

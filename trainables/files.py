@@ -70,7 +70,7 @@ def with_digest_of_weights(component: Component) -> Component:
             value=file,
             hint=f"{digest}, not {declared_digest}",
         )
-    # Built anew from its parameters, of which "name" is none.
+    # Built anew from its parameters; `to_plain` returns them with the component's name, which is none of them.
     plain = component.to_plain() | {"sha256": digest}
     del plain["name"]
     return Component(component.name, component.entry, type(component.settings)(**plain))

@@ -53,9 +53,10 @@ def image_shape(data: Manifest, column: str) -> Shape:
 
 
 def view_shape(data: Manifest, view_size: int) -> Shape:
-    """Return channels, height and width of the views of a dataset's images: of crops with a `view_size`, else whole.
+    """Return channels, height and width of the views of a dataset's images.
 
-    `DataError` where whole images differ in size.
+    With a `view_size` above 0 views are squares of that side; with 0 they are whole images. `DataError` where whole
+    images differ in size.
     """
     if view_size:
         return (data.columns[IMAGE]["shape"][2], view_size, view_size)
@@ -278,11 +279,11 @@ class CroppedImages(StreamedImages):
         """
         crops_by_view = [np.empty((len(rows), *self.shape), np.uint8) for _ in boxes]
         file = self.part.file(IMAGE)
-        places = self.part.rows[rows.cpu().numpy()]
+        file_rows = self.part.rows[rows.cpu().numpy()]
 
         def cut(i: int) -> None:
-            """Cut all views of the image at place `i`."""
-            pixels = file.item(int(places[i]))
+            """Cut all views of the image at place `i` of the batch."""
+            pixels = file.item(int(file_rows[i]))
             height, width = pixels.shape[:2]
             for view, box in zip(crops_by_view, boxes, strict=True):
                 view[i] = crop(pixels, box(height, width, i), self.shape[1])
@@ -424,7 +425,7 @@ def batches(
     order: Int[Tensor, " m"],
     size: int,
     *key: int | None,
-    places: range | None = None,
+    batch_numbers: range | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     """Yield an epoch in batches: the views of `size` images, all first views before all second ones, and their rows.
@@ -434,11 +435,11 @@ def batches(
     that comes twice looks different each time. Rows at the end that make no whole batch are left out, unless there is
     no whole batch at all.
 
-    `places` are the numbers of the batches to yield (None: all). `share` is (rank, processes): each batch is divided
-    equally among so many processes, and the part of this rank is yielded, with the same views as in the whole batch.
-    Streamed images are read and augmented by a thread, ahead of the batch that is asked for.
+    `batch_numbers` are the numbers of the batches to yield (None: all). `share` is (rank, processes): each batch is
+    divided equally among so many processes. The part of this rank is yielded, with the same views as in the whole
+    batch. Streamed images are read and augmented by a thread, ahead of the batch that is asked for.
     """
-    stream = _batches(images, normalise, policies, order, size, key, places, share)
+    stream = _batches(images, normalise, policies, order, size, key, batch_numbers, share)
     # A user's own transforms draw from torch's global generator, which a thread beside the training would disturb.
     ours = all(isinstance(policy, augmentations.Policy) for policy in policies)
     return prefetched(stream) if images.streamed and ours else stream
@@ -496,7 +497,7 @@ def _batches(
     order: Int[Tensor, " m"],
     size: int,
     key: tuple[int | None, ...],
-    places: range | None,
+    batch_numbers: range | None,
     share: tuple[int, int],
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     """Yield what `batches` describes, without a thread."""
@@ -504,29 +505,41 @@ def _batches(
     size = min(size, len(order))
     rank, processes = share
     share_size = size // processes
-    numbers = places or range(len(order) // size)
+    numbers = batch_numbers or range(len(order) // size)
     end = numbers.stop * size
     # Images are augmented in groups of whole batches, about as many images as suit the device (`CHUNK`).
     at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
     group = size * max(1, at_once // size)
     for start in range(numbers.start * size, end, group):
         # The places of the group in the epoch's order, of which this process takes its part of each batch.
-        places_of_group = slice(start, min(start + group, end))
-        part: slice | Tensor = places_of_group
+        places = slice(start, min(start + group, end))
+        own: slice | Tensor = places
         if processes > 1:
-            part = _share_of(places_of_group, size, rank, processes)
-        rows = order[part]
+            own = _share_of(places, size, rank, processes)
         # A group is augmented as one piece; but if it is a single batch that is too large, as several pieces.
-        pieces = [views(piece) for piece in _pieces(part, at_once)]
-        # For each view its tensor in each piece.
-        tensors_of_views = list(zip(*pieces, strict=True))
-        # A group in one piece has several batches, each a stretch from i on. A group in several pieces is one batch:
-        # then i is only 0, and each stretch is the whole of its piece.
-        for i in range(0, len(rows), share_size):
-            stretch = slice(i, i + share_size)
-            batch = [tensor[stretch] for tensors in tensors_of_views for tensor in tensors]
-            joined = torch.cat(batch) if normalise is None else normalise.joined(batch)
-            yield joined, rows[stretch]
+        pieces = [views(piece) for piece in _pieces(own, at_once)]
+        yield from _batches_of_group(pieces, order[own], share_size, normalise)
+
+
+def _batches_of_group(
+    pieces: Sequence[Sequence[Float[Tensor, "_ c h w"]]],
+    rows: Int[Tensor, " k"],
+    size: int,
+    normalise: Normalise | None,
+) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
+    """Yield the batches of a group of `rows`, `size` rows each, and the rows of each batch.
+
+    Each of `pieces` has one tensor for each view, with some of the group's rows. A group in several pieces is one
+    batch.
+    """
+    # For each view its tensor in each piece.
+    tensors_of_views = list(zip(*pieces, strict=True))
+    for start in range(0, len(rows), size):
+        # Of a group in several pieces this is the whole group, so that every piece is taken whole.
+        in_batch = slice(start, start + size)
+        batch = [tensor[in_batch] for tensors in tensors_of_views for tensor in tensors]
+        joined = torch.cat(batch) if normalise is None else normalise.joined(batch)
+        yield joined, rows[in_batch]
 
 
 def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:

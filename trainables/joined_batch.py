@@ -30,7 +30,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor) -> Tensor:
         """Gather the rows, and remember which are this process's own: those after the rows of lower ranks."""
         counts = distributed.gather(torch.tensor([len(z)], device=z.device))
-        rank, _ = distributed.place()
+        rank, _ = distributed.rank_and_count()
         before = int(counts[:rank].sum())
         ctx.own = slice(before, before + len(z))
         return distributed.gather(z)
@@ -86,7 +86,10 @@ class JoinedBatchNorm(_BatchNorm):
 
 
 def convert(module: nn.Module) -> nn.Module:
-    """Return `module` with its batch normalisations joined; weights, statistics and names do not change."""
+    """Replace the batch normalisations within `module` by joined ones, in place, and return `module`.
+
+    Weights, statistics and names do not change. If `module` is a batch normalisation itself, a new module is returned.
+    """
     if isinstance(module, _BatchNorm) and not isinstance(module, JoinedBatchNorm):
         joined = JoinedBatchNorm(
             module.num_features,

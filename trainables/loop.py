@@ -143,8 +143,8 @@ def run(
     evaluate_every = 0 if trial.fold is None else evaluate_every
     epoch = 0 if resume is None else restore(resume, method)
     guard = method.guard
-    # The weights are compared until an epoch has trained anything. A later loss may be 0 as all has been learned.
-    weights = _weights(method) if guard.untrained else None
+    # Weights are compared only until an epoch has trained anything: later a gradient of 0 may mean that all is learned.
+    sum_before = _sum_of_squared_weights(method) if guard.untrained else None
     # A checkpoint may be of the last epoch: then nothing is left to train.
     final = epoch > 0 and method.ends(epoch)
     with tempfile.TemporaryDirectory(prefix=scratch_prefix("training")) as scratch:
@@ -152,7 +152,7 @@ def run(
             epoch += 1
             metrics = {**method.epoch(epoch), "nonfinite_steps": float(guard.nonfinite_steps)}
             if guard.untrained:
-                unchanged = weights is not None and weights == _weights(method)
+                unchanged = sum_before is not None and sum_before == _sum_of_squared_weights(method)
                 guard.untrained = unchanged or metrics.get("grad_norm") == 0
                 if guard.untrained:
                     metrics["untrained"] = 1.0
@@ -172,7 +172,7 @@ def run(
                 yield Report(epoch, metrics, saved)
 
 
-def _weights(method: Method) -> float | None:
+def _sum_of_squared_weights(method: Method) -> float | None:
     """Return the sum of the squared weights of all networks that the method saves; None where it saves none.
 
     Two equal sums say that no weight has changed.

@@ -258,12 +258,12 @@ class TorchOptimizer:
         options: Config,
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        # Biases and normalisation (one dimension) are not decayed unless `decay_on` is all.
-        decayed = [p for p in self.parameters if decay_on == "all" or p.ndim > 1]
-        not_decayed = [p for p in self.parameters if decay_on != "all" and p.ndim <= 1]
-        groups: list[dict[str, object]] = [{"params": decayed}] if decayed else []
-        if not_decayed:
-            groups.append({"params": not_decayed, "weight_decay": 0.0})
+        indices = decayed(self.parameters, decay_on)
+        with_decay = [self.parameters[i] for i in indices]
+        without_decay = [p for i, p in enumerate(self.parameters) if i not in indices]
+        groups: list[dict[str, object]] = [{"params": with_decay}] if with_decay else []
+        if without_decay:
+            groups.append({"params": without_decay, "weight_decay": 0.0})
         self.inner = target(groups, lr=lr, **options)
         for name in ("step", "state_dict", "load_state_dict", "param_groups"):
             if not hasattr(self.inner, name):

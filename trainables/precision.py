@@ -1,9 +1,6 @@
 """Parts of a forward pass that stay in full precision."""
 
-import torch
-from torch import Tensor
-
-from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.pytorch import Float, Tensor, torch
 
 
 def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

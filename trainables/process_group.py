@@ -2,7 +2,8 @@
 
 The trial's own process is rank 0, which alone reports, saves and evaluates.
 
-    with joined(trial, resume, size=4, build="contrasweep.trainables.contrastive.method:build", device="auto") as group:
+    path = "contrasweep.trainables.contrastive.method:build"
+    with start_group(trial, resume, size=4, build=path, device="auto") as group:
         yield from loop.run(group.method(build(trial)), trial, resume)
 
 Every rank builds the same method and trains the same epochs on its part of each batch. Rank 0 says when an epoch
@@ -61,11 +62,12 @@ class Group:
             if code is not None
         )
 
-    def await_loss(self) -> str:
-        """Return what `lost` returns, after up to two seconds.
+    def wait_for_lost_ranks(self) -> str:
+        """Return what `lost` returns, once all ranks have ended or one has not within two seconds.
 
         After a failed collective, the rank that caused it may still be ending.
         """
+        # A rank that goes on is no fault here: the text then has the ranks that have ended.
         with contextlib.suppress(subprocess.TimeoutExpired):
             for rank in self.ranks:
                 rank.wait(timeout=2)
@@ -96,7 +98,7 @@ class JoinedMethod:
             return self.of_rank_0.epoch(epoch)
         # A rank that has ended shows as a failed collective or a closed pipe; any other error is the trial's own.
         except (RuntimeError, OSError) as error:
-            lost = self.group.await_loss()
+            lost = self.group.wait_for_lost_ranks()
             if lost:
                 raise ProcessLostError(
                     f"a process of the trial was lost in epoch {epoch}: {lost}"
@@ -113,14 +115,14 @@ class JoinedMethod:
 
 
 @contextlib.contextmanager
-def joined(
+def start_group(
     trial: Trial, resume: Path | None, *, size: int, build: str, device: str
 ) -> Iterator[Group]:
     """Start a group of `size` processes, of which this one is rank 0; with `size` 1 no process is started.
 
     `build` is the dotted path of the function by which the other processes build their method from `trial`. They begin
     where the checkpoint `resume` ends (None: at the beginning), and are ended with this context. `device` is the
-    setting of the trial. `SpecError` where it is a GPU and a process would have none.
+    setting of the trial. `SpecError` where `device` is a GPU and a process would have none.
     """
     if size == 1:
         yield Group()
@@ -145,8 +147,8 @@ def joined(
             _end(group)
 
 
-def rank_of(device: torch.device) -> torch.device:
-    """Return `device` for this process: in a group on GPUs that with the number of its rank."""
+def device_of_rank(device: torch.device) -> torch.device:
+    """Return `device`; in a group on GPUs, the GPU whose number is this process's rank."""
     if device.type == "cuda" and dist.is_initialized():
         return torch.device("cuda", dist.get_rank())
     return device

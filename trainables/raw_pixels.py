@@ -77,7 +77,12 @@ def memory(config: Config, data: Manifest) -> Workload:
     values = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "image"))
     # 5 bytes a value: 1 as it is stored, 4 in float32.
     return Workload(
-        "raw pixels", (values,), torch.nn.Identity, (1, 1), resident_bytes=5 * values, device="cpu"
+        architecture="raw pixels",
+        shape=(values,),
+        build=torch.nn.Identity,
+        inputs=(1, 1),
+        resident_bytes=5 * values,
+        device="cpu",
     )
 
 

@@ -21,11 +21,11 @@ def key_of(network: str, shape: Shape, precision: Precision) -> str:
     return f"{network} {'x'.join(map(str, shape))} {precision}"
 
 
-def line(first: Count, second: Count, rows: int) -> list[float]:
+def step_lines(first: Count, second: Count, rows: int) -> list[float]:
     """Return a step's counts as linear functions of its rows, from the counts with `rows` and with `rows` + 1 rows.
 
-    The list has the numbers of parameters and of kernels, then an intercept and a slope for each of three counts: bytes
-    kept, operations, and bytes moved.
+    The list begins with the numbers of parameters and of kernels. Then it has an intercept and a slope for each of
+    three counts: bytes kept, operations, and bytes moved.
     """
     numbers: list[float] = [first.parameters, first.work.kernels]
     # One row more adds the slope; the intercept is the count at no rows.
@@ -47,7 +47,7 @@ def known_step(network: str, shape: Shape, rows: int, precision: Precision) -> C
     numbers = _lines().get(key_of(network, shape, precision))
     if numbers is None:
         return None
-    # In the order in which `line` returned them: numbers, then pairs of intercept and slope.
+    # In the order in which `step_lines` returned them: numbers, then pairs of intercept and slope.
     parameters, kernels, *lines = numbers
     saved, operations, moved = (
         intercept + rows * slope for intercept, slope in zip(lines[::2], lines[1::2], strict=True)

@@ -97,7 +97,10 @@ def _errors(
     }
     if isinstance(loss, ComposedLoss) and loss.can_tile:
         ids = loss.ids(labels, instances)
-        forms["tiles"] = (lambda z: loss.in_tiles(z.float(), ids, scores=rows * 40), torch.float32)
+        forms["tiles"] = (
+            lambda z: loss.in_tiles(z.float(), ids, max_scores=rows * 40),
+            torch.float32,
+        )
     for form, (function, dtype) in forms.items():
         value, gradient = _value_and_gradient(function, z.to(context.device, dtype))
         yield f"{form} value", abs(value - expected) / (1 + abs(expected))
@@ -166,7 +169,7 @@ def speed(context: Context) -> Iterator[Section]:
 
 
 def _tiled(loss: ComposedLoss, labels: Tensor, scores: int, z: Tensor) -> Tensor:
-    return loss.in_tiles(z, labels, scores=scores)
+    return loss.in_tiles(z, labels, max_scores=scores)
 
 
 def _step(function: Callable[[Tensor], Tensor], z: Tensor) -> Any:

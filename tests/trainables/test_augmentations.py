@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
-from contrasweep.trainables.augmentations import AUGMENTATIONS, Draws, Policy, apply, draw, resolved
+from contrasweep.trainables.augmentations import (
+    AUGMENTATIONS,
+    Draws,
+    Policy,
+    apply,
+    draw,
+    resolve_augmentation,
+)
 
 torch.set_num_threads(1)
 POLICIES: dict[str, Policy] = {
@@ -137,9 +144,11 @@ def test_auto_is_decided_by_what_the_manifest_says_of_the_images(source, shape, 
     columns = {} if shape is None else {"image": {"shape": shape}}
     for name in ("", "mnist-faces", "cifar"):  # the dataset's name decides nothing
         data = Manifest(name, "", "image", {}, columns=columns, source=source)
-        assert resolved(AUGMENTATIONS.choose("auto"), data) == AUGMENTATIONS.choose(expected)
+        assert resolve_augmentation(AUGMENTATIONS.choose("auto"), data) == AUGMENTATIONS.choose(
+            expected
+        )
     chosen = AUGMENTATIONS.choose({"name": "photos", "flip": 0})
-    assert resolved(chosen, data) is chosen
+    assert resolve_augmentation(chosen, data) is chosen
 
 
 def test_an_unknown_augmentation_lists_the_known_ones():

@@ -16,7 +16,7 @@ from contrasweep.storage.record import StartRef
 from contrasweep.trainables import checkpoint, contrastive
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.finetune import Settings, load_model, memory, train
-from contrasweep.trainables.finetune.method import Finetune, labelled, layers
+from contrasweep.trainables.finetune.method import Finetune, labelled_rows, layers
 from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
@@ -137,7 +137,7 @@ def test_features_that_are_kept_are_those_of_every_step(digits, pretrained):
 
 def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(digits):
     labels = torch.tensor([0] * 100 + [1] * 40 + [2] * 3)
-    draw = [labelled(labels, 0.1, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    draw = [labelled_rows(labels, 0.1, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
     assert [torch.bincount(labels[rows]).tolist() for rows in draw] == [[10, 4, 1]] * 3
     assert torch.equal(draw[0], draw[1]) and not torch.equal(draw[0], draw[2])
     arms = [built(digits, label_fraction=0.1, frozen=frozen).rows for frozen in (True, False)]

@@ -54,7 +54,7 @@ def test_tiles_are_exact(loss, similarity, n, classes, tile, seed, reduction, te
     composed = made(loss, similarity, reduction, temperature=temperature, **options)
     z, ids = batches(n, 5, classes, seed)
     expected, wanted = value_and_gradient(composed.dense, z, ids)
-    value, gradient = value_and_gradient(composed.in_tiles, z, ids, scores=tile)
+    value, gradient = value_and_gradient(composed.in_tiles, z, ids, max_scores=tile)
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(
         gradient, wanted, rtol=1e-12, atol=1e-12 * max(1, wanted.abs().max().item())

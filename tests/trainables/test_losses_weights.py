@@ -61,7 +61,8 @@ def test_losses_of_classes_are_the_papers(name):
     }[name]()
     assert loss(z, labels).item() == pytest.approx(expected, rel=1e-9)
     assert torch.autograd.gradcheck(
-        lambda a, b: loss.loss.function(a, labels, b, **loss.params), (z.requires_grad_(), proxies)
+        lambda a, b: loss.definition.function(a, labels, b, **loss.params),
+        (z.requires_grad_(), proxies),
     )
 
 

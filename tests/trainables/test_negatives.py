@@ -62,7 +62,7 @@ def test_it_is_what_loops_count_and_the_loss_is_as_before(name, similarity):
     )
     if loss.can_tile:
         tiled, tile_tally = counted(loss)
-        tiled.in_tiles(z, ids, scores=50)
+        tiled.in_tiles(z, ids, max_scores=50)
         assert tile_tally is not None and tile_tally.counts is not None
         assert tile_tally.counts.tolist() == by_loops(z, ids)
 

@@ -137,7 +137,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
         CONTRASTIVE,
         "digits-lt",
         {"loss": "own_parts:two_views"},
-        "calls what it takes first and second",
+        "parameters of a loss of two views are called first and second",
     ),
     (
         CONTRASTIVE,

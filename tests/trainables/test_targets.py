@@ -353,7 +353,7 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name):
 
     def value(x, log_scale):
         return ComposedLoss(
-            loss.loss, loss.similarity, loss.reduction, loss.params, log_scale.exp()
+            loss.definition, loss.similarity, loss.reduction, loss.params, log_scale.exp()
         )(x, ids, ids)
 
     assert torch.autograd.gradcheck(value, (z.requires_grad_(), temperature.log_scale))

@@ -64,17 +64,17 @@ def test_sentences_are_alike_as_the_setting_says(sick):
         for name, loss in (("views", "clip"), ("entailed", "clip"), ("groups", "supcon"))
     )
     assert len(views.sentences) == len(views.first) == len({*sides[0], *sides[1]})
-    assert torch.equal(views.first, views.second) and not views.against
+    assert torch.equal(views.first, views.second) and not views.contradictions
     text = by_pair.sentences
     assert {
         (text[a], text[b]) for a, b in zip(by_pair.first, by_pair.second, strict=True)
     } == entailed
     assert {
-        frozenset((text[a], text[b])) for a, found in by_pair.against.items() for b in found
+        frozenset((text[a], text[b])) for a, found in by_pair.contradictions.items() for b in found
     } == against
     group = dict(zip(groups.sentences, groups.groups.tolist(), strict=True))
     assert all(group[a] == group[b] for a, b in entailed)
-    assert len(set(group.values())) > len(group) / 2 and not groups.against
+    assert len(set(group.values())) > len(group) / 2 and not groups.contradictions
 
 
 @pytest.mark.slow
@@ -84,11 +84,11 @@ def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sic
     (first, _, more, _), (_, _, later, _) = (
         next(method.batches(order, 0, None, epoch)) for epoch in (1, 2)
     )
-    allowed = {b for a in first.tolist() for b in method.pairs.against.get(a, [])}
+    allowed = {b for a in first.tolist() for b in method.pairs.contradictions.get(a, [])}
     assert 0 < len(more) < 200 and set(more.tolist()) <= allowed and more.tolist() != later.tolist()
     first = first[:8]
     sides = method.embed(Batch(first, first, more, first))
-    assert sides.more is not None and len(sides.more) == len(more)
+    assert sides.hard_negatives is not None and len(sides.hard_negatives) == len(more)
     assert not torch.equal(sides.first, sides.second), (
         "dropout differs between the views of a sentence"
     )

@@ -98,7 +98,10 @@ def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(digits, tmp_pa
 @pytest.mark.slow
 def test_captions_of_images_are_learned_and_other_images_are_classified_by_them(squares, tmp_path):
     method = TwoTower(trial(squares), Settings(**QUICK))
-    assert len(method.captions.distinct) == 8 and method.captions.of_image[:2] == [[0, 1], [2, 3]]
+    assert len(method.captions.distinct_texts) == 8 and method.captions.texts_of_image[:2] == [
+        [0, 1],
+        [2, 3],
+    ]
     order = torch.arange(64)[None]
     (_, words), (_, later) = (next(method.batches(order, 0, None, epoch)) for epoch in (1, 2))
     assert not torch.equal(words, later), "each epoch draws one of an image's captions anew"

@@ -44,10 +44,14 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     s = Settings(**trial.config)
     size = s.resources.size
     path = f"{build.__module__}:build"
-    with process_group.joined(trial, resume, size=size, build=path, device=s.device) as group:
-        run = group.method(build(trial))
+    with process_group.start_group(trial, resume, size=size, build=path, device=s.device) as group:
+        method = group.method(build(trial))
         yield from loop.run(
-            run, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+            method,
+            trial,
+            resume,
+            evaluate_every=s.evaluate_every,
+            checkpoint_every=s.checkpoint_every,
         )
 
 
@@ -78,8 +82,11 @@ def memory(config: Config, data: Manifest) -> Workload:
 
     A step of the network has all views of a batch, or one chunk of them. Beside the network the device holds the images
     as uint8 and the views that are drawn ahead. It also holds the loss's own weights, with their gradients and the
-    optimizer's state. Three things are not counted: the loss's matrices [2B 2B], which with a ResNet stay below 3 % of
-    the rest; the networks of targets (BYOL, MoCo); and the second encoding of each chunk.
+    optimizer's state. Three things are not counted:
+
+    - the loss's matrices [2B 2B], which with a ResNet stay below 3 % of the rest;
+    - the networks of targets (BYOL, MoCo);
+    - the second encoding of each chunk.
     """
     s = Settings(**config)
     shape = view_shape(data, s.view_size)

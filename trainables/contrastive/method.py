@@ -2,9 +2,10 @@
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,18 +46,25 @@ EVAL_BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Step:
-    """Loss and batch of a step, for the report."""
+class StepForReport:
+    """Loss and batch of a step, as the report needs them."""
 
     loss: Tensor
     embeddings: Tensor
     """The embeddings of all views [n d], without graph; `labels` and `rows` [n] are those of their images."""
     labels: Tensor
     rows: Tensor
-    chunks: dict[str, float]
-    """Metrics of a batch that was encoded in chunks (see `gradcache`); empty where it was not."""
-    negatives: Counts | None = None
+    negatives: Counts | None
     """Negatives with a score below 0, and all of them; None where the loss's scores have no sign."""
+    chunks: dict[str, float] = field(default_factory=dict)
+    """Metrics of a batch that was encoded in chunks (see `gradcache`); empty where it was not."""
+
+
+class PartOfEpoch(NamedTuple):
+    """The batches of a part of an epoch; `first_step` counts the steps of the whole training from 0."""
+
+    first_step: int
+    batches: Generator[tuple[Tensor, Tensor]]
 
 
 class Contrastive:
@@ -69,7 +77,7 @@ class Contrastive:
         self.key = (trial.seed, trial.fold)
         order_seed = trial.seed if settings.order_seed is None else settings.order_seed
         self.order_key = (order_seed, trial.fold)
-        self.device = process_group.rank_of(seeding.pick_device(settings.device))
+        self.device = process_group.device_of_rank(seeding.pick_device(settings.device))
         seeding.prepare(self.device, settings.threads)
         # The data: images of both parts, and the augmentation of each view.
         opened = [
@@ -190,19 +198,19 @@ class Contrastive:
 
         A report is due after each epoch, or with `reports_per_epoch` above 1 after each of so many parts of an epoch.
         """
-        # Epochs count from 1, and the parts of an epoch from 0.
+        # What the loop numbers as epochs are reports here. Epochs count from 1, and the parts of an epoch from 0.
         parts = self.settings.reports_per_epoch
         epoch = (report - 1) // parts + 1
         part = (report - 1) % parts
         # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         key = (*self.key, epoch, part) if part else (*self.key, epoch)
         seeding.reseed(*key)
-        step, batches = self._batches(epoch, part)
+        step, batches = self._batches_of_part(epoch, part)
         self.trained.train()
         # Loss and gradient norm of each step stay on the device, so that no step waits for it.
         measured: list[Tensor] = []
         negatives: list[Counts] = []
-        last: Step | None = None
+        last: StepForReport | None = None
         with closing(batches):
             for views, rows in batches:
                 self.optimizer.lr = self.schedule.at(step)
@@ -235,8 +243,8 @@ class Contrastive:
         )
         return metrics | last.chunks | self._diagnose(last, report) | negative_metrics
 
-    def _batches(self, epoch: int, part: int) -> tuple[int, Generator[tuple[Tensor, Tensor]]]:
-        """Return the first step of a part of an epoch, as its number in the whole training, and the part's batches.
+    def _batches_of_part(self, epoch: int, part: int) -> PartOfEpoch:
+        """Return the first step and the batches of a part (0, 1, ...) of an epoch (1, 2, ...).
 
         A batch is the views [n c h w] and the rows of their images, of which this process has its share.
         `SpecError` where an epoch has fewer batches than parts, or the processes cannot share a batch equally.
@@ -255,8 +263,8 @@ class Contrastive:
         if parts > count:
             raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
         # The numbers of the batches of this part: the epoch's batches are divided as evenly as they can be.
-        places = range(count * part // parts, count * (part + 1) // parts)
-        rank, processes = distributed.place()
+        batch_numbers = range(count * part // parts, count * (part + 1) // parts)
+        rank, processes = distributed.rank_and_count()
         if size % processes:
             raise SpecError(
                 f"a batch of {size} images is divided equally", place="resources", value=processes
@@ -269,11 +277,11 @@ class Contrastive:
             size,
             *self.key,
             epoch,
-            places=places,
+            batch_numbers=batch_numbers,
             share=(rank, processes),
         )
-        steps_per_epoch = max(1, len(order) // s.batch_size)
-        return (epoch - 1) * steps_per_epoch + places.start, stream
+        # Every epoch has as many batches as this one.
+        return PartOfEpoch((epoch - 1) * count + batch_numbers.start, stream)
 
     def _after_step(self, step: int) -> None:
         """Update the targets and the averaged weights after a step, and keep the temperature within its bound."""
@@ -283,16 +291,16 @@ class Contrastive:
         if self.temperature is not None:
             self.temperature.clip()
 
-    def ends(self, epoch: int) -> bool:
+    def ends(self, report: int) -> bool:
         """Whether training ends after this report, which may be of a part of an epoch."""
-        return epoch >= self.settings.epochs * self.settings.reports_per_epoch
+        return report >= self.settings.epochs * self.settings.reports_per_epoch
 
     @property
     def _name(self) -> str:
         return f"{self.trial.arm} (trial {self.trial.id})"
 
-    def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
-        """Return diagnostics of an epoch's last batch; warn the first time that the trial is stuck."""
+    def _diagnose(self, last: StepForReport, report: int) -> dict[str, float]:
+        """Return diagnostics of a report's last batch; warn the first time that the trial is stuck."""
         # Other targets do not compare the batch with itself, so the loss has no collapse value for it.
         compared = self._loss() if self.settings.targets.name == "batch" else None
         batch = [last.embeddings, last.labels, last.rows]
@@ -301,12 +309,12 @@ class Contrastive:
         metrics = diagnostics.of_batch(compared, last.loss, *batch)
         if not self.guard.warned:
             self.guard.warned = diagnostics.warn_if_stuck(
-                metrics, epoch, self._name, self.guard.remedy
+                metrics, report, self._name, self.guard.remedy
             )
         return metrics
 
-    def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Return loss, gradients and `Step` of a batch; each process of several gets those of the whole batch.
+    def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], StepForReport]:
+        """Return loss, gradients and `StepForReport` of a batch; each process of several gets those of the whole batch.
 
         `views` [n c h w] and `rows` are the part of the batch that this process has.
         """
@@ -316,8 +324,10 @@ class Contrastive:
             gradients = process_group.average(gradients)
         return loss, gradients, step
 
-    def _gradients_of_part(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Return loss, gradients and `Step` of the part of a batch that this process has.
+    def _gradients_of_part(
+        self, views: Tensor, rows: Tensor
+    ) -> tuple[Tensor, list[Tensor], StepForReport]:
+        """Return loss, gradients and `StepForReport` of the part of a batch that this process has.
 
         `views` [n c h w] has all first views, then all second ones, and so on; `rows` are the images' rows.
         """
@@ -336,16 +346,29 @@ class Contrastive:
 
         chunk = self.settings.chunk_rows
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
-            # A batch larger than a chunk, whose targets are the batch itself: the settings allow chunks with no others.
+            # Chunks do not use the targets: the settings allow chunks with `targets: batch` alone.
             if 0 < chunk < len(views):
-                done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
-                step = Step(
-                    done.loss, done.embeddings, labels, rows, done.metrics, counts_of(tally)
+                chunked = chunked_step(
+                    self.model, views, objective, self.optimizer.parameters, chunk
                 )
-                return done.loss, done.gradients, step
+                step = StepForReport(
+                    loss=chunked.loss,
+                    embeddings=chunked.embeddings,
+                    labels=labels,
+                    rows=rows,
+                    negatives=counts_of(tally),
+                    chunks=chunked.metrics,
+                )
+                return chunked.loss, chunked.gradients, step
             value, embeddings = self.targets.step(views, labels, rows, loss)
         gradients = optimisation.gradients_of(self.optimizer, value)
-        step = Step(value.detach(), embeddings.detach(), labels, rows, {}, counts_of(tally))
+        step = StepForReport(
+            loss=value.detach(),
+            embeddings=embeddings.detach(),
+            labels=labels,
+            rows=rows,
+            negatives=counts_of(tally),
+        )
         return value, gradients, step
 
     def _loss(self) -> losses.AnyLoss:
@@ -386,14 +409,16 @@ class Contrastive:
         """
         s = self.settings
         # The frozen network on other datasets, which needs no labels of its own training data.
-        elsewhere: dict[str, float] = {}
+        scores_elsewhere: dict[str, float] = {}
         if final:
-            for other in transfer.others(s.transfer, self.trial.data, self.trial.fold):
-                elsewhere |= transfer.scores(other, self._embed, self.train.shape)
+            for other in transfer.open_others(s.transfer, self.trial.data, self.trial.fold):
+                scores_elsewhere |= transfer.scores(other, self._embed, self.train.shape)
         if not self.train.labelled:
-            return loop.Evaluation(elsewhere)
+            return loop.Evaluation(scores_elsewhere)
         train = self.embed(self.train)
         test = self.embed(self.test)
+        # `retrieval` is "always", or whether the last evaluation has it.
+        wants_retrieval = s.retrieval == "always" or (final and s.retrieval)
         scores = evaluation.evaluate(
             train,
             self.train.labels,
@@ -401,7 +426,7 @@ class Contrastive:
             self.test.labels,
             self.classes,
             classifier=s.classifier,
-            retrieval=s.retrieval == "always" or (final and s.retrieval),
+            retrieval=wants_retrieval,
             probe=final,
             extra=s.extra_scores if final else (),
         )
@@ -412,20 +437,15 @@ class Contrastive:
         if s.figures is True or (s.figures == "first_fold" and not self.trial.fold):
             figures = self._figures(scores, train, test, folder)
         return loop.Evaluation(
-            {**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures
+            {**scores.metrics, **scores_elsewhere}, {**scores.items, **self.test.grouping}, figures
         )
 
     def _figures(
-        self, scores: evaluation.Evaluation, train: Tensor, test: Tensor, folder: Path
+        self, scores: evaluation.EncoderScores, train: Tensor, test: Tensor, folder: Path
     ) -> dict[str, Path]:
-        """Draw pictures of the embeddings of both parts, and histograms of similarities; return name -> file.
-
-        The histograms show target and noise similarities of the test items, as cosine and as arc length:
-        `similarities_<name>.png` over all items, `similarities_<name>_by_class.png` by their own class.
-        """
+        """Draw pictures of the embeddings of both parts, and histograms of similarities; return name -> file."""
         folder.mkdir(parents=True, exist_ok=True)
         data = self.trial.data
-        labels = self.test.labels
         title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
         # Some images, evenly spaced in the part's order, and their views as training draws them, but not normalised.
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
@@ -435,25 +455,35 @@ class Contrastive:
         drawn = dict(
             pictures.draw(
                 pictures.Shown(train, self.train.labels, self.train.take),
-                pictures.Shown(test, labels, self.test.take),
+                pictures.Shown(test, self.test.labels, self.test.take),
                 [self.train.take(rows), *views],
                 data.classes,
                 folder,
                 title,
             )
         )
-        # The similarities of each test item to its target and to its noise, as cosines and as arc lengths.
+        return drawn | self._histograms(scores, folder, title)
+
+    def _histograms(
+        self, scores: evaluation.EncoderScores, folder: Path, title: str
+    ) -> dict[str, Path]:
+        """Draw the similarities of each test item to its target and to its noise; return name -> file.
+
+        Similarities are cosines or negative arc lengths (<name>): `similarities_<name>.png` over all items,
+        `similarities_<name>_by_class.png` by their own class.
+        """
+        drawn: dict[str, Path] = {}
         cosines = [scores.items[f"{name}_similarity"] for name in ("target", "noise")]
         arc_lengths = [target_noise.arc_length(values) for values in cosines]
         for name, (target, noise) in (("cosine", cosines), ("neg_arc_length", arc_lengths)):
             text = {"title": title, "axis": f"{name} similarity"}
             overall = target_noise.histogram(target, noise)
-            classes = target_noise.by_class(target, noise, labels.cpu().numpy())
-            drawn[f"similarities_{name}.png"] = target_noise.figure(
-                overall, folder / f"{name}.png", **text
-            )
-            drawn[f"similarities_{name}_by_class.png"] = target_noise.class_figure(
-                classes, data.classes, folder / f"{name}_by_class.png", **text
+            classes = target_noise.by_class(target, noise, self.test.labels.cpu().numpy())
+            file = f"similarities_{name}.png"
+            drawn[file] = target_noise.figure(overall, folder / file, **text)
+            file = f"similarities_{name}_by_class.png"
+            drawn[file] = target_noise.class_figure(
+                classes, self.trial.data.classes, folder / file, **text
             )
         return drawn
 

@@ -33,20 +33,20 @@ def m_per_class(
     """Draw batches of `batch` / `per_class` classes without replacement, each class with `per_class` rows.
 
     The rows of a class come in a random order, and in a new one when all have come. A class with fewer than `per_class`
-    rows gives some of them twice. There are as many batches as whole ones can be made of all rows, and one at least
-    (pytorch-metric-learning's MPerClassSampler).
+    rows gives some of them twice. An epoch has n // `batch` batches, but at least one (pytorch-metric-learning's
+    MPerClassSampler).
     """
     classes = [(labels == label).nonzero().flatten() for label in torch.unique(labels)]
     # For each class the rows that are still to come in its present order; none at first.
     queues = [rows[:0] for rows in classes]
     order = []
     for _ in range(max(1, len(labels) // batch)):
-        drawn = torch.randperm(len(classes), generator=generator)[: batch // per_class]
-        for k in drawn.tolist():
+        chosen = torch.randperm(len(classes), generator=generator)[: batch // per_class]
+        for k in chosen.tolist():
             # A queue that is too short gets all rows of its class again, in a new order.
             while len(queues[k]) < per_class:
-                shuffled = torch.randperm(len(classes[k]), generator=generator)
-                queues[k] = torch.cat([queues[k], classes[k][shuffled]])
+                new_order = torch.randperm(len(classes[k]), generator=generator)
+                queues[k] = torch.cat([queues[k], classes[k][new_order]])
             order.append(queues[k][:per_class])
             queues[k] = queues[k][per_class:]
     return torch.cat(order)

@@ -11,7 +11,11 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables import losses
-from contrasweep.trainables.augmentations import AUGMENTATIONS, check_augmentation, resolved
+from contrasweep.trainables.augmentations import (
+    AUGMENTATIONS,
+    check_augmentation,
+    resolve_augmentation,
+)
 from contrasweep.trainables.contrastive.targets import (
     TARGETS,
     check_own_targets,
@@ -54,8 +58,8 @@ class Settings:
     loss: Component = LOSSES.setting("supcon")
     """The loss, its similarity and reduction, and its own parameters."""
     targets: Annotated[Component, OMIT_DEFAULT] = TARGETS.setting("batch")
-    """What embeddings are compared with: the batch, a queue of past ones (`moco`, `xbm`, `nnclr`), or whatever the
-    loss, a momentum encoder's projections (`byol`), its classes (`dino`) or balanced codes (`swav`)."""
+    """What embeddings are compared with: the batch, or a queue of past ones (`moco`, `xbm`, `nnclr`). Three targets do
+    not use `loss`: a momentum encoder's projections (`byol`), its classes (`dino`), and balanced codes (`swav`)."""
     learnable_temperature: Annotated[bool, OMIT_DEFAULT] = False
     """Whether the temperature is learned with the network, from loss.temperature on."""
     encoder: Component = ENCODERS.setting("cnn")
@@ -127,7 +131,7 @@ class Settings:
     """Epochs between checkpoints (0: only at the end)."""
     transfer: Annotated[tuple[str, ...], OMIT_DEFAULT] = ()
     """Other datasets on whose images the frozen network is scored at the end: `knn1_on_NAME`, `knn5_on_NAME` and
-    `probe_on_NAME`. On their own train and test split, or where the trial has a fold, on as many folds of theirs."""
+    `probe_on_NAME`. Each has its own train and test split; if the trial has a fold, it is cut into as many folds."""
     resources: Annotated[Resources, OMIT_DEFAULT] = Resources()
     """Several GPUs for one trial: the loss, its gradient and batch normalisation are those of the whole batch."""
     resident_gib: Annotated[NotNegative, OMIT_DEFAULT] = RESIDENT_GIB
@@ -153,7 +157,10 @@ class Settings:
                 hint="take siglip, proxy_anchor, arcface or cosface",
             )
         if self.learnable_temperature:
-            initial_temperature(loss)
+            initial_temperature(loss)  # raises where the loss has none
+            if not looks_at_loss(self.targets):
+                rule = f"{self.targets.name} has no temperature that is learned"
+                raise SpecError(rule, place="learnable_temperature", value=True)
         if self.targets.name != "batch" and self.chunk_rows:
             raise SpecError(
                 "chunks go with `targets: batch` only", place="chunk_rows", value=self.chunk_rows
@@ -162,9 +169,6 @@ class Settings:
         if self.sampling == "m_per_class" and self.batch_size % self.per_class:
             rule = f"a batch holds {self.per_class} images of each of its classes (per_class)"
             raise SpecError(rule, place="batch_size", value=self.batch_size)
-        if self.learnable_temperature and not looks_at_loss(self.targets):
-            rule = f"{self.targets.name} has no temperature that is learned"
-            raise SpecError(rule, place="learnable_temperature", value=True)
 
     def _check_views(self, loss: losses.AnyLoss) -> None:
         """Raise `SpecError` where the number of views does not go with the loss or their augmentations."""
@@ -243,8 +247,10 @@ class Settings:
         return replace(
             self,
             encoder=encoder,
-            augmentation=resolved(self.augmentation, data),
-            view_augmentations=tuple(resolved(chosen, data) for chosen in self.view_augmentations),
+            augmentation=resolve_augmentation(self.augmentation, data),
+            view_augmentations=tuple(
+                resolve_augmentation(chosen, data) for chosen in self.view_augmentations
+            ),
             warmup_epochs=warmup,
             transfer=with_digests(self.transfer, data),
         )
@@ -289,7 +295,9 @@ class Settings:
     def _positives_by_label(self, loss: losses.AnyLoss) -> bool:
         """Whether labels say which pairs are positive: not with losses of views, nor with targets that use no loss."""
         by_views = isinstance(loss, losses.ComposedViewsLoss)
-        by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
+        by_instance = (
+            isinstance(loss, losses.ComposedLoss) and loss.definition.positives == "instances"
+        )
         return looks_at_loss(self.targets) and not (by_views or by_instance)
 
     def build_loss(self, dim: int = 0, classes: int = 0) -> losses.AnyLoss:

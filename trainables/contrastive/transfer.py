@@ -17,7 +17,7 @@ Embed = Callable[[Iterator[UInt8[Tensor, "n c h w"]]], Float[Tensor, "m d"]]
 """Images in stretches of n -> the frozen network's features of all m images."""
 
 
-class Other(NamedTuple):
+class OtherDataset(NamedTuple):
     """Another dataset to score on: `name` is its name in metrics, `classes` its number of classes."""
 
     name: str
@@ -38,7 +38,7 @@ def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
     )
 
 
-def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Other]:
+def open_others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[OtherDataset]:
     """Open other datasets, and split each as a trial of this `fold` splits `data`.
 
     `names` are those of `with_digests`. `DataError` where a dataset's content has changed since the study was planned.
@@ -59,11 +59,11 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
         # In metrics it has the name of its folder; a name in a study may be a whole path.
         folder = parse(name.rstrip("/").rpartition("/")[2]).folder
         train, test = dataset.parts(fold)
-        datasets.append(Other(folder, train, test, len(manifest.classes), dataset))
+        datasets.append(OtherDataset(folder, train, test, len(manifest.classes), dataset))
     return datasets
 
 
-def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
+def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
     """Return the accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features.
 
     Nearest neighbours (1 and 5) and a linear probe are fitted to the other dataset's training part. `shape` is that of

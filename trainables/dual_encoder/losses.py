@@ -16,11 +16,11 @@ from contrasweep.trainables.pytorch import F, Float, Tensor, torch
 Scores = Float[Tensor, "n m"]
 Scalar = Float[Tensor, ""]
 Temperature = Annotated[float, pydantic.Field(gt=0)]
-Cut = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+FiniteNumber = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
 def clip(scores: Scores, *, temperature: Temperature = 0.07) -> Scalar:
-    """InfoNCE in both directions: half of cross-entropy over rows plus that over columns (Radford et al. 2021, fig. 3).
+    """InfoNCE both ways: the mean of the cross-entropies over rows and over columns (Radford et al. 2021, fig. 3).
 
     More columns than rows are negatives of the rows alone.
     """
@@ -36,7 +36,7 @@ def multiple_negatives(scores: Scores, *, temperature: Temperature = 0.05) -> Sc
     return _cross_entropy(scores / temperature)
 
 
-def siglip(scores: Scores, *, temperature: Temperature = 0.1, bias: Cut = -10.0) -> Scalar:
+def siglip(scores: Scores, *, temperature: Temperature = 0.1, bias: FiniteNumber = -10.0) -> Scalar:
     """SigLIP: -1/n sum_ij log sigmoid(z_ij (s_ij/t + b)), z_ii = 1, else -1 (Zhai et al. 2023, section 3.2)."""
     diagonal = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
     return sigmoid.siglip(scores, diagonal, ~diagonal, temperature=temperature, bias=bias).mean()

@@ -33,14 +33,15 @@ B = TypeVar("B")
 class Sides:
     """Embeddings of a batch of pairs.
 
-    Row i of `first` [n d] and row i of `second` [n d] are a pair. `more` [k d] are additional negatives of the first
-    side (k may be 0; None: no further ones). `labels` [n] group the pairs, for losses of labels.
+    Row i of `first` [n d] and row i of `second` [n d] are a pair. `labels` [n] group the pairs, for losses of labels.
+    `hard_negatives` [k d] are further negatives of the first side, of which a batch may have none (k = 0). None: a
+    method without hard negatives.
     """
 
     first: Float[Tensor, "n d"]
     second: Float[Tensor, "n d"]
     labels: Int[Tensor, " n"]
-    more: Float[Tensor, "k d"] | None = None
+    hard_negatives: Float[Tensor, "k d"] | None = None
 
     @property
     def stacked(self) -> Float[Tensor, "n2 d"]:
@@ -80,7 +81,8 @@ class DualEncoder(abc.ABC, Generic[B]):
             else None
         )
         # Losses of the table `LOSSES` compare the two sides; one of `trainables.losses` compares all rows.
-        self.compared = None if settings.loss.entry in LOSSES.values() else compose(settings.loss)
+        of_two_sides = settings.loss.entry in LOSSES.values()
+        self.loss_of_rows = None if of_two_sides else compose(settings.loss)
         trained = nn.ModuleList(
             [self.model] if self.learned is None else [self.model, self.learned]
         )
@@ -170,13 +172,15 @@ class DualEncoder(abc.ABC, Generic[B]):
         first = widened(sides.first)
         second = widened(sides.second)
         # A loss of all rows sees both sides stacked, with the pair of each row as its instance.
-        if self.compared is not None:
+        if self.loss_of_rows is not None:
             stacked = torch.cat([first, second])
             labels = sides.labels.repeat(2)
             pairs = torch.arange(len(first), device=first.device).repeat(2)
-            return self.compared(stacked, labels, pairs)
+            return self.loss_of_rows(stacked, labels, pairs)
         # A loss of two sides sees the cosines of the first with the second, and with further negatives after it.
-        others = second if sides.more is None else torch.cat([second, widened(sides.more)])
+        others = second
+        if sides.hard_negatives is not None:
+            others = torch.cat([second, widened(sides.hard_negatives)])
         # Only the embeddings are to be checked: the labels, which `check_batch` needs too, are mere numbers.
         check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
         learned = {} if self.learned is None else self.learned.values()

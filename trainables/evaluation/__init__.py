@@ -20,7 +20,7 @@ RECALL_AT = (1, 5)
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EncoderScores:
     """The scores of an evaluation: `metrics` by name, and `items`, a value for each test item in the part's order."""
 
     metrics: Mapping[str, float]
@@ -39,7 +39,7 @@ def evaluate(
     retrieval: bool = True,
     probe: bool = True,
     extra: tuple[str, ...] = (),
-) -> Evaluation:
+) -> EncoderScores:
     """Score the test items by their neighbours among the training items, and by a linear probe fitted to these.
 
     Args:
@@ -54,9 +54,10 @@ def evaluate(
         extra: Names of further scores (`EXTRA`).
 
     Returns:
-        The metrics. `knn1`, `knn5` and `probe` are accuracies. `target_similarity` and `noise_similarity` are medians
-        over the test items that have both (the lower of two middle values, as in SINCERE's code), `similarity_margin`
-        is their difference. Items have whether each classifier is right, and both similarities.
+        The metrics and the items. `knn1`, `knn5` and `probe` are accuracies. `target_similarity` and `noise_similarity`
+        are medians over the test items that have both; of two middle values the lower, as in SINCERE's code.
+        `similarity_margin` is their difference. `items` has both similarities, and for each classifier 1 where it is
+        right.
     """
     neighbours = search(
         train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval
@@ -80,7 +81,7 @@ def evaluate(
         extra_metrics, extra_items = EXTRA[name](train, train_labels, test, test_labels, classes)
         metrics |= dict(extra_metrics)
         items |= dict(extra_items)
-    return Evaluation(metrics, items, neighbours)
+    return EncoderScores(metrics, items, neighbours)
 
 
 def _similarity_medians(neighbours: Neighbours) -> dict[str, float]:

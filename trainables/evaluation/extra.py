@@ -61,28 +61,29 @@ def sgd_probe(
     rate = 0.1
     mean = train.float().mean(0)
     std = train.float().std(0, correction=0) + 1e-6
-    x, new = ((features.float() - mean) / std for features in (train, test))
-    weight = x.new_zeros(x.shape[1], classes)
-    bias = x.new_zeros(classes)
+    train_x, test_x = ((features.float() - mean) / std for features in (train, test))
+    weight = train_x.new_zeros(train_x.shape[1], classes)
+    bias = train_x.new_zeros(classes)
     # Momentum's running sum of each parameter's gradients.
     speeds = [torch.zeros_like(weight), torch.zeros_like(bias)]
-    # -(-n // batch) is n / batch rounded up: the last batch of an epoch is smaller.
     generator = torch.Generator().manual_seed(0)
-    steps = epochs * -(-len(x) // batch)
+    # -(-m // batch) is m / batch rounded up: the last batch of an epoch is smaller.
+    steps = epochs * -(-len(train_x) // batch)
     step = 0
     for _ in range(epochs):
-        for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
+        order = torch.randperm(len(train_x), generator=generator).to(train_x.device)
+        for rows in torch.split(order, batch):
             # The gradient of the mean cross-entropy with respect to the logits: softmax less one-hot.
-            residual = (
-                torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)
-            ) / len(rows)
-            gradients = (x[rows].T @ residual, residual.sum(0))
+            x = train_x[rows]
+            predicted = torch.softmax(x @ weight + bias, 1)
+            residual = (predicted - F.one_hot(labels[rows], classes)) / len(rows)
+            gradients = (x.T @ residual, residual.sum(0))
             rate_of_step = rate * (1 + math.cos(math.pi * step / steps)) / 2
             for parameter, speed, gradient in zip((weight, bias), speeds, gradients, strict=True):
                 speed.mul_(0.9).add_(gradient)
                 parameter.sub_(rate_of_step * speed)
             step += 1
-    return _accuracies({"sgd_probe": (new @ weight + bias).argmax(1)}, test_labels)
+    return _accuracies({"sgd_probe": (test_x @ weight + bias).argmax(1)}, test_labels)
 
 
 def nmi(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:

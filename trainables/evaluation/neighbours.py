@@ -17,7 +17,7 @@ class Neighbours:
     """The neighbours of n test items among the items of an index.
 
     `votes[k]` has the labels that k nearest neighbours predict. `target` is the largest cosine similarity to an index
-    item of the same class, `noise` that to an item of another class; both are -inf where there is none. `noise_label`
+    item of the same class, `noise` that to an item of another class. Both are -inf where there is none. `noise_label`
     is the class of that other item. `retrieval` has MAP@R, R-precision and recall@k of each test item, where asked for.
     """
 
@@ -139,8 +139,11 @@ def _retrieval(scores: Tensor, same: Tensor, recall_at: tuple[int, ...]) -> dict
     hits = same.gather(1, at).double()
     # Hits among the first R, and the precision at each rank; MAP@R is the mean over R of the precision at each hit.
     rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
-    within = hits * (rank <= relevant[:, None])
-    precision = within.cumsum(1) / rank
+    hits_in_first_r = torch.where(rank <= relevant[:, None], hits, 0)
+    precision = hits_in_first_r.cumsum(1) / rank
     r = relevant.clamp(min=1)
-    scored = {"map_at_r": (precision * within).sum(1) / r, "r_precision": within.sum(1) / r}
+    scored = {
+        "map_at_r": (precision * hits_in_first_r).sum(1) / r,
+        "r_precision": hits_in_first_r.sum(1) / r,
+    }
     return scored | {f"recall_at_{k}": hits[:, :k].amax(1) for k in recall_at}

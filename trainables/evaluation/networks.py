@@ -28,11 +28,15 @@ def train(
     """Evaluate the network of another trial, or of a checkpoint from elsewhere, and yield one report.
 
     Args:
-        trial: The trial of the evaluation. Its config describes the other trial: `study`, `source` (its id),
-            `trainable`, `config`, `start` if it has one, `trained` (when it ended) and `checkpoint` (the digest). It
-            says how the network is scored: `on` (datasets, `name#digest`) and `function` (a dotted path, or "").
-            For a checkpoint from elsewhere, `trainable` is its loader, and `file` the name of the file that the loader
-            is given ("": the folder).
+        trial: The trial of the evaluation. Its config has these keys:
+
+            - `study`, `source`, `trainable`, `config`: the other trial's study, id, trainable and config;
+            - `start`: whence the other trial started, if it has a start;
+            - `trained`, `checkpoint`: when the other trial ended, and the digest of its checkpoint;
+            - `on`: the datasets on which the network is scored, each as `name#digest`;
+            - `function`: the dotted path of the function that scores it, or "" for our own scores;
+            - `file`, of a checkpoint from elsewhere alone: the file that the loader is given ("": the folder). There
+              `trainable` is the loader.
         resume: Not used: an evaluation has no checkpoint.
         storage: Where the checkpoint lies.
 
@@ -51,14 +55,14 @@ def train(
     start = StartRef(**config["start"]) if "start" in config else None
     # The trial whose network is scored, as it was trained: its data and fold are this trial's own.
     source = Trial(
-        config["study"],
-        trial.arm,
-        config["trainable"],
-        config["config"],
-        trial.data,
-        trial.fold,
-        trial.seed,
-        start,
+        study=config["study"],
+        arm=trial.arm,
+        trainable=config["trainable"],
+        config=config["config"],
+        data=trial.data,
+        fold=trial.fold,
+        seed=trial.seed,
+        start=start,
     )
     device = seeding.pick_device(source.config.get("device", "auto"))
     seeding.prepare(device, source.config.get("threads", 1))
@@ -71,20 +75,23 @@ def train(
     metrics = {"evaluated": 1.0}
     items = FrameRow()
     with torch.no_grad():
-        others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
-        # Prefix -> dataset: each one of `on`; without any it is the trial's own (None), which a function scores.
-        datasets: dict[str, transfer.Other | None] = {
+        others = transfer.open_others(tuple(config["on"]), trial.data, trial.fold)
+        # Prefix of the scores' names -> dataset of `on`.
+        datasets: dict[str, transfer.OtherDataset | None] = {
             f"{other.name}/{function_prefix}": other for other in others
         }
-        for prefix, other in (datasets or {function_prefix: None}).items():
+        # Without `on` a function scores the trial's own dataset (None).
+        if not datasets:
+            datasets = {function_prefix: None}
+        for prefix, other in datasets.items():
             if function is None:
-                scored = _protocol(model, other, source, device, given="file" in config)
+                scored = _protocol(model, other, source, device, from_elsewhere="file" in config)
             else:
                 dataset = other.dataset if other else open_dataset(trial.data)
                 scored = function(model, dataset, source)
-            of_all, of_items = _checked(scored, name, alone=len(others) < 2)
-            metrics |= {f"{prefix}{metric}": value for metric, value in of_all.items()}
-            items |= {f"{prefix}{metric}": values for metric, values in of_items.items()}
+            checked_scores, checked_items = _checked(scored, name, alone=len(others) < 2)
+            metrics |= {f"{prefix}{metric}": value for metric, value in checked_scores.items()}
+            items |= {f"{prefix}{metric}": values for metric, values in checked_items.items()}
     yield Report(1, metrics, items=items)
 
 
@@ -134,12 +141,17 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
 
 
 def _protocol(
-    model: "torch.nn.Module", other: Any, source: Trial, device: "torch.device", *, given: bool
+    model: "torch.nn.Module",
+    other: Any,
+    source: Trial,
+    device: "torch.device",
+    *,
+    from_elsewhere: bool,
 ) -> tuple[Mapping[str, float], ItemColumns]:
     """Score a network's output on another dataset; return metrics, and scores of single test items.
 
     The scores are those of `evaluation.evaluate` by the same arithmetic as in the trial's own `transfer`, so that both
-    come to the same numbers. Images are scaled as in training, but for a `given` network, which comes from elsewhere.
+    come to the same numbers. Images are scaled as in training, but not for a network that comes `from_elsewhere`.
     """
     from contrasweep.trainables import evaluation
     from contrasweep.trainables.contrastive import transfer
@@ -150,9 +162,9 @@ def _protocol(
             f"networks of images are scored, and {source.data.name} holds {source.data.kind}s"
         )
     settings = source.config
-    # The images on which a given network was trained are not known here.
+    # The images on which a network from elsewhere was trained are not known here.
     shape = view_shape(
-        other.dataset.manifest if given else source.data, settings.get("view_size", 0)
+        other.dataset.manifest if from_elsewhere else source.data, settings.get("view_size", 0)
     )
     rows = min(ROWS, 4 * settings.get("batch_size", ROWS))
 

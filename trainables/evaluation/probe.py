@@ -27,24 +27,26 @@ def linear_probe(
 
     mean = features.float().mean(0)
     std = features.float().std(0, correction=0)
-    x, new = ((f.float() - mean) / (std + 1e-6) for f in (features, queries))
-    # A last column of ones, whose weight is the bias.
-    x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))
+    # Standardised, with a last column of ones, whose weight is the bias.
+    train_x, test_x = (
+        F.pad((f.float() - mean) / (std + 1e-6), (0, 1), value=1.0) for f in (features, queries)
+    )
     one_hot = F.one_hot(labels, classes).float()
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the mean loss of weights [classes x (d + 1)], flat, and its gradient; biases are not penalised."""
-        weights = torch.as_tensor(flat.reshape(classes, -1)).to(x)
-        log_p = torch.log_softmax(x @ weights.T, 1)
-        gradient = (log_p.exp() - one_hot).T @ x
+        weights = torch.as_tensor(flat.reshape(classes, -1)).to(train_x)
+        log_p = torch.log_softmax(train_x @ weights.T, 1)
+        gradient = (log_p.exp() - one_hot).T @ train_x
         penalised = weights.clone()
         penalised[:, -1] = 0
         value = -(log_p * one_hot).sum() + penalty / 2 * penalised.square().sum()
         flat_gradient = (gradient + penalty * penalised).double().flatten().cpu().numpy()
-        return float(value) / len(x), flat_gradient / len(x)
+        # Divided by m, so that the tolerance of the gradient (`gtol`) does not depend on m.
+        return float(value) / len(train_x), flat_gradient / len(train_x)
 
-    start = np.zeros(classes * x.shape[1])
+    start = np.zeros(classes * train_x.shape[1])
     fit = minimize(
         objective, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "gtol": 1e-5}
     )
-    return (new @ torch.as_tensor(fit.x.reshape(classes, -1)).to(new).T).argmax(1)
+    return (test_x @ torch.as_tensor(fit.x.reshape(classes, -1)).to(test_x).T).argmax(1)

@@ -11,7 +11,7 @@ def classification(
 ) -> dict[str, float]:
     """Return `accuracy`, `f1_macro` (the mean F1 of the classes) and the F1 of each class (`f1_class_<k>`).
 
-    As in scikit-learn, a class counts in macro F1 if it occurs in the labels or the predictions; one that occurs
+    As in scikit-learn, a class counts in macro F1 if it occurs in the labels or the predictions. A class that occurs
     in neither has no F1 and is left out.
     """
     # Items by label (row) and predicted label (column), whose pair is one number for `bincount`.

@@ -27,7 +27,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     """Train `trial` and yield a report an epoch.
 
     Every report has `loss`, `grad_norm` and `learning_rate`. Reports of epochs with an evaluation have `accuracy`,
-    `f1_macro` and the F1 of each class, and the last one has `accuracy` of each test item for paired tests.
+    `f1_macro` and the F1 of each class. The last report has `accuracy` of each test item, for paired tests.
 
     Args:
         trial: The trial; its config is that of `Settings`, its dataset holds images with labels.
@@ -71,16 +71,17 @@ def memory(config: Config, data: Manifest) -> Workload:
     A step has gradients of the encoder where the encoder is trained. Images above `resident_gib` are not counted.
     """
     s = Settings(**config)
-    shape = view_shape(data, s.view_size)
-    classes = max(2, len(data.classes))
+    image_shape = view_shape(data, s.view_size)
+    classes = len(data.classes)
     # Values of all images, a byte each; cropped images, and those above `resident_gib`, are read batch by batch.
-    pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
+    pixels = (data.rows("train") + data.rows("test")) * math.prod(image_shape)
     precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(
         architecture=f"{s.encoder.name} {precision}",
-        shape=(shape, s.batch_size, classes, s.network_text),
-        build=functools.partial(s.build_network, shape, classes),
-        inputs=(s.batch_size, *shape),
+        # All that the count of a step depends on: trials for which it is equal are counted once.
+        shape=(image_shape, s.batch_size, classes, s.network_text),
+        build=functools.partial(s.build_network, image_shape, classes),
+        inputs=(s.batch_size, *image_shape),
         optimizer_states=optimizer_states(s.optimizer),
         precision=precision,
         resident_bytes=0 if s.view_size or pixels > s.resident_gib * GIB else pixels,

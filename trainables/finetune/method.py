@@ -40,8 +40,8 @@ class Finetune:
         self.normalise = images.Normalise(self.train)
         self.policy = augmentations.policy_of(settings.augmentation)
         # Which labels are used follows from seed and fold, so that all arms of a cell have the same.
-        labels = seeding.generator(*self.key, "labels")
-        self.rows = labelled(self.train.labels.cpu(), settings.label_fraction, labels)
+        label_generator = seeding.generator(*self.key, "labels")
+        self.rows = labelled_rows(self.train.labels.cpu(), settings.label_fraction, label_generator)
         self.size = min(settings.batch_size, len(self.rows))
         # Seeded again, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
@@ -126,7 +126,8 @@ class Finetune:
         for views, rows in images.batches(
             self.train, self.normalise, [self.policy], order, self.size, *key
         ):
-            yield self._encoded(views) if self.settings.frozen else views, rows
+            inputs = self._encoded(views) if self.settings.frozen else views
+            yield inputs, rows
 
     @cached_property
     def _features(self) -> Float[Tensor, "n d"]:
@@ -182,7 +183,7 @@ def network(settings: Settings, shape: Shape, classes: int) -> nn.Sequential:
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def labelled(
+def labelled_rows(
     labels: Int[Tensor, " n"], fraction: float, generator: torch.Generator
 ) -> Int[Tensor, " k"]:
     """Return the rows whose labels are used, in their order: of each class this `fraction`, and at least one row."""

@@ -10,7 +10,11 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from contrasweep.trainables.augmentations import AUGMENTATIONS, check_augmentation, resolved
+from contrasweep.trainables.augmentations import (
+    AUGMENTATIONS,
+    check_augmentation,
+    resolve_augmentation,
+)
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive
 from contrasweep.trainables.files import with_digest_of_weights
@@ -79,8 +83,8 @@ class Settings:
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for what depends on the dataset, and the digest of weights.
 
-        `DataError` where it has no images, `SpecError` where these have no labels or a component of the user's own
-        does not suit.
+        `DataError` where `data` has no images, `SpecError` where its images have no labels or a component of the user's
+        own does not suit.
         """
         if data.kind != "image":
             raise DataError(
@@ -97,7 +101,9 @@ class Settings:
             shape = view_shape(data, self.view_size)
             check_encoder(encoder, HEADS.choose("none"), shape)
             check_augmentation(self.augmentation, shape)
-        return replace(self, encoder=encoder, augmentation=resolved(self.augmentation, data))
+        return replace(
+            self, encoder=encoder, augmentation=resolve_augmentation(self.augmentation, data)
+        )
 
     @property
     def network_text(self) -> str:

@@ -65,23 +65,23 @@ LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
                 "cross_entropy",
                 cross_entropy.infonce,
                 positives="instances",
-                closed=tiled.sincere_,
+                tile_function=tiled.sincere_,
             ),
             Loss(
                 "supcon",
                 "cross_entropy",
                 cross_entropy.supcon,
-                closed=tiled.supcon_,
-                closed_is_denominator=True,
+                tile_function=tiled.supcon_,
+                tile_is_denominator=True,
             ),
-            Loss("sincere", "cross_entropy", cross_entropy.sincere, closed=tiled.sincere_),
+            Loss("sincere", "cross_entropy", cross_entropy.sincere, tile_function=tiled.sincere_),
             Loss(
                 "ocl",
                 "cross_entropy",
                 cross_entropy.ocl,
                 similarities=SIGNED,
-                closed=tiled.ocl_,
-                closed_is_denominator=True,
+                tile_function=tiled.ocl_,
+                tile_is_denominator=True,
             ),
             Loss(
                 "siglip",
@@ -149,7 +149,7 @@ def build(
         A function (embeddings [n d], labels [n], instance_ids [n] = None) -> scalar.
 
     Raises:
-        SpecError: A name is unknown, or the loss makes no sense on this similarity; a `ValueError` too.
+        SpecError: A name is unknown, or the loss makes no sense on this similarity. It is a `ValueError` too.
 
     Example:
         >>> import torch
@@ -173,6 +173,7 @@ def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
     `dim` and `classes` are the sizes of the loss's own weights; with `dim` 0 it has none yet and cannot be trained.
     """
     entry = chosen.entry
+    # A new dict at each call, so that entries may be taken out.
     parameters = chosen.parameters
     # Losses of two views and of classes compare in their own way; all others have a similarity.
     if isinstance(entry, ViewsLoss):
@@ -186,14 +187,14 @@ def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
         reduction = parameters.pop("reduction")
         loss = ComposedLoss(entry, find_similarity(similarity), reduction, parameters)
         return _with_numbers(loss) if dim and loss.has_weights else loss
-    # A class of another package cannot be built without sizes. Where they are not known yet, it gets those of the small
-    # batch below, on which it is tried.
+    # A class of another package cannot be built without sizes. Where they are not known yet, it gets those of the batch
+    # on which `check_loss` tries it: `DIM` dimensions, and the classes of `LABELS`.
     return external.build(entry, similarity, parameters, dim or DIM, classes or len(set(LABELS)))
 
 
 def _with_numbers(loss: ComposedLoss) -> ComposedLoss:
-    initial = {name: loss.params[name] for name in loss.loss.learned}
-    return replace(loss, weights=_weights().LearnedNumbers(initial, loss.loss.logs))
+    initial = {name: loss.params[name] for name in loss.definition.learned}
+    return replace(loss, weights=_weights().LearnedNumbers(initial, loss.definition.logs))
 
 
 def _weights() -> Any:
@@ -225,12 +226,16 @@ def check_loss(chosen: Component) -> None:
             ):
                 _try(chosen.name, compose(chosen, DIM, 2))
     except SpecError as error:
-        # The user may have written a loss of scores or of views with other names of parameters: the hint tells the
-        # names.
+        # The call itself failed, maybe as the function's parameters have other names: the hint tells the right ones.
         if isinstance(entry, External) and error.rule.startswith(f"{chosen.name} fails"):
-            hint = f"{error.hint}; a loss of two views calls what it takes first and second, one of scores {FORM}"
+            hint = (
+                f"{error.hint}; the parameters of a loss of two views are called first and second, "
+                f"those of a loss of scores {FORM}"
+            )
             raise SpecError(error.rule, place="loss", hint=hint) from None
-        raise (error if error.place else error.at("loss")) from None
+        if not error.place:
+            error = error.at("loss")
+        raise error from None
 
 
 FORM = ", ".join(external.SCORE_LEVEL)
@@ -267,11 +272,11 @@ def _try(name: str, loss: AnyLoss) -> None:
 def _check_values(loss: ComposedLoss, embeddings: Tensor, labels: Tensor) -> None:
     """Raise `SpecError` where a function of scores gives a tensor that has not one value for each anchor."""
     scores = loss.similarity(embeddings, embeddings)
-    values = loss.loss.function(scores, *masks(labels), **loss.params)
+    values = loss.definition.function(scores, *masks(labels), **loss.params)
     if isinstance(values, Tensor) and tuple(values.shape) != (len(labels),):
         raise SpecError(
             "a loss of scores gives one value for each of its rows",
             place="loss",
             value=f"{list(values.shape)} for scores {list(scores.shape)}",
-            hint=loss.loss.name,
+            hint=loss.definition.name,
         )

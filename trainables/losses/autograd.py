@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.batch import Ids
 from contrasweep.trainables.losses.loss import Terms
-from contrasweep.trainables.losses.tiled import Anchors, TileGradient, anchors
+from contrasweep.trainables.losses.tiled import Anchors, TileGradient, tiles_of_anchors
 from contrasweep.trainables.pytorch import Bool, Float
 
 TILE = 2**21
@@ -25,16 +25,18 @@ def weighted_sum(
     z: Float[Tensor, "n d"],
     ids: Ids,
     tile: TileGradient,
-    scores: int | None = None,
+    max_scores: int | None = None,
     shared: bool = False,
 ) -> Float[Tensor, ""]:
     """Return the sum of `tile` over all tiles of a batch, differentiable once with respect to `z`.
 
-    A tile has at most `scores` scores (None: as the device suits). `shared`: each process of the default group
-    computes its share of the anchors, and all get the same sum and gradient.
+    A tile has at most `max_scores` scores (None: as many as suit the device). `shared`: each process of the default
+    group computes its share of the anchors, and all get the same sum and gradient.
     """
     rows = distributed.share(len(z)) if shared else range(len(z))
-    total: Tensor = _WeightedSum.apply(z, tile, list(anchors(ids, rows, scores)), shared)
+    total: Tensor = _WeightedSum.apply(
+        z, tile, list(tiles_of_anchors(ids, rows, max_scores)), shared
+    )
     return total
 
 
@@ -75,8 +77,8 @@ def triplet_terms(
 
     `mining` is "all", "hard" or "semi_hard" (see `margin.triplet`).
 
-    The triplets of n rows are cubic in number. They are computed a tile of anchors at a time, with the gradient taken
-    in the forward pass: what is kept is one [n m] matrix of gradients.
+    The triplets of n rows are cubic in number. They are computed a tile of anchors at a time. The gradient is taken in
+    the forward pass, so that one [n m] matrix of gradients is all that is kept.
 
     Returns:
         Per anchor the sum, the number of triplets, and the number above zero.
@@ -113,8 +115,10 @@ class _Triplets(torch.autograd.Function):
             total[rows] = values.sum((1, 2))
             count[rows] = in_use.sum((1, 2)).to(total.dtype)
             above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
-            # A gap rises with its negative's score (the sum over positives) and falls with its positive's.
-            gradient[rows] = slopes.sum(1).scatter_add(1, columns, -slopes.sum(2))
+            # A gap rises with its negative's score: a negative's gradient is the sum over the positives.
+            gradient_of_tile = slopes.sum(1)
+            # It falls with its positive's score: a positive's gradient is minus the sum over the negatives.
+            gradient[rows] = gradient_of_tile.scatter_add(1, columns, -slopes.sum(2))
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(count, above)
         return total, count, above

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, torch
 
 Ids = Int[Tensor, " n"]
@@ -30,7 +31,7 @@ def members(ids: Ids) -> tuple[Ids, Int[Tensor, " k"]]:
     return member, counts
 
 
-def others(ids: Ids) -> Ids:
+def positives_of_each(ids: Ids) -> Ids:
     """Return how many other rows have the id of each row: |P(i)|."""
     member, counts = members(ids)
     return counts[member] - 1
@@ -38,14 +39,14 @@ def others(ids: Ids) -> Ids:
 
 def valid_anchors(ids: Ids) -> int:
     """Return how many rows have a positive: another row with their id."""
-    return int((others(ids) > 0).sum())
+    return int((positives_of_each(ids) > 0).sum())
 
 
 class NotFiniteError(ValueError):
     """The embeddings that a loss was called with hold NaN or infinite values."""
 
 
-def joined(
+def checked_rows_and_ids(
     embeddings: Float[Tensor, "n d"],
     labels: Ids,
     instance_ids: Ids | None,
@@ -60,7 +61,7 @@ def joined(
     shared = distributed.processes() > 1
     if not shared:
         check_batch(embeddings, labels, instance_ids)
-    z = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+    z = widened(embeddings)
     ids = ids_of(labels, instance_ids)
     if shared:
         from contrasweep.trainables.joined_batch import gather_with_gradient
@@ -92,7 +93,7 @@ class BatchLoss(abc.ABC):
             SpecError: A shape does not fit, or the loss needs instance ids.
         """
         with torch.autocast(embeddings.device.type, enabled=False):
-            return self.of_rows(*joined(embeddings, labels, instance_ids, self.ids))
+            return self.of_rows(*checked_rows_and_ids(embeddings, labels, instance_ids, self.ids))
 
     @abc.abstractmethod
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
@@ -108,7 +109,7 @@ class BatchLoss(abc.ABC):
         return self.weights is not None
 
 
-def required(instance_ids: Ids | None, loss: str) -> Ids:
+def require_instance_ids(instance_ids: Ids | None, loss: str) -> Ids:
     """Return the instance ids; `SpecError` with the name of the loss where there are none."""
     if instance_ids is None:
         raise SpecError(

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from contrasweep.config import Config
 from contrasweep.trainables.losses import distributed, tiled
-from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, masks, others, required
+from contrasweep.trainables.losses.batch import (
+    BatchLoss,
+    Ids,
+    Scalar,
+    masks,
+    positives_of_each,
+    require_instance_ids,
+)
 from contrasweep.trainables.losses.loss import REDUCTIONS, Loss, Terms
 from contrasweep.trainables.pytorch import Bool, Float, Tensor, torch
 from contrasweep.trainables.similarities import Similarity
@@ -24,7 +31,7 @@ class ComposedLoss(BatchLoss):
     is that of the joined batch (see `distributed`).
     """
 
-    loss: Loss
+    definition: Loss
     similarity: Similarity
     reduction: str
     params: Config
@@ -38,7 +45,7 @@ class ComposedLoss(BatchLoss):
     @property
     def has_weights(self) -> bool:
         """Whether the loss has parameters that are learned with the network, and `learned` is true."""
-        return bool(self.loss.learned) and bool(self.params.get("learned"))
+        return bool(self.definition.learned) and bool(self.params.get("learned"))
 
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
         """Compute the loss, in tiles where all scores are too many for one matrix; 0 for no rows."""
@@ -77,27 +84,33 @@ class ComposedLoss(BatchLoss):
         scale of scores has a gradient, too.
         """
         return (
-            self.loss.family == "cross_entropy"
+            self.definition.family == "cross_entropy"
             and self.reduction != "mean_nonzero"
             and self.scale is None
         )
 
     def in_tiles(
-        self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False
+        self,
+        z: Float[Tensor, "n d"],
+        ids: Ids,
+        *,
+        max_scores: int | None = None,
+        shared: bool = False,
     ) -> Scalar:
-        """Return what `dense` does, with the same gradient, from tiles of at most `scores` scores.
+        """Return what `dense` does, with the same gradient, from tiles of at most `max_scores` scores.
 
-        `scores` None is what suits the device. `shared`: the processes of a group divide the tiles among them.
+        With `max_scores` None a tile has as many as suit the device. `shared`: the processes of a group divide the
+        tiles among them.
         """
-        weights = self._weights(ids, z.dtype)
+        weights = self._anchor_weights(ids, z.dtype)
         project = self.similarity.project
-        closed = self.loss.closed
-        # Autograd gives the gradient of each tile where the loss has no closed form of it, or scores are no inner
+        tile_function = self.definition.tile_function
+        # Autograd gives the gradient of each tile where the loss has no function for it, or scores are no inner
         # products.
-        if project is None or closed is None:
-            values: Any = partial(self.loss.function, **self.params)
+        if project is None or tile_function is None:
+            values: Any = partial(self.definition.function, **self.params)
             tile = tiled.by_autograd(self.similarity, values, weights, self.tally)
-            return self._summed(z, ids, tile, scores, shared)
+            return self._summed(z, ids, tile, max_scores, shared)
         temperature = self.params["temperature"]
         # Scores are inner products of projected rows. SupCon's factor temperature / base is put into the weights.
         z = project(z)
@@ -105,32 +118,32 @@ class ComposedLoss(BatchLoss):
         if base is not None:
             weights = weights * (temperature / base)
         tile = tiled.of_inner_products(
-            closed, weights, temperature, self.params.get("epsilon", 0.0), self.tally
+            tile_function, weights, temperature, self.params.get("epsilon", 0.0), self.tally
         )
-        total = self._summed(z, ids, tile, scores, shared)
-        # Where the closed form is the log of the denominator alone, the log of the numerator is taken off here.
-        if self.loss.closed_is_denominator:
+        total = self._summed(z, ids, tile, max_scores, shared)
+        # Where a tile's values are the log of the denominator alone, the log of the numerator is taken off here.
+        if self.definition.tile_is_denominator:
             total = total - tiled.mean_positive_logit(z, ids, temperature) @ weights
         return total
 
     def _summed(
-        self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool
+        self, z: Tensor, ids: Ids, tile: tiled.TileGradient, max_scores: int | None, shared: bool
     ) -> Scalar:
         """Return the sum over tiles; counts of this process's share are added up over processes."""
         from contrasweep.trainables.losses.autograd import weighted_sum
 
-        total = weighted_sum(z, ids, tile, scores, shared)
+        total = weighted_sum(z, ids, tile, max_scores, shared)
         if shared and self.tally is not None:
             self.tally.sum_up()
         return total
 
-    def _weights(self, ids: Ids, dtype: "torch.dtype") -> Float[Tensor, " n"]:
+    def _anchor_weights(self, ids: Ids, dtype: "torch.dtype") -> Float[Tensor, " n"]:
         """Return the weight of each anchor's value in the reduced loss: 0 for an anchor without positives.
 
         It is the derivative of the reduction with respect to the value.
         """
         # Reductions that can be tiled are linear in the values, so the derivative is the same at any values.
-        pairs = others(ids).to(dtype)
+        pairs = positives_of_each(ids).to(dtype)
         values = torch.zeros_like(pairs, requires_grad=True)
         valid = (pairs > 0).to(dtype)
         with torch.enable_grad():
@@ -140,7 +153,11 @@ class ComposedLoss(BatchLoss):
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """Return the ids whose equality makes two rows positives: labels or instance ids, as the loss says."""
-        return labels if self.loss.positives == "labels" else required(instance_ids, self.loss.name)
+        return (
+            labels
+            if self.definition.positives == "labels"
+            else require_instance_ids(instance_ids, self.definition.name)
+        )
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
         """Return the loss's terms as a tuple of `Terms`, each of which is reduced by itself.
@@ -152,9 +169,10 @@ class ComposedLoss(BatchLoss):
         scores = scores if self.scale is None else scores * self.scale
         # Learned numbers take the place of those that are set.
         params = self.params if self.weights is None else {**self.params, **self.weights.values()}
-        values = self.loss.function(scores, positives, negatives, **params)
+        values = self.definition.function(scores, positives, negatives, **params)
         # Where a loss gives a value for each anchor, each anchor with a positive is one term.
         if isinstance(values, Tensor):
             valid = positives.any(1)
             values = Terms(values, valid.to(values.dtype), (values.detach() > 0).to(values.dtype))
+        # A `Terms` is a tuple itself, of tensors, so it is asked for before other tuples.
         return (values,) if isinstance(values, Terms) else tuple(values)

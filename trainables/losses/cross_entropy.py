@@ -56,8 +56,8 @@ def sincere(
     """
     # x = s_ip/t, A the log-sum-exp of the negatives: log(e^{-eps} + e^{A - x}) = -logsigmoid(x - A - eps) - eps.
     logits = scores / temperature
-    against = masked_logsumexp(logits, negatives)[:, None]
-    return masked_mean(-F.logsigmoid(logits - against - epsilon) - epsilon, positives)
+    log_negatives = masked_logsumexp(logits, negatives)[:, None]
+    return masked_mean(-F.logsigmoid(logits - log_negatives - epsilon) - epsilon, positives)
 
 
 def infonce(
@@ -80,8 +80,9 @@ def ocl(
 ) -> PerAnchor:
     """OCL: mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})] (LOCAL, equation 3).
 
-    Classes are pushed to be orthogonal and not opposite. The paper's appendix has |s| on positives too, which would
-    let antipodal positives reach the minimum; as in its equation 3, they have s here.
+    LOCAL is the paper of `trainables.paired`. Classes are pushed to be orthogonal and not opposite. The paper's
+    appendix has |s| on positives too, which would let antipodal positives reach the minimum; as in equation 3, they
+    have s here.
     """
     # The value is log(denominator) less the mean of the positives' logits.
     logits = scores / temperature

@@ -14,7 +14,7 @@ def processes() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def place() -> tuple[int, int]:
+def rank_and_count() -> tuple[int, int]:
     """Return the rank of this process, from 0, and the number of processes; (0, 1) without a group."""
     return (dist.get_rank(), processes()) if processes() > 1 else (0, 1)
 

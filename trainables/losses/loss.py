@@ -36,17 +36,17 @@ Scalar = Float[Tensor, ""]
 
 # Reductions: (terms, `pairs` [n]: how many positives each anchor has) -> one number. `clamp(min=1)` makes them 0, and
 # not 0 / 0, where there is no term.
-def valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
+def mean_of_valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
     """Return the mean over anchors of the mean of an anchor's terms; anchors without a term are left out."""
     return _mean(_each(terms), (terms.number > 0).to(pairs.dtype))
 
 
-def all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
+def mean_of_all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
     """Return the mean over anchors of the mean of an anchor's terms; anchors without a term count as 0."""
     return _each(terms).sum() / max(len(terms.total), 1)
 
 
-def positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
+def mean_of_positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
     """Return the mean over anchors of the mean of an anchor's terms, weighted by the anchor's number of positives.
 
     Anchors without a term are left out.
@@ -74,9 +74,9 @@ def _mean(values: PerAnchor, weights: PerAnchor) -> Scalar:
 
 REDUCTIONS: Mapping[str, Callable[[Terms, PerAnchor], Scalar]] = MappingProxyType(
     {
-        "valid_anchors": valid_anchors,
-        "all_anchors": all_anchors,
-        "positive_pairs": positive_pairs,
+        "valid_anchors": mean_of_valid_anchors,
+        "all_anchors": mean_of_all_anchors,
+        "positive_pairs": mean_of_positive_pairs,
         "mean": mean,
         "mean_nonzero": mean_nonzero,
     }
@@ -89,15 +89,16 @@ class Loss:
     """A row of the table `LOSSES`: a loss that is a function of scores and two masks.
 
     - `function(scores [n m], positives [n m], negatives [n m], **parameters)` gives a value for each anchor, or `Terms`
-      where the loss averages over pairs or triplets; a tuple of `Terms` is reduced one by one and added.
+      where the loss averages over pairs or triplets. In a tuple of `Terms` each is reduced by itself; then they are
+      added.
     - `positives`: "labels" are rows with the same label, "instances" views of the same instance.
     - `defaults`: similarity -> parameter -> default, where it differs from that of the function's signature.
     - `all_pairs`: an anchor's value needs the scores of other rows too.
-    - `closed`: a function that computes a tile of inner products: it returns the values of its anchors, and leaves
-      their gradient in place of the scores. With `closed_is_denominator` these are of the loss's denominator alone.
-      None: autograd computes the tile.
-    - `learned`: the parameters that are trained with the network where the parameter `learned` is true; `logs` are
-      those of them that are learned as logarithms.
+    - `tile_function`: computes a tile of inner products: it returns the values of the tile's anchors, and leaves their
+      gradient in place of the scores. None: autograd computes the tile.
+    - `tile_is_denominator`: whether values and gradient of `tile_function` are those of the log of the denominator.
+    - `learned`: the parameters that are trained with the network where the parameter `learned` is true.
+    - `logs`: the learned parameters that are learned as logarithms.
     """
 
     name: str
@@ -108,8 +109,8 @@ class Loss:
     reduction: str = "valid_anchors"
     defaults: Mapping[str, Config] = field(default_factory=dict)
     all_pairs: bool = False
-    closed: tiled.Closed | None = None
-    closed_is_denominator: bool = False
+    tile_function: tiled.TileFunction | None = None
+    tile_is_denominator: bool = False
     learned: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()
 
@@ -170,20 +171,22 @@ def loss_settings(loss: Loss, similarity: str) -> type:
 
     That is similarity, reduction and the function's own parameters, with the defaults that suit the similarity.
     """
+    # A loss whose formula reads the sign of scores takes only similarities that have one.
+    needs_signed = loss.similarities is SIGNED
     # A similarity is a name that the loss knows, or a dotted path.
     known_similarity = one_of(
         f"similarity of {loss.name}",
         f"similarities of {loss.name}",
         loss.similarities,
-        partial(own_similarity, signed=loss.similarities is SIGNED),
+        partial(own_similarity, signed=needs_signed),
     )
-    usual = "cosine" if "cosine" in loss.similarities else loss.similarities[0]
+    default_similarity = "cosine" if "cosine" in loss.similarities else loss.similarities[0]
     # Name of each field -> its type and its default.
     fields = {
-        "similarity": (known_similarity, usual),
+        "similarity": (known_similarity, default_similarity),
         "reduction": (one_of("reduction", "reductions", tuple(REDUCTIONS)), loss.reduction),
     }
     defaults = loss.defaults.get(similarity, {})
-    for name, (hint, default) in signature_fields(loss.function).items():
-        fields[name] = hint, defaults.get(name, default)
+    for name, (value_type, default) in signature_fields(loss.function).items():
+        fields[name] = value_type, defaults.get(name, default)
     return parameters_class(loss.name.rpartition(":")[2], fields)

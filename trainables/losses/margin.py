@@ -46,9 +46,13 @@ def triplet(
 ) -> Terms:
     """max(0, s_an - s_ap + margin) over triplets, or its softplus if `soft` (FaceNet: Schroff et al. 2015).
 
-    `mining` says which triplets count: `all`; `hard`, those whose negative scores above the positive; or `semi_hard`,
-    those whose negative scores at or below the positive, by less than the margin. `margin` None is 0 if `soft`, else
-    .2.
+    `mining` says which triplets count:
+
+    - `all`;
+    - `hard`: those whose negative scores above the positive;
+    - `semi_hard`: those whose negative scores at or below the positive, by less than the margin.
+
+    `margin` None is 0 if `soft`, else .2.
     """
     from contrasweep.trainables.losses.autograd import triplet_terms
 

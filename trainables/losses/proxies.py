@@ -28,8 +28,9 @@ def proxy_anchor(
 ) -> Scalar:
     """Proxy Anchor: mean_P+ softplus(lse_X+ -a(s - m)) + mean_P softplus(lse_X- a(s + m)) (Kim et al. 2020, eq. 4).
 
-    s is the cosine of an embedding and a class's proxy, m `margin`, a `scale`. P are all classes, P+ those of the
-    batch. lse is the log-sum-exp over the embeddings of the batch, X+ those of the class and X- all others.
+    - s: the cosine of an embedding and a class's proxy; m: `margin`; a: `scale`.
+    - P: all classes; P+: the classes of the batch.
+    - X+: the embeddings of the class in the batch; X-: all others; lse_X: the log-sum-exp over the embeddings of X.
     """
     scores = cosine(embeddings, proxies)
     is_class = F.one_hot(labels, len(proxies)).bool()
@@ -103,7 +104,7 @@ class ComposedProxyLoss(BatchLoss):
     In a process group the loss is that of the joined batch.
     """
 
-    loss: ProxyLoss
+    definition: ProxyLoss
     params: Config
     weights: "Proxies | None" = None
     """The vectors of the classes, which are learned; without them it cannot be called."""
@@ -116,7 +117,7 @@ class ComposedProxyLoss(BatchLoss):
     @property
     def name(self) -> str:
         """Return the loss's name in the table `LOSSES`."""
-        return self.loss.name
+        return self.definition.name
 
     def of_rows(self, z: Rows, ids: Ids) -> Scalar:
         """Return the loss of embeddings whose classes are `ids`; `SpecError` if built without `classes` and `dim`."""
@@ -126,4 +127,4 @@ class ComposedProxyLoss(BatchLoss):
                 place="classes",
                 hint="give classes and dim",
             )
-        return self.loss.function(z, ids, self.weights.rows, **self.params)
+        return self.definition.function(z, ids, self.weights.rows, **self.params)

@@ -36,9 +36,14 @@ class Anchors:
     stop: int
 
     @property
+    def rows(self) -> slice:
+        """The anchors' rows in the batch."""
+        return slice(self.start, self.stop)
+
+    @property
     def same(self) -> Bool[Tensor, "t n"]:
         """Pairs with the same id, the anchor itself among them."""
-        return self.ids[self.start : self.stop, None] == self.ids
+        return self.ids[self.rows, None] == self.ids
 
     @property
     def positives(self) -> Bool[Tensor, "t n"]:
@@ -48,14 +53,16 @@ class Anchors:
         return same
 
 
-def anchors(ids: Ids, rows: range | None = None, scores: int | None = None) -> Iterator[Anchors]:
+def tiles_of_anchors(
+    ids: Ids, rows: range | None = None, max_scores: int | None = None
+) -> Iterator[Anchors]:
     """Divide the anchors `rows` (None: all) of a batch into tiles, and yield them.
 
-    A tile has a score for each of its anchors with each row of the batch, at most `scores` of them (None: as many as
-    suit the device). It has at least one anchor, however many scores that is.
+    A tile has a score for each of its anchors with each row of the batch. It has at most `max_scores` of them (None: as
+    many as suit the device), but at least one anchor.
     """
     rows = range(len(ids)) if rows is None else rows
-    most = scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])
+    most = max_scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])
     step = max(1, most // max(1, len(ids)))
     for start in range(rows.start, rows.stop, step):
         yield Anchors(ids, start, min(start + step, rows.stop))
@@ -99,34 +106,33 @@ def by_autograd(
     all rows.
     """
 
-    def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
+    def tile(z: Tensor, anchors: Anchors, gradient: Tensor | None) -> Tensor:
         """Return the weighted sum of a tile's values, and add its gradient to `gradient` [n d] where that is given."""
         with torch.set_grad_enabled(gradient is not None):
             # The tile's anchors and all rows, as two leaves of a graph that ends with this tile.
             rows, columns = (
-                part.detach().requires_grad_(gradient is not None)
-                for part in (z[at.start : at.stop], z)
+                part.detach().requires_grad_(gradient is not None) for part in (z[anchors.rows], z)
             )
             scores = similarity(rows, columns)
-            negatives = ~at.same
+            negatives = ~anchors.same
             if tally is not None:
                 tally.add(scores, negatives)
-            total = values(scores, at.positives, negatives) @ weights[at.start : at.stop]
+            total = values(scores, anchors.positives, negatives) @ weights[anchors.rows]
             if gradient is not None:
-                to_rows, to_columns = torch.autograd.grad(total, (rows, columns))
-                gradient[at.start : at.stop] += to_rows
-                gradient += to_columns
+                row_gradient, column_gradient = torch.autograd.grad(total, (rows, columns))
+                gradient[anchors.rows] += row_gradient
+                gradient += column_gradient
         return total.detach()
 
     return tile
 
 
-Closed = Callable[[Tile, Anchors, float], Float[Tensor, " t"]]
-"""(logits [t n], overwritten with the gradient of each row's value; anchors; epsilon) -> values [t]."""
+TileFunction = Callable[[Tile, Anchors, float], Float[Tensor, " t"]]
+"""(logits [t n], anchors, epsilon) -> values [t]; leaves the gradient of each row's value in place of the logits."""
 
 
 def of_inner_products(
-    closed: Closed,
+    tile_function: TileFunction,
     weights: Weights,
     temperature: float,
     epsilon: float,
@@ -134,22 +140,22 @@ def of_inner_products(
 ) -> TileGradient:
     """Return a function that computes one tile and its gradient in place, where scores are inner products z_i.z_j."""
 
-    def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
+    def tile(z: Tensor, anchors: Anchors, gradient: Tensor | None) -> Tensor:
         """Return the weighted sum of a tile's values, and add its gradient to `gradient` [n d] where that is given."""
-        rows = z[at.start : at.stop]
-        weight = weights[at.start : at.stop]
+        rows = z[anchors.rows]
+        tile_weights = weights[anchors.rows]
         logits = (rows / temperature) @ z.T
         # Anchor k of the tile is row start + k of the batch: it is not compared with itself.
-        logits.diagonal(at.start).fill_(-torch.inf)
+        logits.diagonal(anchors.start).fill_(-torch.inf)
         if tally is not None:
-            tally.add(logits, ~at.same)
-        # `closed` leaves the gradient of each row's value in place of the logits.
-        total = closed(logits, at, epsilon) @ weight
+            tally.add(logits, ~anchors.same)
+        # This leaves the gradient of each row's value in place of the logits.
+        total = tile_function(logits, anchors, epsilon) @ tile_weights
         if gradient is not None:
-            logits.mul_(weight[:, None] / temperature)
+            logits.mul_(tile_weights[:, None] / temperature)
             # A score depends on both of its rows: the gradient goes to the columns, then to the tile's own rows.
             gradient.addmm_(logits.T, rows)
-            gradient[at.start : at.stop].addmm_(logits, z)
+            gradient[anchors.rows].addmm_(logits, z)
         return total
 
     return tile
@@ -167,41 +173,47 @@ def softmax_(logits: Tile) -> Float[Tensor, " t"]:
     return torch.where(is_empty, 0, top + total.log()).squeeze(1)
 
 
-def supcon_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
-    """Return the log of SupCon's denominator, and leave its gradient in `logits` (as every `Closed` does)."""
+def supcon_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+    """Return the log of SupCon's denominator, and leave its gradient in `logits` (as every `TileFunction` does)."""
     # `same` has the anchor itself too, whose logit is -inf already.
     if epsilon:
-        logits.sub_(at.same.to(logits.dtype), alpha=epsilon)
+        logits.sub_(anchors.same.to(logits.dtype), alpha=epsilon)
     return softmax_(logits)
 
 
-def ocl_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+def ocl_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t"]:
     """Return the log of OCL's denominator, with the magnitude of negatives, and leave its gradient in `logits`."""
     # |s| = s sign(s), and its slope is sign(s), which is 0 at 0.
-    sign = torch.where(at.same, 1, logits.sign())
+    sign = torch.where(anchors.same, 1, logits.sign())
     values = softmax_(logits.mul_(sign))
     logits.mul_(sign)
     return values
 
 
-def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
-    """Return SINCERE's whole value, positives included, and leave its gradient in `logits`."""
-    # The p positive pairs of the tile: place, logit, and share in their anchor's mean (1 / |P(i)|).
-    row, column = at.positives.nonzero(as_tuple=True)
+def sincere_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+    """Return SINCERE's whole value, positives included, and leave its gradient in `logits`.
+
+    With logits x, A_i the log-sum-exp of row i's negatives, and lead_ip = x_ip - A_i - epsilon:
+
+    - value_i = mean over the positives p of -logsigmoid(lead_ip) - epsilon;
+    - its derivative by a positive's x_ip is -slope_ip, where slope_ip = sigmoid(-lead_ip) / |P(i)|;
+    - its derivative by a negative's x_in is softmax_n(x_i) sum_p slope_ip.
+    """
+    # Each positive pair (row, column) of the tile: its logit, and its weight in its anchor's mean.
+    row, column = anchors.positives.nonzero(as_tuple=True)
     positive = logits[row, column]
-    share = 1 / row.bincount(minlength=len(logits)).clamp(min=1).to(logits.dtype)[row]
-    # With the positives taken out, a row has only negatives: their softmax, and their log-sum-exp, which a positive has
-    # to beat.
+    weight = 1 / row.bincount(minlength=len(logits)).clamp(min=1).to(logits.dtype)[row]
+    # With the positives taken out, a row has only negatives: it becomes their softmax, and `log_negatives` is A.
     logits[row, column] = -torch.inf
     has_negatives = (logits > -torch.inf).any(1)
-    against = softmax_(logits).masked_fill_(~has_negatives, -torch.inf)
-    # A positive's value is -logsigmoid(lead) - epsilon. `pull` is its slope: down with the positive's logit, and up
-    # with those of the negatives, by their softmax.
-    lead = positive - against[row] - epsilon
-    pull = torch.sigmoid(-lead) * share
-    logits.mul_(logits.new_zeros(len(logits)).index_add_(0, row, pull)[:, None])
-    logits[row, column] = -pull
-    return logits.new_zeros(len(logits)).index_add_(0, row, (-F.logsigmoid(lead) - epsilon) * share)
+    log_negatives = softmax_(logits).masked_fill_(~has_negatives, -torch.inf)
+    lead = positive - log_negatives[row] - epsilon
+    slope = torch.sigmoid(-lead) * weight
+    # The derivatives by negatives, and then, where 0 stands, those by positives.
+    logits.mul_(logits.new_zeros(len(logits)).index_add_(0, row, slope)[:, None])
+    logits[row, column] = -slope
+    values = (-F.logsigmoid(lead) - epsilon) * weight
+    return logits.new_zeros(len(logits)).index_add_(0, row, values)
 
 
 def mean_positive_logit(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import pydantic
 
 from contrasweep.config import Config
-from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, required
+from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, require_instance_ids
 from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, torch
 
@@ -52,8 +52,8 @@ def vicreg(
     Equations 1 to 6: squared distance of the views, a hinge that keeps each dimension's standard deviation at
     `target`, squared covariances between dimensions.
 
-    Where they differ, `form` "code" is what the authors ran, whose weights 25, 25, 1 are: s is divided by the number of
-    dimensions and v(Z) + v(Z') by 2. "paper" is the equations as printed.
+    `form` "code" is what the authors ran; the weights 25, 25, 1 belong to it. There s is divided by the number of
+    dimensions, and v(Z) + v(Z') by 2. "paper" is the equations as printed.
     """
     # s is the distance of the views; v says how far standard deviations are below the target.
     distance = (first - second).square().sum(1).mean()
@@ -105,7 +105,7 @@ class ComposedViewsLoss(BatchLoss):
     counts nowhere; without a pair the loss is 0. In a process group the loss is that of the joined batch.
     """
 
-    loss: ViewsLoss
+    definition: ViewsLoss
     params: Config
     weights: "nn.Module | None" = None
     """The function itself where it is a module with weights."""
@@ -114,21 +114,28 @@ class ComposedViewsLoss(BatchLoss):
         """Compute the loss of first against second views, which are paired by `ids`; 0 without a pair."""
         first, second = paired_rows(ids)
         # Without a pair a 0 that has a gradient, of 0, so that the step goes on as any other.
-        return self.loss.function(z[first], z[second], **self.params) if len(first) else 0 * z.sum()
+        return (
+            self.definition.function(z[first], z[second], **self.params)
+            if len(first)
+            else 0 * z.sum()
+        )
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """Return the instance ids, which the two views of an image share; `SpecError` where they are None."""
-        return required(instance_ids, self.loss.name)
+        return require_instance_ids(instance_ids, self.definition.name)
 
 
 def paired_rows(ids: Ids) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
     """Return the rows of first and of second views: of each id its first and second row, its third and fourth, ..."""
-    # Rows by id, those of one id in their order; `place` is 0, 1, ... within an id.
-    ordered, order = torch.sort(ids, stable=True)
-    _, counts = torch.unique_consecutive(ordered, return_counts=True)
-    begins = (counts.cumsum(0) - counts).repeat_interleave(counts)
-    place = torch.arange(len(ids), device=ids.device) - begins
-    # A row at an even place is a first view, if the id has a row after it, which is then the second view.
-    is_first: Bool[Tensor, " n"] = (place % 2 == 0) & (place + 1 < counts.repeat_interleave(counts))
-    at = is_first.nonzero().flatten()
-    return order[at], order[at + 1]
+    # Rows sorted by id, those of one id in their order: `rows` are their numbers in the batch.
+    sorted_ids, rows = torch.sort(ids, stable=True)
+    _, counts = torch.unique_consecutive(sorted_ids, return_counts=True)
+    # The number of each sorted row within its id: 0, 1, ...
+    starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    number = torch.arange(len(ids), device=ids.device) - starts
+    # A row with an even number is a first view, if the id has a row after it, which is then the second view.
+    is_first: Bool[Tensor, " n"] = (number % 2 == 0) & (
+        number + 1 < counts.repeat_interleave(counts)
+    )
+    first = is_first.nonzero().flatten()
+    return rows[first], rows[first + 1]

@@ -9,10 +9,10 @@ from contrasweep.trainables.pytorch import Float
 
 
 class LearnedNumbers(nn.Module):
-    """Numbers of a loss, such as SigLIP's temperature and bias, each learned as its distance from where it starts.
+    """Numbers of a loss, such as SigLIP's temperature and bias, each learned as its distance x from where it starts.
 
-    A number is `initial` + x, or where it is above zero and in `logs`, `initial` exp(x); x starts at 0, so that weight
-    decay is towards `initial`.
+    A number named in `logs`, which must be above 0, is `initial` exp(x); any other is `initial` + x. x starts at 0, so
+    that weight decay is towards `initial`.
     """
 
     def __init__(self, initial: Mapping[str, float], logs: tuple[str, ...]) -> None:

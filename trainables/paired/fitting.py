@@ -64,7 +64,7 @@ class Inputs(Protocol):
     def train_mode(self, model: Joint) -> None:
         """Put the network into training mode, but for what stays frozen."""
 
-    def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
+    def sides_of_rows(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
         """Return the sides of these rows of `split` ("train", "test") as the network takes them, not augmented."""
 
     def epoch(self, *key: int | str | None) -> Views:
@@ -239,7 +239,7 @@ class PairedTraining:
             with torch.autocast(
                 self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast
             ):
-                out = self.model(*self.inputs.plain(split, chunk))
+                out = self.model(*self.inputs.sides_of_rows(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
         # Each of the four outputs, joined over all batches.
         z, e_post, z_raw, predicted = (

@@ -235,7 +235,7 @@ class PairedSettings:
                 hint="take supcon, sincere or ocl",
             )
         # Losses of two views, and those whose positives are views; losses of classes have weights, refused above.
-        by_instance = isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
+        by_instance = isinstance(loss, ComposedLoss) and loss.definition.positives == "instances"
         if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or by_instance:
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",

@@ -26,6 +26,7 @@ from contrasweep.trainables.encoders import (
     TIMM,
     ExternalEncoder,
     Shape,
+    WeightsDigest,
     WeightsFile,
     import_timm,
     is_torchvision,
@@ -223,7 +224,7 @@ def _channels(part: Any) -> int | None:
 
 
 def _timm(
-    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
+    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsDigest = ""
 ) -> "nn.Module":
     """Return the last stages of a network of timm."""
     from contrasweep.trainables.paired_images.stages import TimmStages

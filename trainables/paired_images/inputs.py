@@ -65,7 +65,7 @@ class ImageInputs:
         """Put the network into training mode, with BatchNorm as the encoder's `bn` says."""
         train_mode(model, self.settings.encoder.parameters.get("bn", "train"))
 
-    def plain(self, split: str, rows: Tensor) -> Sides:
+    def sides_of_rows(self, split: str, rows: Tensor) -> Sides:
         """Return the sides of these rows of `split` ("train", "test") without augmentation, normalised.
 
         Their colour statistics follow, where the network reads them.

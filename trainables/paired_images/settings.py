@@ -19,7 +19,7 @@ from contrasweep.trainables.paired_images.encoders import (
     check_encoder,
     stage_side,
 )
-from contrasweep.trainables.paired_images.views import AUGMENTATIONS, resolved
+from contrasweep.trainables.paired_images.views import AUGMENTATIONS, resolve_augmentation
 
 COLUMNS = {
     "pair": ("pre", "post"),
@@ -90,7 +90,7 @@ class Settings(PairedSettings):
             )
         # The first side says how large images are. The encoder sees each channel once a colour that is subtracted.
         sides = COLUMNS[self.input]
-        augmentation = resolved(self.augmentation, data, sides)
+        augmentation = resolve_augmentation(self.augmentation, data, sides)
         shape = image_shape(data, sides[0])
         sized = self.for_images(shape)
         sized = replace(

@@ -45,11 +45,13 @@ AUGMENTATIONS: Table[Any] = Table(
 """name -> a class of policies with these defaults."""
 
 
-def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) -> Component:
+def resolve_augmentation(
+    augmentation: Component, data: Manifest, sides: tuple[str, ...]
+) -> Component:
     """Return `augmentation`; `auto` is replaced by the one that suits these `sides`, columns of `data`."""
     if augmentation.name == "auto" and len(sides) == 2:
         return AUGMENTATIONS.choose({**augmentation.parameters, "name": "pairs"})
-    return augmentations.resolved(augmentation, data, sides[0])
+    return augmentations.resolve_augmentation(augmentation, data, sides[0])
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class TextInputs:
         """Put the network into training mode."""
         model.train()
 
-    def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
+    def sides_of_rows(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
         """Return both sides of these rows of `split` ("train", "test") as word indices [n w], no word hidden."""
         return tuple(side[rows].to(self.device) for side in self.sides[split])
 
@@ -67,7 +67,9 @@ class TextInputs:
 
         def views(rows: Tensor, places: slice) -> tuple[Tensor, ...]:
             """Return both sides of a batch's rows, with the unknown word in place of hidden ones."""
-            sides = zip(self.plain("train", rows), hidden[:, places].to(self.device), strict=True)
+            sides = zip(
+                self.sides_of_rows("train", rows), hidden[:, places].to(self.device), strict=True
+            )
             return tuple(
                 torch.where(is_hidden & (side != PADDING), UNKNOWN, side)
                 for side, is_hidden in sides

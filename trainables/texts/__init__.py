@@ -46,8 +46,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory and the work of a trial with this config: a step of both sides of a batch and hard negatives.
 
-    Two numbers are guesses, since they are known only once the data is read: there are as many different words, and as
-    many pairs of sentences that are alike, as there are rows.
+    Two numbers are guesses, since they are known only once the data is read. There are taken to be as many different
+    words, and as many pairs of sentences that are alike, as there are rows.
     """
     s = Settings(**config)
     words = data.rows("train")

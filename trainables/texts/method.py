@@ -28,15 +28,15 @@ EVAL_BATCH_ROWS = 512
 class Pairs:
     """Pairs of training sentences that are alike; a sentence is an index into `sentences`, which are distinct.
 
-    `first` and `second` [n] are the two sides of the pairs. Pairs with equal `groups` [n] are alike, too. `against[s]`
-    are the sentences that contradict sentence s.
+    `first` and `second` [n] are the two sides of the pairs. Pairs with equal `groups` [n] are alike, too.
+    `contradictions[s]` are the sentences that contradict sentence s.
     """
 
     sentences: list[str]
     first: Int[Tensor, " n"]
     second: Int[Tensor, " n"]
     groups: Int[Tensor, " n"]
-    against: dict[int, list[int]]
+    contradictions: dict[int, list[int]]
 
 
 def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
@@ -51,27 +51,34 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
     number = {text: i for i, text in enumerate(sentences)}
     left = np.array([number[text] for text in premises], np.int64)
     right = np.array([number[text] for text in hypotheses], np.int64)
-    # By default both sides of a pair are one sentence, which dropout makes two views of, and no two sentences are
-    # alike.
-    first = second = groups = np.arange(len(sentences))
-    against: dict[int, list[int]] = {}
-    # Otherwise sentences that entailment links are alike.
-    if settings.positives != "views":
-        alike = part.labels == classes.index(settings.positive_class)
-        groups = _linked(left[alike], right[alike], len(sentences))
-        against = _against(
+    # Both sides of a pair are one sentence, which dropout makes two views of; but not where pairs are the dataset's.
+    first = np.arange(len(sentences))
+    second = first
+    if settings.positives == "views":
+        # No two sentences are alike: each is a group of its own.
+        groups = first
+        contradictions: dict[int, list[int]] = {}
+    else:
+        # Sentences that entailment links are alike.
+        entailed = part.labels == classes.index(settings.positive_class)
+        groups = _linked(left[entailed], right[entailed], len(sentences))
+        contradictions = _contradictions(
             left, right, part.labels, classes.index(settings.negative_class), settings
         )
-        # The pairs are those of the dataset; with "groups" they are views of one sentence still.
         if settings.positives == "entailed":
-            first = left[alike]
-            second = right[alike]
+            first = left[entailed]
+            second = right[entailed]
     if not len(first):
         raise DataError(
             f"{part.split.manifest.name} has no pair of class {settings.positive_class!r}"
         )
-    a, b, groups_of_pairs = map(torch.from_numpy, (first, second, groups[first]))
-    return Pairs(sentences, a, b, groups_of_pairs, against)
+    return Pairs(
+        sentences,
+        torch.from_numpy(first),
+        torch.from_numpy(second),
+        torch.from_numpy(groups[first]),
+        contradictions,
+    )
 
 
 def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
@@ -85,18 +92,18 @@ def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
     return groups
 
 
-def _against(
+def _contradictions(
     left: np.ndarray, right: np.ndarray, labels: np.ndarray, negative: int, settings: Settings
 ) -> dict[int, list[int]]:
     """Return sentence -> those that contradict it, by the pairs labelled `negative`; {} without hard negatives."""
-    against: dict[int, list[int]] = {}
+    contradictions: dict[int, list[int]] = {}
     if settings.uses_hard_negatives:
         contradicts = labels == negative
         for a, b in zip(left[contradicts].tolist(), right[contradicts].tolist(), strict=True):
             # A contradiction is one either way round.
-            against.setdefault(a, []).append(b)
-            against.setdefault(b, []).append(a)
-    return against
+            contradictions.setdefault(a, []).append(b)
+            contradictions.setdefault(b, []).append(a)
+    return contradictions
 
 
 class Batch(NamedTuple):
@@ -142,9 +149,9 @@ class Texts(DualEncoder[Batch]):
             first = pairs.first[rows]
             hard = []
             for sentence, share in zip(first.tolist(), shares, strict=True):
-                contradictions = pairs.against.get(sentence, [])
-                if contradictions:
-                    hard.append(contradictions[int(share * len(contradictions))])
+                candidates = pairs.contradictions.get(sentence, [])
+                if candidates:
+                    hard.append(candidates[int(share * len(candidates))])
             hard_negatives = torch.tensor(hard, dtype=torch.int64)
             yield Batch(first, pairs.second[rows], hard_negatives, pairs.groups[rows])
 

@@ -19,8 +19,10 @@ class ConvolutionEncoder(nn.Module):
     Places of padding are 0 in all of them. The last stage is scaled, so that its mean over all places is the mean over
     the words of a text.
 
-    `words` is the number of word indices, `width` the number of features of a word and of each stage, and `dropout` the
-    share of features that a stage drops.
+    Args:
+        words: The number of word indices.
+        width: The number of features of a word, and of each stage.
+        dropout: The share of features that a stage drops.
     """
 
     def __init__(self, words: int, width: int, dropout: float) -> None:

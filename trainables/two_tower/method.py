@@ -31,28 +31,30 @@ RECALL_AT = (1, 5, 10)
 class Captions:
     """The texts of a part's images: captions of the dataset, or prompts with the names of their classes.
 
-    `all` has the texts of all images one after another, and `distinct` each different text once. `of_image` has for
-    each image a list of its texts, as indices into `distinct`.
+    `all_texts` has the texts of all images one after another, and `distinct_texts` each different text once.
+    `texts_of_image` has for each image a list of its texts, as indices into `distinct_texts`.
     """
 
     def __init__(self, part: Part, settings: Settings, classes: Sequence[str]) -> None:
         if settings.captions == "dataset":
-            texts = part.column("captions").to_pylist()
+            texts_by_image = part.column("captions").to_pylist()
         else:
-            texts = [
+            texts_by_image = [
                 [prompt.format(classes[label]) for prompt in settings.prompts]
                 for label in part.labels.tolist()
             ]
-        # `texts` has a list for each image; distinct texts are numbered in the order in which they first come.
-        self.all = [text for texts_of_image in texts for text in texts_of_image]
-        self.distinct = list(dict.fromkeys(self.all))
-        number = {text: i for i, text in enumerate(self.distinct)}
-        self.of_image = [[number[text] for text in texts_of_image] for texts_of_image in texts]
+        self.all_texts = [text for texts in texts_by_image for text in texts]
+        # Distinct texts are numbered in the order in which they first come.
+        self.distinct_texts = list(dict.fromkeys(self.all_texts))
+        number = {text: i for i, text in enumerate(self.distinct_texts)}
+        self.texts_of_image = [[number[text] for text in texts] for texts in texts_by_image]
 
     @property
     def pairs(self) -> Int[Tensor, "p 2"]:
-        """For each text of each image the number of the image, and that of the text in `distinct`."""
-        return torch.tensor([(i, text) for i, texts in enumerate(self.of_image) for text in texts])
+        """For each text of each image the number of the image, and that of the text in `distinct_texts`."""
+        return torch.tensor(
+            [(i, text) for i, texts in enumerate(self.texts_of_image) for text in texts]
+        )
 
 
 Batch = tuple[Tensor, Tensor]
@@ -81,11 +83,11 @@ class TwoTower(DualEncoder[Batch]):
             Captions(part, settings, trial.data.classes) for part in parts
         )
         # The vocabulary counts each caption as often as it stands; each distinct one is read once.
-        texts = self.captions.all
+        texts = self.captions.all_texts
         self.reader = reader_of(
             settings.text_encoder, texts, settings.min_count, settings.max_words
         )
-        self.words = self.reader(self.captions.distinct).to(device)
+        self.words = self.reader(self.captions.distinct_texts).to(device)
         super().__init__(trial, settings, len(self.train), device)
 
     def network(self) -> nn.Module:
@@ -104,7 +106,7 @@ class TwoTower(DualEncoder[Batch]):
             (view,) = views(slice(i * size, (i + 1) * size))
             chosen = []
             for row, share in zip(rows.tolist(), shares[i], strict=True):
-                captions = self.captions.of_image[row]
+                captions = self.captions.texts_of_image[row]
                 chosen.append(captions[int(share * len(captions))])
             yield self.normalise(view), self.words[torch.tensor(chosen, device=self.device)]
 
@@ -152,14 +154,14 @@ class TwoTower(DualEncoder[Batch]):
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return recall both ways, and zero-shot scores where the images have classes.
 
-        `image_to_text_recall_at_k` is the share of images with a caption of their own among the k nearest captions;
+        `image_to_text_recall_at_k` is the share of images with a caption of their own among the k nearest captions.
         `text_to_image_recall_at_k` is the share of captions with an image of their own among the k nearest images.
         Captions are the distinct ones of the test part. `zero_shot` is the accuracy by prompts. Values of items, and
         scores on other datasets, come with the `final` evaluation alone. Nothing is written to `folder`.
         """
         # Retrieval both ways: k -> whether a correct row is among the k nearest to each image, and to each caption.
         image_rows = self.embed_images(self.test.stretches())
-        text_rows = self.embed_texts(self.test_captions.distinct)
+        text_rows = self.embed_texts(self.test_captions.distinct_texts)
         pairs = self.test_captions.pairs.to(self.device)
         of_images = recalls(image_rows, text_rows, pairs)
         of_texts = recalls(text_rows, image_rows, pairs.flip(1))
@@ -184,7 +186,9 @@ class TwoTower(DualEncoder[Batch]):
     def _elsewhere(self) -> dict[str, float]:
         """Return the zero-shot accuracy on each other dataset that the settings name."""
         scores = {}
-        for other in transfer.others(self.settings.zero_shot_on, self.trial.data, self.trial.fold):
+        for other in transfer.open_others(
+            self.settings.zero_shot_on, self.trial.data, self.trial.fold
+        ):
             embedded = self.embed_images(transfer.pixels(other.test, self.train.shape))
             classifier = self.classifier(other.test.split.manifest.classes)
             hits = (embedded @ classifier.T).argmax(1).cpu() == torch.as_tensor(other.test.labels)

@@ -10,7 +10,11 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from contrasweep.trainables.augmentations import AUGMENTATIONS, check_augmentation, resolved
+from contrasweep.trainables.augmentations import (
+    AUGMENTATIONS,
+    check_augmentation,
+    resolve_augmentation,
+)
 from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.dual_encoder.losses import LOSSES
 from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
@@ -61,8 +65,8 @@ class Settings(DualEncoderSettings):
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for `data`: captions, augmentation, digests of files.
 
-        `DataError` where its images have neither captions nor classes, `SpecError` where it lacks the chosen ones or a
-        component of the user's own does not suit.
+        `DataError` where the images of `data` have neither captions nor classes. `SpecError` where `data` lacks the
+        chosen captions or classes, or a component of the user's own does not suit.
         """
         captioned = data.kind == "image-text"
         labelled = bool(data.classes)
@@ -94,7 +98,7 @@ class Settings(DualEncoderSettings):
             captions=captions,
             encoder=encoder,
             text_encoder=with_digest_of_folder(self.text_encoder),
-            augmentation=resolved(self.augmentation, data),
+            augmentation=resolve_augmentation(self.augmentation, data),
             zero_shot_on=with_digests(self.zero_shot_on, data),
         )
 

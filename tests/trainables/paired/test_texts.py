@@ -79,7 +79,7 @@ def test_views_hide_words_and_never_padding(sick):
     )
     rows = torch.arange(50)
     for plain, view in zip(
-        inputs.plain("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True
+        inputs.sides_of_rows("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True
     ):
         assert torch.equal(plain == PADDING, view == PADDING)
         known = plain > UNKNOWN

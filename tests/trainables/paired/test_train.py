@@ -185,7 +185,7 @@ def test_centred_on_the_pair_the_scene_goes_and_the_shift_stays(make_trial):
     trial = make_trial(centre="item")
     inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
     rows = torch.arange(5)
-    pre, post = inputs.plain("test", rows)
+    pre, post = inputs.sides_of_rows("test", rows)
     torch.testing.assert_close((pre + post).mean((2, 3)), torch.zeros(5, 3), atol=1e-5, rtol=0)
     raw_pre, raw_post = (side[rows].float() / 255 for side in inputs.sides["test"])
     torch.testing.assert_close((post - pre) * inputs.std, raw_post - raw_pre)
@@ -198,7 +198,7 @@ def test_centred_on_both_colours_a_network_sees_each_in_channels_of_its_own(make
     for centre in ("dataset", "item", "both"):
         trial = make_trial(centre=centre)
         inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
-        seen[centre] = inputs.plain("test", torch.arange(3))
+        seen[centre] = inputs.sides_of_rows("test", torch.arange(3))
         assert inputs.model()(*seen[centre]).z.shape[0] == 3
     for both, absolute, relative in zip(seen["both"], seen["dataset"], seen["item"], strict=True):
         assert torch.equal(both, torch.cat([absolute, relative], 1))

@@ -69,16 +69,16 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
     needs = getattr(entry, "needs", "any")
     # "pairs": each anchor's value comes from its own scores. "instances": positives are views of one image, too.
     if needs in ("pairs", "instances"):
-        of_pairs = isinstance(loss, ComposedLoss) and not loss.loss.all_pairs
-        if not of_pairs or (needs == "instances" and loss.loss.positives != "instances"):  # type: ignore[union-attr]
-            names = "infonce, supcon, sincere, ocl, siglip, margin_contrastive, triplet, batch_hard"
-            raise SpecError(
-                f"targets {name!r} need a loss whose value for an anchor comes from its own scores"
-                + (", and whose positives are views of one image" if needs == "instances" else ""),
-                place="loss",
-                value=loss.name if hasattr(loss, "name") else loss.loss.name,
-                hint="take infonce or siglip" if needs == "instances" else f"take one of {names}",
-            )
+        rule = f"targets {name!r} need a loss whose value for an anchor comes from its own scores"
+        hint = "take one of infonce, supcon, sincere, ocl, siglip, margin_contrastive, triplet, batch_hard"
+        fits = isinstance(loss, ComposedLoss) and not loss.definition.all_pairs
+        if needs == "instances":
+            rule += ", and whose positives are views of one image"
+            hint = "take infonce or siglip"
+            fits = fits and loss.definition.positives == "instances"  # type: ignore[union-attr]
+        if not fits:
+            value = loss.name if hasattr(loss, "name") else loss.definition.name
+            raise SpecError(rule, place="loss", value=value, hint=hint)
     if needs == "nothing" and loss.has_weights:
         raise SpecError(f"{name} does not look at the loss, which has weights", place="loss")
     if n_views != 2 and not getattr(entry, "many_views", False):

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.losses import AnyLoss, distributed
 from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Int, Tensor, nn, torch
 
 
@@ -24,8 +25,11 @@ class Targets(Protocol):
 
     The keyword-only parameters of the class are what a study can set (`targets: {name: moco, size: 64}`). A class may
     say more of itself by attributes:
-    - `needs`: which losses go with it: "any" (the default), "pairs" (those whose value for an anchor comes from its own
-      scores), "instances" (those of them whose positives are views of one image), "nothing" (the loss is not used);
+    - `needs`: which losses go with it:
+      - "any" (the default): all;
+      - "pairs": losses whose value for an anchor comes from the anchor's own scores;
+      - "instances": losses as for "pairs", whose positives are views of one image;
+      - "nothing": the loss is not used;
     - `many_views`: whether an image may have more than two views; the object's `n_views` is set to their number;
     - `joined`: whether it computes the loss of all rows where several processes share a batch (see `together`).
 
@@ -97,15 +101,10 @@ class Batch:
         """Compute the loss of the embeddings of all views."""
         embeddings = self.model(views)
         with torch.autocast(views.device.type, enabled=False):
-            return Compared(loss(precise(embeddings), labels, rows), embeddings)
+            return Compared(loss(widened(embeddings), labels, rows), embeddings)
 
     def after_step(self, step: int) -> None:
         """Do nothing: there is no state to update."""
-
-
-def precise(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Return the embeddings in float32, or as they are in float64: losses are computed so under autocast, too."""
-    return embeddings if embeddings.dtype.itemsize > 4 else embeddings.float()
 
 
 def together(rows: Float[Tensor, "n d"], *ids: Int[Tensor, " n"]) -> tuple[Tensor, ...]:

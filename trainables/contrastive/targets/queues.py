@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.checkpoint import StateDict
-from contrasweep.trainables.contrastive.targets.protocol import Compared, precise, together
+from contrasweep.trainables.contrastive.targets.protocol import Compared, together
 from contrasweep.trainables.contrastive.targets.teachers import predictor
 from contrasweep.trainables.fields import BelowOne, Count, MaybeCount, NotNegative
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss
 from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Tensor, nn, torch
 from contrasweep.trainables.similarities import cosine
 
@@ -106,13 +107,13 @@ class Moco:
         second = self.encoder(views[half:])
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
-            queries, labels, rows = together(precise(first), labels, rows)
-            (keys,) = together(precise(second))
+            queries, labels, rows = together(widened(first), labels, rows)
+            (keys,) = together(widened(second))
             # `after_step` puts the keys into the queue, so that no query meets its own key there.
             self.pending = keys, labels, rows
             others = torch.cat([keys, self.queue.embeddings.to(keys)]) if len(self.queue) else keys
             value = loss.between(queries, others, *self._masks(loss, labels, rows))
-        return Compared(value, torch.cat([precise(first), precise(second)]))
+        return Compared(value, torch.cat([widened(first), widened(second)]))
 
     def _masks(self, loss: ComposedLoss, labels: Ids, rows: Ids) -> tuple[Tensor, Tensor]:
         """Return which of the step's keys and of the queue's are positives and negatives of each query, [b b + m].
@@ -123,7 +124,7 @@ class Moco:
         # Keys of the query's own image from earlier steps: neither positive nor negative.
         past = rows[:, None] == self.queue.rows
         # MoCo's equation 1: the positive is the query's own key, the negatives are those of the queue alone.
-        if loss.loss.positives == "instances":
+        if loss.definition.positives == "instances":
             positives = torch.cat([diagonal, torch.zeros_like(past)], 1)
             negatives = torch.cat([torch.zeros_like(diagonal), ~past], 1)
             return positives, negatives
@@ -183,9 +184,9 @@ class CrossBatchMemory:
         embeddings = self.model(views)
         self.memory.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
-            value = loss(precise(embeddings), labels, rows)
+            value = loss(widened(embeddings), labels, rows)
             # The loss above joins the rows of all processes by itself; against the memory they are joined here.
-            z, labels, rows = together(precise(embeddings), labels, rows)
+            z, labels, rows = together(widened(embeddings), labels, rows)
             self.pending = z.detach(), labels, rows
             if len(self.memory):
                 value = value + self.weight * self._against_memory(z, labels, rows, loss)
@@ -199,7 +200,7 @@ class CrossBatchMemory:
         """
         of_batch = labels
         of_memory = self.memory.labels
-        if loss.loss.positives == "instances":
+        if loss.definition.positives == "instances":
             of_batch = rows
             of_memory = self.memory.rows
         same = of_batch[:, None] == torch.cat([of_batch, of_memory])
@@ -219,10 +220,10 @@ class CrossBatchMemory:
 class Nnclr:
     """The nearest past embedding of a view as a predictor's target, in the view's place (NNCLR: Dwibedi et al. 2021).
 
-    Equation 3: each first view is replaced by its nearest neighbour in the queue, and compared with the predictions of
-    all second views; each second view likewise with those of first views. The loss is the mean of both, by the trial's
-    loss and temperature. The queue starts empty, where the authors' starts with random vectors; as long as it is empty,
-    a view is its own neighbour.
+    Each first view is replaced by its nearest neighbour in the queue, and compared with the predictions of all second
+    views (equation 3). Each second view is likewise compared with the predictions of all first views. The loss is the
+    mean of both, by the trial's loss and temperature. The queue starts empty, where the authors' starts with random
+    vectors; as long as it is empty, a view is its own neighbour.
     """
 
     needs = "instances"
@@ -253,16 +254,18 @@ class Nnclr:
         predictions = [self.trained(z) for z in embeddings]
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
-            first, labels, rows = together(precise(embeddings[0]), labels[:half], rows[:half])
-            (second,) = together(precise(embeddings[1]))
-            of_first, of_second = (together(precise(side))[0] for side in predictions)
-            # Row i of both sides is the same image, and all others are negatives (equation 3).
+            first, labels, rows = together(widened(embeddings[0]), labels[:half], rows[:half])
+            (second,) = together(widened(embeddings[1]))
+            predictions_of_first, predictions_of_second = (
+                together(widened(of_view))[0] for of_view in predictions
+            )
+            # Row i of neighbours and of predictions is the same image; all other pairs are negatives (equation 3).
             same_image = torch.eye(len(first), dtype=torch.bool, device=first.device)
             masks = same_image, ~same_image
-            value = loss.between(self._nearest(first), of_second, *masks)
-            value = value + loss.between(self._nearest(second), of_first, *masks)
+            value = loss.between(self._nearest(first), predictions_of_second, *masks)
+            value = value + loss.between(self._nearest(second), predictions_of_first, *masks)
         self.pending = first.detach(), labels, rows
-        return Compared(value / 2, torch.cat([precise(z) for z in embeddings]))
+        return Compared(value / 2, torch.cat([widened(z) for z in embeddings]))
 
     def _nearest(self, z: Tensor) -> Tensor:
         """Return for each row of `z` [b d] the queue's row with the largest cosine; `z` itself for an empty queue."""

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping
 
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.contrastive.targets.protocol import Compared, precise, together
+from contrasweep.trainables.contrastive.targets.protocol import Compared, together
 from contrasweep.trainables.fields import BelowOne, Count, Positive
 from contrasweep.trainables.losses import AnyLoss
 from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import F, Float, Tensor, nn, torch
 
 
@@ -65,8 +66,8 @@ class Byol:
         projections = [self.encoder(first), self.encoder(second)]
         with torch.autocast(views.device.type, enabled=False):
             # q and z are those of all processes, in full precision. Each predicts the other view's.
-            q = [together(precise(rows))[0] for rows in predictions]
-            z = [together(precise(rows))[0] for rows in projections]
+            q = [together(widened(of_view))[0] for of_view in predictions]
+            z = [together(widened(of_view))[0] for of_view in projections]
             value = regression(q[0], z[1]) + regression(q[1], z[0])
         return Compared(value, torch.cat(embeddings))
 
@@ -148,9 +149,9 @@ class Dino:
         # `together` has the rows of all processes, because the teacher's centre is a mean over the whole batch.
         with torch.autocast(views.device.type, enabled=False):
             student = [
-                self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)
+                self.trained(together(widened(z))[0]) for z in embeddings.chunk(self.n_views)
             ]
-            teacher = [together(precise(scores))[0] for scores in teacher_scores]
+            teacher = [together(widened(scores))[0] for scores in teacher_scores]
             # The mean of this batch, towards which the centre moves after the step.
             self.pending = torch.cat(teacher).mean(0)
             # Class probabilities of each view: scores less the centre, at the teacher's temperature.
@@ -158,7 +159,7 @@ class Dino:
                 ((scores - self.centre.value) / self.teacher_temperature).softmax(1)
                 for scores in teacher
             ]
-            value = swapped(targets, student, self.temperature)
+            value = cross_view_cross_entropy(targets, student, self.temperature)
         return Compared(value, embeddings)
 
     def after_step(self, step: int) -> None:
@@ -214,28 +215,33 @@ class Swav:
         embeddings = self.model(views)
         # `together` has the rows of all processes, because codes are balanced over the whole batch.
         with torch.autocast(views.device.type, enabled=False):
-            scores = [self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)]
+            scores = [self.trained(together(widened(z))[0]) for z in embeddings.chunk(self.n_views)]
             # Codes are targets: no gradient goes through them.
             codes = [
                 sinkhorn(s.detach(), self.epsilon, self.iterations)
                 for s in scores[: self.assigned_views]
             ]
-            value = swapped(codes, scores, self.temperature)
+            value = cross_view_cross_entropy(codes, scores, self.temperature)
         return Compared(value, embeddings)
 
     def after_step(self, step: int) -> None:
         """Do nothing: there is no state to update."""
 
 
-def swapped(targets: list[Tensor], scores: list[Tensor], temperature: float) -> Float[Tensor, ""]:
+def cross_view_cross_entropy(
+    targets: list[Tensor], scores: list[Tensor], temperature: float
+) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of scores / temperature [n k] against the targets of the other views [n k].
 
     Each list has a tensor for each view; `targets` may be of the first views only.
     """
     logs = [(s / temperature).log_softmax(1) for s in scores]
-    # All pairs of a target and the scores of a different view.
-    pairs = [(q, log) for i, q in enumerate(targets) for j, log in enumerate(logs) if i != j]
-    return torch.stack([-(q * log).sum(1).mean() for q, log in pairs]).mean()
+    values = []
+    for target_view, target in enumerate(targets):
+        for scored_view, log in enumerate(logs):
+            if target_view != scored_view:
+                values.append(-(target * log).sum(1).mean())
+    return torch.stack(values).mean()
 
 
 def sinkhorn(scores: Float[Tensor, "n k"], epsilon: float, iterations: int) -> Float[Tensor, "n k"]:
