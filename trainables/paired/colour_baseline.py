@@ -118,10 +118,10 @@ def memory(config: Config, data: Manifest) -> Workload:
     values = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
     # Bytes of a value: 1 on each side as it is stored, 4 in float32.
     return Workload(
-        "colour trees",
-        (values, sides),
-        torch.nn.Identity,
-        (1, 1),
+        architecture="colour trees",
+        shape=(values, sides),
+        build=torch.nn.Identity,
+        inputs=(1, 1),
         resident_bytes=values * (sides + 4),
         device="cpu",
     )

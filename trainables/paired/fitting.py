@@ -158,19 +158,22 @@ class PairedTraining:
         self.guard.require_steps(len(steps_taken), epoch)
         assert last is not None
         # The mean of each of the loss's parts over the steps that were taken.
-        metrics = {
+        means = {
             name: float(torch.stack([t[name] for t in steps_taken]).double().mean())
             for name in steps_taken[0]
         }
-        metrics |= self._diagnose(last, epoch)
+        diagnosed = self._diagnose(last, epoch)
         loss = self.objective.contrast
         ends = self.ends(epoch)
-        metrics |= diagnostics.of_negatives(loss, negatives, self.guard, ends=ends, name=self._name)
-        return metrics | {
+        diagnosed |= diagnostics.of_negatives(
+            loss, negatives, self.guard, ends=ends, name=self._name
+        )
+        progress = {
             "learning_rate": self.optimizer.lr,
             "steps": float(epoch * self.per_epoch),
             "alpha": weight,
         }
+        return means | diagnosed | progress
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """Yield an epoch's batches: the sides with all their views below one another, and the labels, on the device."""

@@ -69,8 +69,8 @@ def centre_gram(
     unit = F.normalize(embeddings.double(), dim=1)
     sums = torch.zeros(classes, unit.shape[1], dtype=unit.dtype).index_add_(0, labels, unit)
     centres = F.normalize(sums, dim=1)
-    has_centre = (torch.linalg.vector_norm(sums, dim=1) > 0).double()
-    return torch.where(torch.outer(has_centre, has_centre) > 0, centres @ centres.T, torch.nan)
+    has_centre = torch.linalg.vector_norm(sums, dim=1) > 0
+    return torch.where(has_centre[:, None] & has_centre, centres @ centres.T, torch.nan)
 
 
 def geometry(

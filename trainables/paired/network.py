@@ -89,7 +89,8 @@ class Joint(nn.Module):
         self.branch = branch
         # Without dropout the branch learns the training part by heart: its numbers are few, the layers wide.
         if branch is not None:
-            self.beside = nn.Dropout(BRANCH_DROPOUT)
+            self.encoder_dropout = nn.Dropout(BRANCH_DROPOUT)
+            # At place 2, after the ReLU.
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
         if paired and settings.beta > 0:
             check_size(lat_size, classes)
@@ -98,20 +99,15 @@ class Joint(nn.Module):
         """Return the outputs for `sides`: (pre, post), or one batch of single inputs.
 
         With a branch, its numbers follow the sides, one tensor for each. Both sides go through the encoder in ONE
-        forward: in two, each would have its own BatchNorm statistics, and the shift common to all pairs, which carries
-        part of the change, would be erased.
+        forward. In two, each side would have BatchNorm statistics of its own. That would erase the shift common to all
+        pairs, which carries part of the change.
         """
         numbers: tuple[Tensor, ...] = ()
         if self.branch is not None:
             count = len(sides) // 2
             sides, numbers = sides[:count], sides[count:]
-        # r is the mean of the last stage's map over its places (axis 2), normalised.
         maps = self.encoder(torch.cat(sides))
-        r = F.normalize(widened(maps[-1].flatten(2)).mean(2), dim=1, eps=EPS)
-        # With a branch, r has the branch's output first, and then that of the encoder, scaled to the same weight.
-        if self.branch is not None:
-            of_numbers = widened(self.branch(torch.cat(numbers)))
-            r = torch.cat([of_numbers, ENCODER_SCALE * self.beside(r)], 1)
+        r = self._representation(maps[-1], numbers)
         # The embedding e, in full precision: z is a small difference of e, which rounding would drown.
         with torch.autocast(r.device.type, enabled=False):
             unit = r if self.branch is None else F.normalize(r, dim=1, eps=EPS)
@@ -130,6 +126,18 @@ class Joint(nn.Module):
         norms = torch.linalg.vector_norm(raw.detach(), dim=1)
         return Outputs(z, self._latent(maps), logits, norms, e_post)
 
+    def _representation(self, last_map: Tensor, numbers: Sequence[Tensor]) -> Tensor:
+        """Return r of each side: the mean of the last stage's map over its places, normalised.
+
+        With a branch, r has the branch's output for `numbers` first, and then that of the encoder, scaled to the same
+        weight.
+        """
+        r_of_encoder = F.normalize(widened(last_map.flatten(2)).mean(2), dim=1, eps=EPS)
+        if self.branch is None:
+            return r_of_encoder
+        r_of_branch = widened(self.branch(torch.cat(tuple(numbers))))
+        return torch.cat([r_of_branch, ENCODER_SCALE * self.encoder_dropout(r_of_encoder)], 1)
+
     def _latent(self, maps: Sequence[Tensor]) -> Tensor | None:
         """Return l of both sides' maps; None where the loss has no part for it."""
         if self.settings.beta == 0:
@@ -145,7 +153,7 @@ class Joint(nn.Module):
         )
 
 
-def chosen(blocks: str) -> tuple[int, ...]:
+def stages_of(blocks: str) -> tuple[int, ...]:
     """Return the indices, from 0, of the stages that `blocks` names: "3-4" -> (2, 3)."""
     return tuple(int(block) - 1 for block in blocks.split("-"))
 
@@ -181,7 +189,7 @@ def latent(
     # The weighted mean over stages of the mean over channels; see the top of this file.
     total: Tensor | float = 0.0
     weights = 0.0
-    for i in chosen(blocks):
+    for i in stages_of(blocks):
         weight = float(pre[i].shape[1]) if weighting == "channel" else 1.0
         difference = widened(pre[i] - post[i]).mean(1, keepdim=True)
         total = total + weight * resize(difference, size)
@@ -190,10 +198,10 @@ def latent(
     return F.normalize((total / weights).flatten(1), dim=1, eps=EPS)
 
 
-def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
+def largest_rank_of_l(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
     """Return an upper bound on the dimensions that l spans at `size`, from stages whose maps have the sizes `maps`.
 
-    A stage with maps of h x w adds min(h, H) min(w, W), where `size` is H x W: enlarging a map adds no dimensions.
+    With `size` H x W, a stage with maps of h x w adds min(h, H) min(w, W): enlarging a map adds no dimensions.
     """
     return sum(math.prod(map(min, map_size, size)) for map_size in maps)
 

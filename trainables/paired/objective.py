@@ -60,8 +60,8 @@ class Objective:
 
         `alpha` is alpha_t, this epoch's weight of the contrastive part. `anchors` is the share of rows with a positive;
         it is no part of the sum. All is computed in float32, or in float64 if the outputs are, whatever the autocast.
-        Where scores have a sign, `negatives` gets the counts of this batch: of the negatives of z those with a score
-        below 0, and all, as `negative_cosines`; likewise of l as `negative_cosines_l`.
+        Where scores have a sign, the call writes counts into `negatives`: how many negatives had a score below 0, and
+        how many there were. Those of z are written as `negative_cosines`, those of l as `negative_cosines_l`.
         """
         # Equation 6: alpha [C(z) + beta C(l)] + (1 - alpha) WCE.
         negatives = {} if negatives is None else negatives

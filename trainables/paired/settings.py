@@ -234,7 +234,8 @@ class PairedSettings:
                 value=self.loss.name,
                 hint="take supcon, sincere or ocl",
             )
-        # Losses of two views, and those whose positives are views; losses of classes have weights, refused above.
+        # Losses of two views, and those whose positives are views. A `ComposedProxyLoss` has weights, which are refused
+        # above; it is named for the type checker alone.
         by_instance = isinstance(loss, ComposedLoss) and loss.definition.positives == "instances"
         if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or by_instance:
             raise SpecError(

@@ -103,7 +103,8 @@ def centres(part: Embedded, name: str, classes: int) -> pa.Table:
 def tsne(points: Tensor) -> Any:
     """Return coordinates [n 2] by t-SNE (van der Maaten & Hinton 2008) with a PCA start and a fixed seed.
 
-    Perplexity is 30, less for fewer than 91 points. Points that all coincide, or lie on a line, stay at the origin.
+    Perplexity is 30, less for fewer than 91 points. All points get the origin (0, 0) where they are fewer than 5, have
+    fewer than two coordinates, or coincide.
     """
     from sklearn.manifold import TSNE  # costs more than a second, so only the last report pays
 

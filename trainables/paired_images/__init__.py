@@ -66,8 +66,9 @@ def memory(config: Config, data: Manifest) -> Workload:
     s = Settings(**config).resolve(data)
     columns = COLUMNS[s.input]
     channels = image_shape(data, columns[0])[0]
-    shape = channels, s.image_size, s.image_size
-    sides = (s.copies * channels, s.image_size, s.image_size)
+    stored_shape = (channels, s.image_size, s.image_size)
+    # One side as the network takes it.
+    side_shape = (s.copies * channels, s.image_size, s.image_size)
     rows = s.batch_size * s.n_views
     # One side that is fed twice lies on the device once.
     images = (data.rows("train") + data.rows("test")) * len(set(columns))
@@ -77,21 +78,23 @@ def memory(config: Config, data: Manifest) -> Workload:
         """Build the network, where a plan counts what it takes."""
         from contrasweep.trainables.paired_images.network import image_model
 
-        return image_model(s, shape, len(data.classes) or TYPICAL_CLASSES)
+        return image_model(s, stored_shape, len(data.classes) or TYPICAL_CLASSES)
 
     def inputs() -> tuple[Tensor, ...]:
         """Return a batch as the network takes it: the sides, then as many colour statistics where it reads them."""
         from contrasweep.trainables.paired_images import colours
 
-        sizes = [sides, (colours.count(channels),)] if s.colour_units else [sides]
-        return tuple(torch.empty(rows, *size) for size in sizes for _ in columns)
+        shapes: list[tuple[int, ...]] = [side_shape]
+        if s.colour_units:
+            shapes.append((colours.count(channels),))
+        return tuple(torch.empty(rows, *shape) for shape in shapes for _ in columns)
 
-    # What l is made of; False where there is no l.
-    latent = (s.latent.blocks, s.latent.size) if s.beta > 0 else False
+    # What l is made of; None where there is no l.
+    latent = (s.latent.blocks, s.latent.size) if s.beta > 0 else None
     return Workload(
         architecture=f"{s.encoder.name} {precision(s)}",
         shape=(
-            sides,
+            side_shape,
             rows,
             s.paired,
             json.dumps(network, sort_keys=True),

@@ -5,7 +5,12 @@ import warnings
 import torch
 from torch import nn
 
-from contrasweep.trainables.paired.network import BRANCH_DROPOUT, Joint, chosen, rank
+from contrasweep.trainables.paired.network import (
+    BRANCH_DROPOUT,
+    Joint,
+    largest_rank_of_l,
+    stages_of,
+)
 from contrasweep.trainables.paired_images import colours
 from contrasweep.trainables.paired_images.settings import Settings
 
@@ -37,8 +42,8 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
         lat_size = (settings.latent.size, settings.latent.size)
     # l needs a dimension for each class. Encoders with fewer stages have beta 0.
     if settings.beta > 0:
-        chosen_sizes = [sizes[i] for i in chosen(settings.latent.blocks)]
-        if rank(chosen_sizes, lat_size) < classes:
+        chosen_sizes = [sizes[i] for i in stages_of(settings.latent.blocks)]
+        if largest_rank_of_l(chosen_sizes, lat_size) < classes:
             warnings.warn(
                 f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.latent.blocks} at "
                 f"{shape[1]} x {shape[2]} pixels have fewer places than that, whatever latent.size; use larger images "

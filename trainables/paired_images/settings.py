@@ -105,11 +105,12 @@ class Settings(PairedSettings):
         """Return the settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
         side = self.image_size or min(shape[1:])
         sizes: MutableConfig = {"image_size": side}
-        # Only our ResNets have a stem, and tell the size of their third stage, which l gets, before they are built.
+        # Only our ResNets have a stem; it is None for other encoders.
         stem = self.encoder.parameters.get("stem")
         if stem == "auto":
             stem = "small" if side <= SMALL_STEM_PIXELS else "imagenet"
             sizes["encoder"] = {"stem": stem}
+        # l is as large as the third stage, whose size our ResNets tell by their stem before they are built.
         if not self.latent.size and stem is not None:
             sizes["latent"] = {"size": stage_side(side, stem, stage=3)}
         return Settings(**dotted.merge(resolved_config(self), sizes))

@@ -16,10 +16,16 @@ from contrasweep.trainables.pytorch import Float
 class Stages(nn.Module):
     """A ResNet that gives the outputs of its four stages after ReLU; `dims` are the stages' channels.
 
-    `block` is the class of torchvision's residual blocks, `depths` how many a stage has, `width` the channels of the
-    first. `stem` is `small` (3x3, no pooling), or any other for ImageNet's. `bn` is `groupnorm`, or any other for
-    BatchNorm; that of `frozen` is frozen where the network is trained. `pretrained` is `none`, or the path of
-    torchvision's weights, which load because the parameters have torchvision's names.
+    The parameters have torchvision's names, so that torchvision's weights can be loaded.
+
+    Args:
+        channels: The channels of an image.
+        block: The name of a class of torchvision's residual blocks.
+        depths: The number of blocks in each stage.
+        width: The channels of the first stage.
+        stem: `small` (3x3, no pooling), or any other for ImageNet's.
+        bn: `groupnorm`, or any other for BatchNorm; with `frozen`, `network.train_mode` freezes the BatchNorm.
+        pretrained: `none`, or the path of torchvision's weights.
     """
 
     def __init__(

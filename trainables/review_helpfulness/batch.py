@@ -24,8 +24,8 @@ class Sequences(NamedTuple):
 class Batch:
     """b pairs of a product (`_p`) and a review (`_r`), padded to the longest of the batch.
 
-    Masks are true where there is content. Every sequence has at least one valid position: a text without known words is
-    one `<OOV>`, and an item without images has one region of zeros, with `has_image` false. `record_p` is the product's
+    Masks are true where there is content. Every sequence has at least one valid position. A text without known words is
+    one `<OOV>`. An item without images has one region of zeros, with `has_image` false. `record_p` is the product's
     title, brand, category and description in this order, `text_p` its title and description. `label` is 0 to 4.
     `product`, `category` (of the product) and `group` are numbers; `group` says which pairs were sampled together, and
     is -1 in evaluation.
@@ -106,8 +106,8 @@ class Output:
     """The output of a model: a score for each pair (higher is more helpful), losses by name, and numbers to log.
 
     `losses` are what the model adds to the ranking loss, already weighted; they are there in training only. `features`
-    are the four sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`) whose distances Tables
-    7-8 measure; empty for a model without such.
+    are the four sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`). Tables 7 and 8 of Nguyen
+    et al. 2022 measure their distances. A model without such features has none here.
     """
 
     score: Float[Tensor, " b"]
@@ -153,18 +153,18 @@ class Corpus:
         # -1: no groups, as in an evaluation.
         group = np.full(len(rows), -1) if groups is None else groups
         return Batch(
-            text_p,
-            mask_p,
-            record_p,
-            record_mask_p,
-            text_r,
-            mask_r,
-            roi_p,
-            roi_mask_p,
-            roi_r,
-            roi_mask_r,
-            has_image_p,
-            has_image_r,
+            text_p=text_p,
+            mask_p=mask_p,
+            record_p=record_p,
+            record_mask_p=record_mask_p,
+            text_r=text_r,
+            mask_r=mask_r,
+            roi_p=roi_p,
+            roi_mask_p=roi_mask_p,
+            roi_r=roi_r,
+            roi_mask_r=roi_mask_r,
+            has_image_p=has_image_p,
+            has_image_r=has_image_r,
             label=torch.from_numpy(self.label[rows]),
             product=torch.from_numpy(owners),
             group=torch.from_numpy(group),

@@ -54,6 +54,7 @@ def case_study(
     reviews = tables[0].assign(
         **{arm: table["score"] for arm, table in zip(arms, tables, strict=True)}
     )
+    # Products in the order of their first reviews, which is that of their scores, too (`PerProduct`).
     ids = reviews["product_id"].drop_duplicates().to_numpy()
     if product is None:
         # The product on which the first arm's ranking is furthest above the second's.

@@ -111,12 +111,12 @@ def prepare(
     roi_dim: int,
     settings: Settings,
     key: tuple[int | None, ...],
-    known: Callable[[], Iterable[tuple[str, NDArray[np.float32]]]] = tuple,
+    pretrained_vectors: Callable[[], Iterable[tuple[str, NDArray[np.float32]]]] = tuple,
 ) -> Prepared:
     """Make vocabularies of the part `train`, then corpora of all parts.
 
-    `roi_dim` is the size of a region's features. `key` (seed, fold) seeds the initial word vectors. `known` gives
-    pretrained vectors as (word, vector), which take the place of those that are drawn.
+    `roi_dim` is the size of a region's features. `key` (seed, fold) seeds the initial word vectors.
+    `pretrained_vectors` gives pairs (word, vector), which take the place of those that are drawn.
     """
     # Vocabularies are those of training reviews and their products alone.
     train = parts["train"]
@@ -125,14 +125,14 @@ def prepare(
         (products.record(number) for number in train_products), settings.min_word_count
     )
     review_words = Vocabulary.build(train.text, settings.min_word_count)
-    characters = Characters.build(review_words.words)
     categories = sorted(set(products.category))
-    # Initial word vectors. Both vocabularies share a generator, from which that of products is drawn first.
+    # Both vocabularies share a generator, from which the initial vectors of products' words are drawn first.
     rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
     product_vectors, review_vectors = (
-        torch.from_numpy(word_vectors(vocabulary, settings.word_dim, rng, known()))
+        torch.from_numpy(word_vectors(vocabulary, settings.word_dim, rng, pretrained_vectors()))
         for vocabulary in (product_words, review_words)
     )
+    characters = Characters.build(review_words.words)
     inputs = Inputs(
         product_vectors,
         review_vectors,
@@ -154,23 +154,11 @@ def prepare(
         "roi_dim": roi_dim,
     }
     # Reviews differ from part to part.
-    corpora = {}
-    dropped = {}
-    for name, reviews in parts.items():
-        # A review without a known word is left out, even where texts are hidden: then all models see the same reviews.
-        tokens = [review_words.encode(text, settings.max_tokens) for text in reviews.text]
-        rows = np.flatnonzero([len(tokens_of_review) > 0 for tokens_of_review in tokens])
-        dropped[name] = len(reviews) - len(rows)
-        known_reviews = reviews.take(rows)
-        corpora[name] = Corpus(
-            **of_products,
-            review_tokens=[tokens[i] if settings.use_text else np.array([OOV]) for i in rows],
-            review_regions=_regions(known_reviews.regions, settings),
-            product=known_reviews.product,
-            label=known_reviews.label,
-            product_ids=[products.ids[number] for number in known_reviews.product],
-            review_ids=known_reviews.ids,
-        )
+    corpora = {
+        name: _corpus(reviews, review_words, products.ids, of_products, settings)
+        for name, reviews in parts.items()
+    }
+    dropped = {name: len(reviews) - len(corpora[name]) for name, reviews in parts.items()}
     return Prepared(corpora, inputs, dropped)
 
 
@@ -182,6 +170,29 @@ class ProductFields(TypedDict):
     product_regions: Sequence[NDArray[Any]]
     category: NDArray[np.int64]
     roi_dim: int
+
+
+def _corpus(
+    reviews: Reviews,
+    words: Vocabulary,
+    product_ids: Sequence[str],
+    of_products: ProductFields,
+    settings: Settings,
+) -> Corpus:
+    """Return the corpus of one part's reviews, without those that have no word of the vocabulary."""
+    # Such a review is left out even where texts are hidden: then all models see the same reviews.
+    tokens = [words.encode(text, settings.max_tokens) for text in reviews.text]
+    rows = np.flatnonzero([len(tokens_of_review) > 0 for tokens_of_review in tokens])
+    kept = reviews.take(rows)
+    return Corpus(
+        **of_products,
+        review_tokens=[tokens[i] if settings.use_text else np.array([OOV]) for i in rows],
+        review_regions=_regions(kept.regions, settings),
+        product=kept.product,
+        label=kept.label,
+        product_ids=[product_ids[number] for number in kept.product],
+        review_ids=kept.ids,
+    )
 
 
 def _encode(
@@ -220,11 +231,13 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
     # Without images, the size of the one region of zeros that each item has.
     roi_dim = trial.data.columns["roi"]["shape"][0] if "roi" in trial.data.columns else 1
     return prepare(
-        products, parts, roi_dim, settings, key, partial(_known_vectors, settings, trial.data)
+        products, parts, roi_dim, settings, key, partial(_pretrained_vectors, settings, trial.data)
     )
 
 
-def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, NDArray[np.float32]]]:
+def _pretrained_vectors(
+    settings: Settings, data: Manifest
+) -> Iterable[tuple[str, NDArray[np.float32]]]:
     """Return the pretrained vectors that the settings name, as (word, vector), of a file or a dataset; () for none."""
     if settings.word_vectors is None:
         return ()

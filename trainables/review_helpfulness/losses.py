@@ -66,10 +66,13 @@ def adaptive_contrastive_loss(
 def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
     """Return the circle loss (Sun et al. 2020) that the code of Nguyen et al. 2022 has in place of their Eq. 33.
 
-    `features` are the four of `adaptive_contrastive_loss`. The loss is the mean over rows j and the six pairs of
-    features of softplus(-g a_jj (s_jj - 1 + m) + log sum_k e^{g b_jk (s_jk - m)}). Here s are cosines, m = 0.25 and
-    g = 256. The weights a = max(0, 1 + m - s) and b = max(0, s + m) have no gradient. As in that code, k = j is among
-    the negatives too. No rows give 0.
+    `features` are the four of `adaptive_contrastive_loss`. The loss is the mean over rows j, and over the six pairs of
+    features, of
+
+        softplus(-g a_jj (s_jj - 1 + m) + log sum_k e^{g b_jk (s_jk - m)})
+
+    Here s are cosines, m = 0.25 and g = 256. The weights a = max(0, 1 + m - s) and b = max(0, s + m) have no gradient.
+    As in that code, k = j is among the negatives too. No rows give 0.
     """
     margin = 0.25
     gamma = 256.0
@@ -127,8 +130,8 @@ def pairwise_ranking_loss(
     """Return max(0, beta - f+ + f-), Eq. 34 of Nguyen et al. 2022, for g positives with one or k negatives each.
 
     `beta` is the margin: a number, or a tensor of the negatives' shape. With `reduction` "none" the result has the
-    shape of the negatives. "sum" adds up all of it, and "mean" divides the sum by the number of positives. No pairs
-    give 0.
+    shape of the negatives. "sum" adds up all its values, and "mean" divides the sum by the number of positives. No
+    pairs give 0.
     """
     check_known(
         reduction,
@@ -157,6 +160,7 @@ def hinge(
     """Return the ranking loss (Eq. 34) of g groups whose first review is the positive.
 
     The margin is `beta` (`fixed`), or how far the label of the positive is above that of the negative (`label_diff`).
+    `helpful_threshold` is not used; all losses of the table take it.
     """
     margins = beta if margin == "fixed" else (labels[:, :1] - labels[:, 1:]).to(scores.dtype)
     return pairwise_ranking_loss(scores[:, 0], scores[:, 1:], beta=margins, reduction="mean")

@@ -195,29 +195,30 @@ def with_floors(
 def distance_metrics(
     outputs: Iterable[tuple[Output, Batch]], helpful_threshold: int
 ) -> dict[str, float]:
-    """Return the distances of Tables 7-8 by name: `cs_<relation>_<group>` and `l2_<relation>_<group>`.
+    """Return the distances of Tables 7 and 8 of Nguyen et al. 2022 by name.
 
-    They are means over the pairs of a group, `helpful` or `unhelpful`, whose product and review both have images. A
-    group without pairs is left out. `DataError` where both groups have none.
+    The names are `cs_<relation>_<group>` and `l2_<relation>_<group>`. A distance is the mean over the pairs of a group,
+    `helpful` or `unhelpful`, whose product and review both have images. A group without pairs is left out. `DataError`
+    where both groups have none.
     """
     batches: list[dict[str, Tensor]] = []
+    is_helpful: list[Tensor] = []
     for output, batch in outputs:
         # Without an image on one side the region features are a fixed zero, whose distance means nothing.
         has_images = batch.has_image_p & batch.has_image_r
         distances = relation_distances(output.features)
-        distances["helpful"] = batch.label >= helpful_threshold
         batches.append({name: values[has_images] for name, values in distances.items()})
-    joined = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
-    helpful = joined.pop("helpful")
+        is_helpful.append((batch.label >= helpful_threshold)[has_images])
+    helpful = torch.cat(is_helpful)
     if not len(helpful):
         raise DataError(
             "distances between text and images need pairs with images on both sides; the test part has none"
         )
     # The mean of each distance over either group of pairs, where the group has any.
-    groups = {"helpful": helpful, "unhelpful": ~helpful}
-    return {
-        f"{name}_{group}": values[rows].mean().item()
-        for name, values in joined.items()
-        for group, rows in groups.items()
-        if rows.any()
-    }
+    metrics = {}
+    for name in batches[0]:
+        values = torch.cat([distances[name] for distances in batches])
+        for group, rows in (("helpful", helpful), ("unhelpful", ~helpful)):
+            if rows.any():
+                metrics[f"{name}_{group}"] = values[rows].mean().item()
+    return metrics

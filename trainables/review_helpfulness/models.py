@@ -4,7 +4,7 @@ To add one: its settings and a line in `MODELS` here, its class and a line in `n
 package is named by its dotted path (`package.module:Class`).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -16,7 +16,7 @@ from contrasweep.trainables.fields import Count, Dropout, NotNegative, Positive,
 from contrasweep.trainables.review_helpfulness.losses import ContrastiveReduction
 
 HEADS = 4
-"""Of MCR's region encoders."""
+"""Attention heads of MCR's region encoders."""
 
 
 @checked
@@ -28,7 +28,7 @@ class BiMPMOptions:
     perspectives: Count = 8
     """Perspectives l of each matching."""
     dropout: Dropout = 0.5
-    """Of word embeddings and between all layers."""
+    """Dropout of word embeddings and between all layers."""
 
 
 @checked
@@ -36,7 +36,7 @@ class ConvKNRMOptions:
     """Settings of Conv-KNRM, which matches n-grams by kernels."""
 
     filters: Count = 128
-    """Of each convolution."""
+    """Number of filters of each convolution."""
     ngrams: Count = 3
     """N-grams of 1 to this many words are matched."""
     kernels: Annotated[int, pydantic.Field(ge=2)] = 11
@@ -47,7 +47,7 @@ class ConvKNRMOptions:
     """Dai et al.'s, or the one in MCR's code, masked here: log(1 + count), unscaled, the exact kernel as wide as the
     others (their sigma is 1)."""
     dropout: Dropout = 0.5
-    """Of word embeddings."""
+    """Dropout of word embeddings."""
 
 
 @checked
@@ -55,15 +55,15 @@ class EGCNNOptions:
     """Settings of EG-CNN. Its two domain losses are not used where products have one category only."""
 
     filters: Count = 64
-    """Of the word convolutions."""
+    """Number of filters of the word convolutions."""
     kernel: Count = 5
     """Words that a convolution sees; odd."""
     char_dim: Count = 16
     """Size of a character's embedding."""
     char_filters: Count = 50
-    """Of the character convolution."""
+    """Number of filters of the character convolution."""
     dropout: Dropout = 0.5
-    """Of embeddings."""
+    """Dropout of word and character embeddings."""
     domain_weight: NotNegative = 0.1
     """Weight alpha of the adversarial domain loss on the shared features."""
     private_weight: NotNegative = 0.1
@@ -81,7 +81,7 @@ class PRHNetOptions:
     dim: Count = 128
     """Size of the BiLSTM states, both directions together."""
     dropout: Dropout = 0.1
-    """Of word embeddings."""
+    """Dropout of word embeddings."""
 
 
 @checked
@@ -93,7 +93,7 @@ class DRNetOptions:
     orthogonality: NotNegative = 1e-2
     """Weight lambda_o of the overlap of common and own projections."""
     dropout: Dropout = 0.5
-    """Of word embeddings and before the score."""
+    """Dropout of word embeddings and before the score."""
 
 
 @checked
@@ -103,7 +103,7 @@ class SSECrossOptions:
     dim: Count = 100
     """Size of each modality's vector."""
     dropout: Dropout = 0.5
-    """Of word embeddings and joint vectors."""
+    """Dropout of word embeddings and joint vectors."""
     image_swap: Share = 0.3
     """Chance that a training review's images are replaced by another review's."""
     text_swap: Share = 0.7
@@ -121,15 +121,15 @@ class MCROptions:
     common_dim: Count = 128
     """Size h of the common space and of the graph's nodes."""
     dropout: Dropout = 0.5
-    """Of word embeddings."""
+    """Dropout of word embeddings."""
     filters: Count = 4
-    """Of the text matching's convolutions."""
+    """Number of filters of the text matching's convolutions."""
     image_filters: Count = 8
-    """Of the image matching's convolutions."""
+    """Number of filters of the image matching's convolutions."""
     region_layers: Count = 3
     """Self-attention layers over an item's image regions."""
     region_dropout: Dropout = 0.5
-    """Within the region encoder."""
+    """Dropout within the region encoder."""
     graph_layers: Count = 2
     """Layers of the coherent graph."""
     graph_hidden: Count = 64
@@ -140,6 +140,18 @@ class MCROptions:
             raise SpecError(
                 f"dim must be a multiple of the {HEADS} heads", place="dim", value=self.dim
             )
+
+
+OPTIONS_OF_PAPER_FORM = (
+    "adaptive",
+    "o_pos",
+    "o_neg",
+    "clamp_weights",
+    "detach_weights",
+    "contrastive_reduction",
+    "mask_same_product",
+)
+"""Options that the contrastive form `code` does not use, so that they must stay at their defaults with it."""
 
 
 @checked
@@ -153,13 +165,13 @@ class ProposedOptions:
     heads: Count = 4
     """Heads of the self-attentions."""
     dropout: Dropout = 0.5
-    """Of word embeddings."""
+    """Dropout of word embeddings."""
     region_layers: Count = 3
     """Self-attention layers over an item's image regions."""
     region_dropout: Dropout = 0.5
-    """Within the region encoder."""
+    """Dropout within the region encoder."""
     fusion_dropout: Dropout = 0.2
-    """Within the fusion's attentions."""
+    """Dropout within the fusion's attentions."""
     head: Literal["linear", "mlp"] = "linear"
     """What scores the fused vector."""
     interaction: bool = True
@@ -190,10 +202,8 @@ class ProposedOptions:
             raise SpecError(
                 f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim
             )
-        # The authors' form knows none of the options that follow it here: they must stay at their defaults.
-        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         if self.contrastive_form == "code":
-            for name in names[names.index("contrastive_form") + 1 :]:
+            for name in OPTIONS_OF_PAPER_FORM:
                 if getattr(self, name) != getattr(type(self), name):
                     raise SpecError(
                         "the authors' contrastive term does not use it",
@@ -206,8 +216,8 @@ class ProposedOptions:
 class Model:
     """A row of the table of models.
 
-    It says what can be set of a model, its name in a table, whether it looks at images, and whether its outputs have
-    post-interaction features.
+    It says what can be set of a model (`settings`), its name in tables of results (`title`), whether it looks at images
+    (`multimodal`), and whether its outputs have post-interaction features (`gives_features`).
     """
 
     settings: type

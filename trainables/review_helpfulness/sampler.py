@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray[np.int64]]]:
     """Return the rows of one product that can be positives, each with the rows that can be its negatives.
 
-    A negative has a label below that of its positive less `interval`. Rows whose label is among the lowest 1 + interval
-    distinct labels are no positives. Positives come by falling label, then in row order.
+    A negative's label is more than `interval` below that of its positive. Rows whose label is among the lowest 1 +
+    interval distinct labels are no positives. Positives come by falling label, then in row order.
     """
     # Distinct labels, falling. The lowest 1 + interval have none far enough below them.
     truth = np.asarray(labels, dtype=np.int64)

@@ -227,7 +227,7 @@ def write_reviews(corpus: Corpus, scores: NDArray[np.float64], folder: Path) -> 
 class PlateauSchedule:
     """A learning rate that is multiplied by `factor` after more than `patience` epochs without a clearly better value.
 
-    A value is clearly better if it is above the best one by 1e-4 of that, as in torch.optim's ReduceLROnPlateau in mode
+    A value is clearly better if it is above 1 + 1e-4 times the best one, as in torch.optim's ReduceLROnPlateau in mode
     max.
     """
 

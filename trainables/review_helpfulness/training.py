@@ -40,9 +40,10 @@ def memory(config: Config, data: Manifest) -> Workload:
     # Groups of an epoch, estimated from the number of reviews; larger intervals count as the last one of the table.
     per_review = GROUPS_A_REVIEW[min(sampler.interval, len(GROUPS_A_REVIEW) - 1)]
     groups = data.rows("train") * per_review
-    # The size of a region's features, 0 without images; an item then has one region of one zero.
-    roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
-    regions = settings.max_regions if roi else 1
+    # Without images an item has one region of one zero.
+    has_images = "roi" in data.columns and settings.use_images
+    roi_dim = data.columns["roi"]["shape"][0] if has_images else 1
+    regions = settings.max_regions if has_images else 1
 
     def build() -> "nn.Module":
         """Build the model with zeros for words and characters, of which only the shapes count."""
@@ -51,16 +52,25 @@ def memory(config: Config, data: Manifest) -> Workload:
 
         words = torch.zeros(VOCABULARY, settings.word_dim)
         characters = torch.zeros(VOCABULARY, CHARACTERS_A_WORD, dtype=torch.long)
-        return build_model(settings, Inputs(words, words.clone(), characters, CHARACTERS, roi or 1))
+        return build_model(settings, Inputs(words, words.clone(), characters, CHARACTERS, roi_dim))
 
     return Workload(
         architecture=f"review_helpfulness {settings.model.name}",
-        shape=(rows, settings.max_tokens, regions, roi, settings.word_dim, repr(settings.model)),
+        shape=(
+            rows,
+            settings.max_tokens,
+            regions,
+            roi_dim,
+            has_images,
+            settings.word_dim,
+            repr(settings.model),
+        ),
         build=build,
-        inputs=lambda: (_batch(COUNTED_PAIRS, settings.max_tokens, regions, roi or 1),),
+        inputs=lambda: (_batch(COUNTED_PAIRS, settings.max_tokens, regions, roi_dim),),
         loss=_loss,
         device=settings.device,
         cpus=float(settings.threads),
+        # Counted with real tensors on a few pairs, and multiplied by `parts`.
         fake=False,
         parts=rows / COUNTED_PAIRS,
         steps=settings.epochs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
-from contrasweep.trainables.paired.network import chosen, latent, rank
+from contrasweep.trainables.paired.network import largest_rank_of_l, latent, stages_of
 from contrasweep.trainables.paired_images.network import image_model, train_mode
 from contrasweep.trainables.paired_images.settings import Settings
 
@@ -30,7 +30,7 @@ def build(shape=(3, 16, 16), classes=3, **config):
 def materialised(pre, post, blocks, size, weighting):
     """The paper's wording: resize each difference map, concatenate all channels, average, flatten, normalise."""
     resized = []
-    for i in chosen(blocks):
+    for i in stages_of(blocks):
         d = pre[i] - post[i]
         if d.shape[2] > size[0]:
             d = F.adaptive_avg_pool2d(d, size)
@@ -166,7 +166,9 @@ def test_l_has_no_more_dimensions_than_its_stages_have_places(maps):
         size=size,
     )
     spanned = int(torch.linalg.matrix_rank(spans.double(), rtol=1e-5))
-    assert spanned <= min(rank(maps, size), 16) and (spanned == rank(maps, size) or len(maps) > 1)
+    assert spanned <= min(largest_rank_of_l(maps, size), 16) and (
+        spanned == largest_rank_of_l(maps, size) or len(maps) > 1
+    )
 
 
 def test_maps_too_small_for_the_classes_are_warned_of():

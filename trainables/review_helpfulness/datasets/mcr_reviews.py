@@ -119,15 +119,16 @@ def _rows(path: Path) -> Iterator[Row]:
     try:
         text = path.read_text(encoding="utf-8")
         try:
-            read = json.loads(text)
+            parsed = json.loads(text)
+        # A row a line is no JSON as a whole.
         except ValueError:
-            read = [json.loads(line) for line in text.splitlines() if line.strip()]
+            parsed = [json.loads(line) for line in text.splitlines() if line.strip()]
         # The first column has the index of every row.
-        if isinstance(read, dict):
-            for index in next(iter(read.values()), {}):
-                yield {name: column.get(index) for name, column in read.items()}
+        if isinstance(parsed, dict):
+            for index in next(iter(parsed.values()), {}):
+                yield {name: column.get(index) for name, column in parsed.items()}
         else:
-            yield from read
+            yield from parsed
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
     except (ValueError, AttributeError, TypeError) as error:

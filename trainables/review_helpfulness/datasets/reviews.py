@@ -15,7 +15,7 @@ label = min(4, floor(log2(votes))); a review without votes is no row (it is coun
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -131,6 +131,14 @@ def _products(products: list[Product], features: Lookup | None, specs: Any) -> I
         yield columns.table(table | _images(chosen, roi, specs), specs)
 
 
+class Placed(NamedTuple):
+    """A review with its product and its position among the product's reviews, from 0."""
+
+    product: Product
+    position: int
+    review: Review
+
+
 def _reviews(
     products: list[Product],
     reviews_of: dict[str, list[Review]],
@@ -142,24 +150,25 @@ def _reviews(
 
     `reviews_of` has the reviews of each product, and `rows` each product's row in the split `products`.
     """
-    # (product, place among its reviews, review)
     flat = [
-        (p, position, review)
-        for p in products
-        for position, review in enumerate(reviews_of[p.product_id])
+        Placed(product, position, review)
+        for product in products
+        for position, review in enumerate(reviews_of[product.product_id])
     ]
     for start in range(0, len(flat), BATCH):
         chosen = flat[start : start + BATCH]
-        reviews = [review for _, _, review in chosen]
-        roi = [features(p.split, review.review_id) for p, _, review in chosen] if features else None
+        reviews = [placed.review for placed in chosen]
+        roi = None
+        if features is not None:
+            roi = [features(placed.product.split, placed.review.review_id) for placed in chosen]
         yield columns.table(
             {
                 "review_id": pa.array([r.review_id for r in reviews], pa.string()),
                 "product_id": pa.array([r.product_id for r in reviews], pa.string()),
                 "product_row": pa.array([rows[r.product_id] for r in reviews], pa.int32()),
                 "group": pa.array([r.product_id for r in reviews], pa.string()),
-                "row_in_product": pa.array([position for _, position, _ in chosen], pa.int32()),
-                "category": pa.array([p.category for p, _, _ in chosen], pa.string()),
+                "row_in_product": pa.array([placed.position for placed in chosen], pa.int32()),
+                "category": pa.array([placed.product.category for placed in chosen], pa.string()),
                 "title": pa.array([r.title for r in reviews], pa.string()),
                 "text": pa.array([r.text for r in reviews], pa.string()),
                 "votes": pa.array([r.votes for r in reviews], pa.int32()),

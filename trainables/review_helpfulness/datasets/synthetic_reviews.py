@@ -64,7 +64,7 @@ def _read(source: Path, settings: Planted) -> Content:
             name=f"topic{topic} item",
             description=f"synthetic product of topic{topic}",
         )
-        for product_id, topic in zip(generator.product_roi, generator.topic, strict=True)
+        for product_id, topic in zip(generator.product_roi, generator.topic_of_product, strict=True)
     ]
     features = {**generator.product_roi, **generator.review_roi}
     return content(
@@ -80,8 +80,8 @@ def _read(source: Path, settings: Planted) -> Content:
 class _Generator:
     """Generates the whole dataset at once, since labels are fifths of helpfulness over all reviews.
 
-    `topic` has the topic of each product, `reviews` are all reviews. `review_roi` and `product_roi` have the region
-    features of each review and product by its id.
+    `topic_of_product` has the number of each product's topic, `reviews` are all reviews. `review_roi` and `product_roi`
+    have the region features of each review and product by its id.
     """
 
     def __init__(self, settings: Planted) -> None:
@@ -90,10 +90,10 @@ class _Generator:
         self.random = random = np.random.RandomState(settings.seed)
         # The planted direction has length 1, and the vector of each topic about that length.
         self.direction = _unit(random.normal(size=settings.roi_dim))
-        self.topics = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(
+        self.topic_vectors = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(
             settings.roi_dim
         )
-        self.topic = random.randint(settings.topics, size=settings.products)
+        self.topic_of_product = random.randint(settings.topics, size=settings.products)
         # The product of each review: 6 to 12 reviews of each.
         owner = np.repeat(np.arange(settings.products), random.randint(6, 13, settings.products))
         # The two halves of each review's helpfulness; labels are fifths of their sum, and 2^label votes give a label.
@@ -132,7 +132,7 @@ class _Generator:
         dim = self.settings.roi_dim
         noise = self.settings.noise * self.random.normal(size=(count, dim)) / np.sqrt(dim)
         regions: NDArray[np.float64] = (
-            self.topics[self.topic[product]] + strength * self.direction + noise
+            self.topic_vectors[self.topic_of_product[product]] + strength * self.direction + noise
         )
         return regions.astype(np.float16)
 

@@ -68,7 +68,10 @@ def attentive_max(
 
 
 class Matching(nn.Module):
-    """The four strategies in both directions of reading: eight weight matrices, 8l values a position."""
+    """Full, max-pooling, attentive and max-attentive matching, each in both directions of reading.
+
+    These have eight weight matrices, and give 8l values a position.
+    """
 
     def __init__(self, perspectives: int, dim: int) -> None:
         super().__init__()

@@ -33,8 +33,8 @@ def kernel_pooling(
 ) -> Float[Tensor, "b k"]:
     """Return phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), [b k] (Dai et al. 2018).
 
-    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2): about how many words of the document have the
-    similarity mu_k to word i of the query. With `mcr`, phi_k is the sum of log(1 + n_ik).
+    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2). It is about how many words of the document have
+    the similarity mu_k to word i of the query. With `mcr`, phi_k is the sum of log(1 + n_ik).
     """
     counted = []
     for mu, sigma in zip(
@@ -77,7 +77,8 @@ class ConvKNRM(HelpfulnessModel):
         """Return scores [b] from the kernel-pooled cosines of all pairs of n-gram lengths."""
         product = self._grams(self.product_words(batch.text_p), batch.mask_p)
         review = self._grams(self.review_words(batch.text_r), batch.mask_r)
-        # Each length of the product's n-grams with each of the review's: the product asks, the review answers.
+        # Each length of the product's n-grams with each of the review's. The product is the query of the pooling, the
+        # review the document.
         pooled = [
             kernel_pooling(
                 cosine_matrix(p, r),

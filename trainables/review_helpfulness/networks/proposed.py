@@ -116,12 +116,10 @@ class Fusion(nn.Module):
         """Return the fused features z [b 5d] of the four streams."""
         text_p, roi_p, text_r, roi_r = (streams[name] for name in STREAMS)
         attend = self.attention
-        # A gap within each attended pair as well: the second sequence begins where padding has pushed it.
-        joined = join(
-            *_split(attend["texts"](text_p, text_r), text_p),
-            *_split(attend["images"](roi_p, roi_r), roi_p),
-            gap=True,
-        )
+        texts = attend["texts"](text_p, text_r)
+        images = attend["images"](roi_p, roi_r)
+        # Each attended pair is split again, so that `join` puts a gap between its two sequences too.
+        joined = join(*_split(texts, text_p), *_split(images, roi_p), gap=True)
         intra = masked_max(functional.relu(self.convolution(joined.x.mT)).mT, joined.mask)
         means = [
             attend["text_p_roi_r"](text_p, roi_r),

@@ -16,7 +16,7 @@ from contrasweep.trainables.review_helpfulness.studies.tables import (
     SMALL_DATA,
     SMALL_MODELS,
     arm,
-    called,
+    dataset_labels,
     model_arms,
 )
 
@@ -51,7 +51,7 @@ def _study(
         arms=arms,
         data=data,
         smallest_difference=smallest,
-        labels=called(data),
+        labels=dataset_labels(data),
         **settings | more,  # type: ignore[arg-type]
     )
 

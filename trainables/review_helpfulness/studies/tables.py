@@ -142,8 +142,8 @@ def model_arms(
     return {name: arm(config, {"name": name, **models.get(name, {})}) for name in names}
 
 
-def called(*data: str) -> dict[str, str]:
-    """Return the labels of these datasets, by the names in `data`: the name for people, then the same parameters."""
+def dataset_labels(*data: str) -> dict[str, str]:
+    """Return dataset -> label: the name in `CALLED` in place of the dotted path, and the same parameters after it."""
     labels = {}
     for name in data:
         path, mark, parameters = name.partition("?")
@@ -158,7 +158,11 @@ def _study(
 
     `more` are settings of the study that replace or complete the ones here.
     """
-    settings: MutableConfig = {"metric": "map", "mode": "max", "labels": called(data)} | more
+    settings: MutableConfig = {
+        "metric": "map",
+        "mode": "max",
+        "labels": dataset_labels(data),
+    } | more
     about = about.format(CALLED[data.partition("?")[0]])
     return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, **settings)  # type: ignore[arg-type]
 
@@ -180,13 +184,16 @@ def main_table(
     return _study(name, about, arms, data, seeds, reference="proposed", **more)
 
 
-EVERY_BLOCK: MutableConfig = {"labels": called(*BLOCKS), "axes": {"data": list(BLOCKS)}}
+EVERY_BLOCK: MutableConfig = {"labels": dataset_labels(*BLOCKS), "axes": {"data": list(BLOCKS)}}
 MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS, **EVERY_BLOCK)
 MAIN_TABLE_SMALL = main_table(
     "review-helpfulness-small", SMALL_DATA, SMALL, SMALL_MODELS, [0, 1, 2]
 )
 
-BOTH_MARKETS: MutableConfig = {"labels": called(*BLOCKS[::3]), "axes": {"data": BLOCKS[::3]}}
+BOTH_MARKETS: MutableConfig = {
+    "labels": dataset_labels(*BLOCKS[::3]),
+    "axes": {"data": BLOCKS[::3]},
+}
 """Clothing of both markets, as Tables 6 to 8 have both; the ablation asks of all categories."""
 ABLATION = _study(
     "review-helpfulness-ablation",
@@ -226,5 +233,5 @@ SEARCH = Sweep(
     mode="max",
     confirm_seeds=[1000, 1001, 1002, 1003, 1004],
     reference="proposed",
-    labels=called(PAPER_DATA),
+    labels=dataset_labels(PAPER_DATA),
 )
