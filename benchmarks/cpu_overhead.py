@@ -122,8 +122,7 @@ def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
 
     def built() -> PairedTraining:
         settings = PairSettings(**trial.config)
-        device = seeding.pick_device(settings.device)
-        seeding.prepare(device, settings.threads)
+        device = seeding.prepare_device(settings.device, settings.threads)
         return PairedTraining(trial, ImageInputs(trial, settings, device))
 
     def ours() -> None:

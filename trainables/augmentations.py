@@ -285,16 +285,6 @@ def without_crop(policy: Policy | Transform) -> Policy | Transform:
     return policy
 
 
-@typing.overload
-def draw(policy: Policy, n: int, channels: int, generator: "torch.Generator") -> Draws: ...
-
-
-@typing.overload
-def draw(
-    policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
-) -> Draws | ExternalDraws: ...
-
-
 def draw(
     policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
 ) -> Draws | ExternalDraws:

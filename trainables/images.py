@@ -6,7 +6,7 @@ import os
 import queue
 import random
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -185,18 +185,19 @@ class Images:
         """
         # Of each channel: the number of values, their sum, and the sum of their squares.
         n = 0
-        totals = [0] * self.shape[0]
-        squares = [0] * self.shape[0]
+        totals = torch.zeros(self.shape[0], dtype=torch.int64, device=self.device)
+        squares = torch.zeros_like(totals)
         for stretch in self.stretches():
             for block in torch.split(stretch, max(1, SUMMED // stretch[0].numel())):
                 values = block.int()
                 n += values[:, 0].numel()
-                totals = [a + b for a, b in zip(totals, _sums(values), strict=True)]
-                squares = [a + b for a, b in zip(squares, _sums(values * values), strict=True)]
-        mean = torch.tensor([total / n for total in totals], dtype=torch.float64) / 255
+                totals += values.sum((0, 2, 3), dtype=torch.int64)
+                squares += (values * values).sum((0, 2, 3), dtype=torch.int64)
+        mean = torch.tensor([total / n for total in totals.tolist()], dtype=torch.float64) / 255
         # (n sum x^2 - (sum x)^2) / n^2 in Python's whole numbers: exact up to the division.
         variance = [
-            (n * square - total**2) / n**2 for total, square in zip(totals, squares, strict=True)
+            (n * square - total**2) / n**2
+            for total, square in zip(totals.tolist(), squares.tolist(), strict=True)
         ]
         std = torch.tensor(variance, dtype=torch.float64).sqrt() / 255
         std = torch.where(std > 0, std, torch.ones_like(std))
@@ -334,11 +335,6 @@ def image_bytes(part: Part) -> int:
     return len(part) * int(np.prod(part.file(IMAGE).shape[1:]))
 
 
-def _sums(values: Int[Tensor, "n c h w"]) -> list[int]:
-    sums: list[int] = values.sum((0, 2, 3), dtype=torch.int64).tolist()
-    return sums
-
-
 class Normalise:
     """Scale images to [0, 1], then to mean 0 and standard deviation 1 in each channel of the training part."""
 
@@ -348,6 +344,14 @@ class Normalise:
     def __call__(self, values: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """Return images with values in [0, 1] as normalised ones, in memory with channels last."""
         return (values - self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
+
+    def chunks(
+        self, stretches: Iterable[UInt8[Tensor, "_ c h w"]], rows: int
+    ) -> Iterator[Float[Tensor, "_ c h w"]]:
+        """Yield stored images, which come in stretches, as normalised ones on the device, at most `rows` at a time."""
+        for stretch in stretches:
+            for pixels in torch.split(stretch, rows):
+                yield self(pixels.to(self.mean.device).float() / 255)
 
     def joined(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
         """Return the normalised values of several batches of images as one batch; memory is copied once."""
@@ -439,7 +443,7 @@ def batches(
     divided equally among so many processes. The part of this rank is yielded, with the same views as in the whole
     batch. Streamed images are read and augmented by a thread, ahead of the batch that is asked for.
     """
-    stream = _batches(images, normalise, policies, order, size, key, batch_numbers, share)
+    stream = _batches(Views(images, policies, order, *key), normalise, size, batch_numbers, share)
     # A user's own transforms draw from torch's global generator, which a thread beside the training would disturb.
     ours = all(isinstance(policy, augmentations.Policy) for policy in policies)
     return prefetched(stream) if images.streamed and ours else stream
@@ -491,17 +495,15 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
 
 
 def _batches(
-    images: Images,
+    views: Views,
     normalise: Normalise | None,
-    policies: Sequence[augmentations.Policy | augmentations.Transform],
-    order: Int[Tensor, " m"],
     size: int,
-    key: tuple[int | None, ...],
     batch_numbers: range | None,
     share: tuple[int, int],
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     """Yield what `batches` describes, without a thread."""
-    views = Views(images, policies, order, *key)
+    images = views.images
+    order = views.order
     size = min(size, len(order))
     rank, processes = share
     share_size = size // processes

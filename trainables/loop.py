@@ -28,6 +28,10 @@ from contrasweep.trial import Report, Trial
 
 R = TypeVar("R")
 log = logging.getLogger(__name__)
+KEPT = {"nonfinite_steps": 0, "warned": False, "below_zero": True, "untrained": False}
+"""What a checkpoint keeps of the guard.
+
+Checkpoints of earlier versions may lack some; they have the values here, which warn of nothing."""
 
 
 class Guard:
@@ -82,6 +86,15 @@ class Guard:
         if not taken:
             rule = f"every step of epoch {epoch} had a loss or gradient that is not finite"
             raise FloatingPointError(f"{rule}: {self.remedy}")
+
+    def means(self, measured: list[Tensor], epoch: int) -> dict[str, float]:
+        """Return the means of loss and gradient norm over the steps that an epoch took, each of which gave [2].
+
+        Raises what `require_steps` raises.
+        """
+        self.require_steps(len(measured), epoch)
+        loss, norm = torch.stack(measured).double().mean(0).tolist()
+        return {"loss": loss, "grad_norm": norm}
 
     def require_finite(self, values: Tensor, what: str) -> None:
         """Raise `FloatingPointError` with the `remedy` where `values`, named `what`, are not all finite."""
@@ -189,20 +202,14 @@ def _due(epoch: int, every: int) -> bool:
 
 
 def _save(folder: Path, method: Method, epoch: int) -> Path:
-    state = {
-        name: getattr(method.guard, name)
-        for name in ("nonfinite_steps", "warned", "below_zero", "untrained")
-    }
+    state = {name: getattr(method.guard, name) for name in KEPT}
     return checkpoint.save(folder, method.parts, epoch=epoch, **state)
 
 
 def restore(folder: Path, method: Method) -> int:
     """Restore the method from a checkpoint, and return the number of epochs that it was trained for."""
     state = checkpoint.restore(folder, method.parts)
-    method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
-    method.guard.warned = state.get("warned", False)
-    # Checkpoints of earlier versions do not have these two; the defaults then warn of nothing.
-    method.guard.below_zero = state.get("below_zero", True)
-    method.guard.untrained = state.get("untrained", False)
+    for name, default in KEPT.items():
+        setattr(method.guard, name, state.get(name, default))
     epochs: int = state["epoch"]
     return epochs

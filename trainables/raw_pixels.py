@@ -25,7 +25,7 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.evaluation.neighbours import search
 from contrasweep.trainables.images import image_shape
-from contrasweep.trainables.paired import metrics
+from contrasweep.trainables.paired.metrics import baseline_report
 from contrasweep.trainables.pytorch import Float
 from contrasweep.trial import Report, Trial
 
@@ -55,16 +55,12 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     """
     k = Settings(**trial.config).resolve(trial.data).neighbours
     fit, test = open_dataset(trial.data).parts(trial.fold)
-    labels = torch.tensor(test.labels)
-    fit_labels = torch.tensor(fit.labels)
+    labels, fit_labels = (torch.tensor(part.labels) for part in (test, fit))
     pixels = _pixels(fit)
     mean = pixels.mean(0)
     # The vote of the k nearest training images of each test image.
-    predicted = search(pixels - mean, fit_labels, _pixels(test) - mean, labels, ks=(k,)).votes[k]
-    # Without named classes, the largest label says how many there are.
-    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fit_labels.max()))
-    scores = metrics.scores(predicted, labels, torch.bincount(fit_labels, minlength=classes))
-    yield Report(1, scores, items={**metrics.by_item(predicted, labels), **test.grouping})
+    neighbours = search(pixels - mean, fit_labels, _pixels(test) - mean, labels, ks=(k,))
+    yield baseline_report(trial, neighbours.votes[k], fit, test)
 
 
 def _pixels(part: Part) -> Float[Tensor, "n d"]:

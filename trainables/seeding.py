@@ -43,8 +43,12 @@ def _has_accelerator() -> bool:
     return torch.accelerator.is_available()
 
 
-def prepare(device: "torch.device", threads: int = 1) -> None:
-    """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are)."""
+def prepare_device(name: str, threads: int) -> "torch.device":
+    """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are).
+
+    Returns the device that `pick_device` picks by `name`.
+    """
+    device = pick_device(name)
     torch.set_num_threads(threads)
     if device.type == "cuda":
         # Without this, cuBLAS is not deterministic.
@@ -53,6 +57,7 @@ def prepare(device: "torch.device", threads: int = 1) -> None:
         # Filling memory that is never read costs time; benchmarking could choose other kernels in another run.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
+    return device
 
 
 def pick_device(name: str) -> "torch.device":

@@ -77,8 +77,9 @@ class Contrastive:
         self.key = (trial.seed, trial.fold)
         order_seed = trial.seed if settings.order_seed is None else settings.order_seed
         self.order_key = (order_seed, trial.fold)
-        self.device = process_group.device_of_rank(seeding.pick_device(settings.device))
-        seeding.prepare(self.device, settings.threads)
+        self.device = process_group.device_of_rank(
+            seeding.prepare_device(settings.device, settings.threads)
+        )
         # The data: images of both parts, and the augmentation of each view.
         opened = [
             images.open_images(part, self.device, settings.resident_gib, settings.view_size)
@@ -225,11 +226,8 @@ class Contrastive:
                         negatives.append(last.negatives)
                     self._after_step(step)
                 step += 1
-        self.guard.require_steps(len(measured), epoch)
+        metrics = self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}
         assert last is not None
-        # Means over the steps that were taken.
-        loss, norm = torch.stack(measured).double().mean(0).tolist()
-        metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr}
         # Numbers that are learned beside the network, as they are now.
         if self.temperature is not None:
             metrics["temperature"] = self.temperature.value
@@ -393,9 +391,7 @@ class Contrastive:
         network = evaluated(model, self.settings)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [
-                network(self.normalise(pixels.to(self.device).float() / 255))
-                for stretch in stretches
-                for pixels in torch.split(stretch, self.evaluated_rows)
+                network(pixels) for pixels in self.normalise.chunks(stretches, self.evaluated_rows)
             ]
         embeddings = torch.cat(chunks).float()
         self.guard.require_finite(embeddings, "values")

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trainables.similarities import cosine
 from contrasweep.trainables.texts.encoders import load_pretrained
-from contrasweep.trial import Trial
+from contrasweep.trial import Report, Trial
 
 B = TypeVar("B")
 
@@ -121,6 +121,17 @@ class DualEncoder(abc.ABC, Generic[B]):
         learned = {} if self.learned is None else {"logits": self.learned}
         return {"model": self.model, "optimizer": self.optimizer, **learned}
 
+    def reports(self, resume: Path | None) -> Generator[Report, None, None]:
+        """Train from the checkpoint folder `resume` (None: from the beginning), and yield a report an epoch."""
+        s = self.settings
+        return loop.run(
+            self,
+            self.trial,
+            resume,
+            evaluate_every=s.evaluate_every,
+            checkpoint_every=s.checkpoint_every,
+        )
+
     def ends(self, epoch: int) -> bool:
         """Whether training ends after this epoch."""
         return epoch >= self.settings.epochs
@@ -149,14 +160,12 @@ class DualEncoder(abc.ABC, Generic[B]):
                 measured.append(torch.stack([loss, norm]))
             if self.learned is not None:
                 clamp(self.learned)
-        self.guard.require_steps(len(measured), epoch)
+        metrics = self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}
         assert last is not None
-        means = torch.stack(measured).double().mean(0).tolist()
-        metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
         # Diagnostics see both sides stacked, where the two rows of a pair belong together.
         pairs = torch.arange(size, device=self.device).repeat(2)
         learned = {} if self.learned is None else self.learned.metrics()
-        return metrics | learned | diagnostics.of_batch(None, means[0], last.stacked, pairs)
+        return metrics | learned | diagnostics.of_batch(None, metrics["loss"], last.stacked, pairs)
 
     def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
         """Return loss, gradients, and what the report needs of the batch, without graph."""

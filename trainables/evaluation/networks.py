@@ -64,8 +64,9 @@ def train(
         seed=trial.seed,
         start=start,
     )
-    device = seeding.pick_device(source.config.get("device", "auto"))
-    seeding.prepare(device, source.config.get("threads", 1))
+    device = seeding.prepare_device(
+        source.config.get("device", "auto"), source.config.get("threads", 1)
+    )
     seeding.reseed(trial.seed, trial.fold, "evaluation")
     model = _model(source, config, storage).to(device).eval()
     # Names of scores begin with those of the dataset and of the function, where there are such.

@@ -29,8 +29,7 @@ class Finetune:
         self.settings = settings = settings.resolve(trial.data)
         self.key = (trial.seed, trial.fold)
         self.classes = len(trial.data.classes)
-        self.device = seeding.pick_device(settings.device)
-        seeding.prepare(self.device, settings.threads)
+        self.device = seeding.prepare_device(settings.device, settings.threads)
         self.train, self.test = (
             images.open_images(part, self.device, settings.resident_gib, settings.view_size)
             for part in open_dataset(trial.data).parts(trial.fold)
@@ -101,7 +100,7 @@ class Finetune:
         order = self.rows[
             torch.randperm(len(self.rows), generator=seeding.generator(*key, "order"))
         ]
-        measured = []
+        measured: list[Tensor] = []
         for step, (inputs, rows) in enumerate(self._batches(order, *key)):
             self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + step)
             compute = partial(self._gradients, inputs, self.train.labels[rows.to(self.device)])
@@ -110,9 +109,7 @@ class Finetune:
             if step_taken is not None:
                 norm, loss = step_taken
                 measured.append(torch.stack([loss, norm]))
-        self.guard.require_steps(len(measured), epoch)
-        means = torch.stack(measured).double().mean(0).tolist()
-        return {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
+        return self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}
 
     def _batches(
         self, order: Int[Tensor, " m"], *key: int | None
@@ -156,11 +153,7 @@ class Finetune:
     def _forward(self, network: Callable[[Tensor], Tensor], stretches: Iterable[Tensor]) -> Tensor:
         """Return a network's output for images that come in stretches, uint8 [n c h w], some rows at a time."""
         size = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
-        chunks = [
-            network(self.normalise(pixels.to(self.device).float() / 255))
-            for stretch in stretches
-            for pixels in torch.split(stretch, size)
-        ]
+        chunks = [network(pixels) for pixels in self.normalise.chunks(stretches, size)]
         return torch.cat(chunks).float()
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:

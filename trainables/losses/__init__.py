@@ -186,15 +186,13 @@ def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
     if isinstance(entry, Loss):
         reduction = parameters.pop("reduction")
         loss = ComposedLoss(entry, find_similarity(similarity), reduction, parameters)
-        return _with_numbers(loss) if dim and loss.has_weights else loss
+        if dim and loss.has_weights:
+            initial = {name: parameters[name] for name in entry.learned}
+            return replace(loss, weights=_weights().LearnedNumbers(initial, entry.logs))
+        return loss
     # A class of another package cannot be built without sizes. Where they are not known yet, it gets those of the batch
     # on which `check_loss` tries it: `DIM` dimensions, and the classes of `LABELS`.
     return external.build(entry, similarity, parameters, dim or DIM, classes or len(set(LABELS)))
-
-
-def _with_numbers(loss: ComposedLoss) -> ComposedLoss:
-    initial = {name: loss.params[name] for name in loss.definition.learned}
-    return replace(loss, weights=_weights().LearnedNumbers(initial, loss.definition.logs))
 
 
 def _weights() -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from contrasweep.components import Field, one_of, parameters_class, signature_fields
 from contrasweep.config import Config
@@ -84,8 +84,31 @@ REDUCTIONS: Mapping[str, Callable[[Terms, PerAnchor], Scalar]] = MappingProxyTyp
 """name -> (terms, positives per anchor) -> scalar; without any term all give 0 with zero gradient."""
 
 
+class TableRow:
+    """What rows of the table `LOSSES` say of their `function`."""
+
+    function: Callable[..., Any]
+    inputs: ClassVar[int | None] = None
+    """How many tensors the function takes before its parameters; None: the parameters are keyword-only."""
+
+    @property
+    def description(self) -> str:
+        """The first paragraph of the function's docstring, as one line."""
+        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+
+    @cached_property
+    def parameters(self) -> Config:
+        """Name of each parameter of the function -> its default in the signature, whatever the similarity."""
+        return MappingProxyType({name: default for name, (_, default) in self.fields.items()})
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """Name of each parameter of the function -> its type and its default in the signature."""
+        return signature_fields(self.function, after=self.inputs)
+
+
 @dataclass(frozen=True, eq=False)
-class Loss:
+class Loss(TableRow):
     """A row of the table `LOSSES`: a loss that is a function of scores and two masks.
 
     - `function(scores [n m], positives [n m], negatives [n m], **parameters)` gives a value for each anchor, or `Terms`
@@ -114,55 +137,20 @@ class Loss:
     learned: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()
 
-    @property
-    def description(self) -> str:
-        """The first paragraph of the function's docstring, as one line."""
-        return _summary(self.function)
-
-    @cached_property
-    def parameters(self) -> Config:
-        """Name of each parameter of the function -> its default in the signature, whatever the similarity."""
-        return MappingProxyType(
-            {name: default for name, (_, default) in signature_fields(self.function).items()}
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class FunctionLoss:
-    """A row of the table `LOSSES` without a similarity: `function(..., **parameters)` gives the loss of the batch.
-
-    `inputs` says how many tensors the function takes before its parameters.
-    """
+class FunctionLoss(TableRow):
+    """A row of the table `LOSSES` without a similarity: `function(..., **parameters)` gives the loss of the batch."""
 
     name: str
     function: Callable[..., Tensor]
     family: ClassVar[str]
-    inputs: ClassVar[int]
     similarities: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def description(self) -> str:
-        """The first paragraph of the function's docstring, as one line."""
-        return _summary(self.function)
-
-    @cached_property
-    def parameters(self) -> Config:
-        """Name of each parameter of the function -> its default in the signature."""
-        return MappingProxyType({name: default for name, (_, default) in self._fields.items()})
 
     @cached_property
     def settings(self) -> type:
         """Return a class with a checked field for each parameter of the function."""
-        return parameters_class(self.name.rpartition(":")[2], self._fields)
-
-    @property
-    def _fields(self) -> dict[str, Field]:
-        return signature_fields(self.function, after=self.inputs)
-
-
-def _summary(function: Callable[..., object]) -> str:
-    """The first paragraph of a docstring, as one line."""
-    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+        return parameters_class(self.name.rpartition(":")[2], self.fields)
 
 
 @functools.cache
@@ -187,6 +175,6 @@ def loss_settings(loss: Loss, similarity: str) -> type:
         "reduction": (one_of("reduction", "reductions", tuple(REDUCTIONS)), loss.reduction),
     }
     defaults = loss.defaults.get(similarity, {})
-    for name, (value_type, default) in signature_fields(loss.function).items():
+    for name, (value_type, default) in loss.fields.items():
         fields[name] = value_type, defaults.get(name, default)
     return parameters_class(loss.name.rpartition(":")[2], fields)

@@ -23,7 +23,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
 from contrasweep.trainables.images import image_shape
-from contrasweep.trainables.paired import metrics
+from contrasweep.trainables.paired.metrics import baseline_report
 from contrasweep.trainables.pytorch import Float32
 from contrasweep.trial import Report, Trial
 
@@ -82,12 +82,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     )
     trees.fit(_features(fit, settings), fit.labels)
     predicted = torch.tensor(trees.predict(_features(test, settings)))
-    labels = torch.tensor(test.labels)
-    fit_labels = torch.tensor(fit.labels)
-    # Without named classes, the largest label says how many there are.
-    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fit_labels.max()))
-    scores = metrics.scores(predicted, labels, torch.bincount(fit_labels, minlength=classes))
-    yield Report(1, scores, items={**metrics.by_item(predicted, labels), **test.grouping})
+    yield baseline_report(trial, predicted, fit, test)
 
 
 def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:

@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
@@ -72,6 +74,21 @@ class Inputs(Protocol):
 
         Returns a function of a batch's rows, and of their places in the epoch's order, to the sides of their views.
         """
+
+
+class LabelledParts:
+    """The labels of a trial's training and test part, and what reports say of the test rows (see `Inputs`)."""
+
+    def __init__(self, trial: Trial, train: Part, test: Part, device: torch.device) -> None:
+        self.device = device
+        self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
+        self.test_rows = np.asarray(test.rows)
+        self.test_grouping: ItemColumns = test.grouping
+        self.class_names = tuple(trial.data.classes)
+        # Without named classes, the largest label says how many there are.
+        self.classes = len(self.class_names) or 1 + int(
+            max(self.train_labels.max(), self.test_labels.max())
+        )
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from contrasweep.data.reading import Part
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trial import Report, Trial
 
 MANY = 100
 """Long-tailed learning: classes with more training rows than these are many-shot."""
@@ -47,6 +49,16 @@ def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str
     classes = int((counts > 0).sum())
     recall_of_hit = len(labels) / (classes * counts[labels])
     return {"correct": hits.long().tolist(), "recall": (hits * recall_of_hit).tolist()}
+
+
+def baseline_report(trial: Trial, predicted: Int[Tensor, " n"], train: Part, test: Part) -> Report:
+    """Return the one report of a baseline from the labels that it predicts of the test part."""
+    labels = torch.tensor(test.labels)
+    train_labels = torch.tensor(train.labels)
+    # Without named classes, the largest label says how many there are.
+    classes = len(trial.data.classes) or 1 + int(max(labels.max(), train_labels.max()))
+    measured = scores(predicted, labels, torch.bincount(train_labels, minlength=classes))
+    return Report(1, measured, items={**by_item(predicted, labels), **test.grouping})
 
 
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:

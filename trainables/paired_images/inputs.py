@@ -9,9 +9,9 @@ from torch import Tensor
 
 from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
-from contrasweep.rows import ItemColumns
 from contrasweep.trainables import augmentations, seeding
 from contrasweep.trainables.exporting import normalised, squares
+from contrasweep.trainables.paired.fitting import LabelledParts
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired_images.colours import Colours
 from contrasweep.trainables.paired_images.network import image_model, train_mode
@@ -27,16 +27,13 @@ EXACT_COUNTS = 2**24
 """Up to this many, float32 counts one by one."""
 
 
-class ImageInputs:
+class ImageInputs(LabelledParts):
     """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         self.settings = settings.resolve(trial.data)
-        self.device = device
         train, test = open_dataset(trial.data).parts(trial.fold)
-        self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
-        self.test_rows = np.asarray(test.rows)
-        self.test_grouping: ItemColumns = test.grouping
+        super().__init__(trial, train, test, device)
         # Colours are those of the images as stored, before they are resized.
         stored = {"train": self._stored(train), "test": self._stored(test)}
         self.colours = Colours.of(stored["train"]) if settings.colour_units else None
@@ -44,10 +41,6 @@ class ImageInputs:
             split: self._statistics_of(sides) for split, sides in stored.items()
         }
         self.sides = {split: self._resized(sides) for split, sides in stored.items()}
-        self.class_names = tuple(trial.data.classes)
-        self.classes = len(self.class_names) or 1 + int(
-            max(self.train_labels.max(), self.test_labels.max())
-        )
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
         self.policy = self.settings.augmentation.settings
 

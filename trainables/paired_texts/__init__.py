@@ -30,8 +30,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     from contrasweep.trainables.paired_texts.inputs import TextInputs
 
     settings = Settings(**trial.config)
-    device = seeding.pick_device(settings.device)
-    seeding.prepare(device, settings.threads)
+    device = seeding.prepare_device(settings.device, settings.threads)
     yield from fit(trial, TextInputs(trial, settings, device), resume)
 
 

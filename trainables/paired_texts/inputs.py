@@ -3,33 +3,25 @@
 from collections.abc import Callable
 from itertools import chain
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from contrasweep.data import open_dataset
-from contrasweep.rows import ItemColumns
 from contrasweep.trainables import seeding
+from contrasweep.trainables.paired.fitting import LabelledParts
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired_texts.settings import Settings
 from contrasweep.trainables.texts.words import PADDING, UNKNOWN, WordReader
 from contrasweep.trial import Trial
 
 
-class TextInputs:
+class TextInputs(LabelledParts):
     """The two parts of a trial's dataset as word indices [n w]; the vocabulary is the training part's."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
         self.settings = settings.resolve(trial.data)
-        self.device = device
         train, test = open_dataset(trial.data).parts(trial.fold)
-        self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
-        self.test_rows = np.asarray(test.rows)
-        self.test_grouping: ItemColumns = test.grouping
-        self.class_names = tuple(trial.data.classes)
-        self.classes = len(self.class_names) or 1 + int(
-            max(self.train_labels.max(), self.test_labels.max())
-        )
+        super().__init__(trial, train, test, device)
         # Both parts as texts; the vocabulary is made of the training part's, on both sides.
         sides = {
             split: [part.column(side).to_pylist() for side in ("premise", "hypothesis")]

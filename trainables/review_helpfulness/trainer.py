@@ -50,8 +50,7 @@ class Trainer:
         self.guard = loop.Guard(settings.learning_rate)
         chosen = settings.relevance_threshold
         self.threshold = USUAL_THRESHOLD if chosen is None else chosen
-        self.device = seeding.pick_device(settings.device)
-        seeding.prepare(self.device, settings.threads)
+        self.device = seeding.prepare_device(settings.device, settings.threads)
         # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*key, "weights")
         self.model = build_model(settings, data.inputs).to(self.device)

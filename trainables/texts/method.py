@@ -122,8 +122,7 @@ class Texts(DualEncoder[Batch]):
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
-        device = seeding.pick_device(settings.device)
-        seeding.prepare(device, settings.threads)
+        device = seeding.prepare_device(settings.device, settings.threads)
         train, self.test = open_dataset(trial.data).parts(trial.fold)
         self.expected = _scores(self.test, settings.score)
         # Each distinct sentence is turned into word indices once. Pairs and batches hold numbers of sentences.

@@ -33,17 +33,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     Yields:
         Reports, whose `step` is the epoch, from 1.
     """
-    from contrasweep.trainables import loop
     from contrasweep.trainables.two_tower.method import build
 
-    s = Settings(**trial.config)
-    yield from loop.run(
-        build(trial),
-        trial,
-        resume,
-        evaluate_every=s.evaluate_every,
-        checkpoint_every=s.checkpoint_every,
-    )
+    yield from build(trial).reports(resume)
 
 
 def memory(config: Config, data: Manifest) -> Workload:

@@ -68,8 +68,7 @@ class TwoTower(DualEncoder[Batch]):
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
-        device = seeding.pick_device(settings.device)
-        seeding.prepare(device, settings.threads)
+        device = seeding.prepare_device(settings.device, settings.threads)
         parts = open_dataset(trial.data).parts(trial.fold)
         self.train, self.test = (
             images.open_images(part, device, settings.resident_gib, settings.view_size)
@@ -119,10 +118,7 @@ class TwoTower(DualEncoder[Batch]):
     @torch.no_grad()
     def embed_images(self, stretches: Iterable[Tensor]) -> Float[Tensor, "n d"]:
         """Return unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
-        pixels = (chunk for stretch in stretches for chunk in torch.split(stretch, self._rows))
-        return self._unit(
-            "images", (self.normalise(chunk.to(self.device).float() / 255) for chunk in pixels)
-        )
+        return self._unit("images", self.normalise.chunks(stretches, self._rows))
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:

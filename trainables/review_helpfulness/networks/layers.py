@@ -51,6 +51,13 @@ def join(*sequences: Sequences, gap: bool = False) -> Sequences:
     )
 
 
+def score_mlp(features: int) -> nn.Sequential:
+    """Return the network from a vector of so many features to a score, with hidden layers of 128 and 64 units."""
+    return nn.Sequential(
+        nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1)
+    )
+
+
 class WordEmbedding(nn.Module):
     """Trainable word vectors from their initial values, the pad row fixed at zero, then dropout."""
 

@@ -27,6 +27,7 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
     join,
     masked_mean,
     masked_softmax,
+    score_mlp,
 )
 
 SLICE = 32
@@ -200,9 +201,7 @@ class MCR(HelpfulnessModel):
         self.claim = ClaimPool(common)
         # Two matchings, two means within modalities (dim), two across and the graph's claim (common).
         total = self.text_match.dim + self.image_match.dim + 2 * dim + 3 * common
-        self.score = nn.Sequential(
-            nn.Linear(total, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1)
-        )
+        self.score = score_mlp(total)
 
     def forward(self, batch: Batch) -> Output:
         """Return scores [b] from coherence between, within and across text and images."""

@@ -30,6 +30,7 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
     join,
     masked_max,
     masked_mean,
+    score_mlp,
 )
 
 STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
@@ -172,8 +173,9 @@ class Proposed(HelpfulnessModel):
         depth = options.depth if options.interaction else 0
         self.interaction = nn.ModuleDict({name: Interaction(dim, depth) for name in STREAMS})
         self.fusion = Fusion(dim, options.heads, options.fusion_dropout)
-        mlp = (nn.Linear(5 * dim, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
-        self.score = nn.Linear(5 * dim, 1) if options.head == "linear" else nn.Sequential(*mlp)
+        # Built for the linear head too, whose initial weights are drawn after these.
+        mlp = score_mlp(5 * dim)
+        self.score = nn.Linear(5 * dim, 1) if options.head == "linear" else mlp
 
     def encode(self, batch: Batch) -> dict[str, Sequences]:
         """Encode both sides: word states K_p, K_r and region states A_p, A_r, by name (Eq. 2-4)."""
