@@ -353,7 +353,7 @@ class Normalise:
             for pixels in torch.split(stretch, rows):
                 yield self(pixels.to(self.mean.device).float() / 255)
 
-    def joined(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
+    def as_one_batch(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
         """Return the normalised values of several batches of images as one batch; memory is copied once."""
         shape = parts[0].shape[1:]
         # The layout is that of torch.cat of the normalised parts. With one channel or one pixel, torch takes a tensor
@@ -393,7 +393,8 @@ class Views:
         self.seeds = [
             torch.randint(2**62, (len(order),), generator=g) for g in self._generators("crop")
         ]
-        # For each view, what its policy does to the image; a crop while reading takes the place of the policy's.
+        # For each view, what its policy does to the image. A crop while reading takes the place of the policy's, whose
+        # `area` and `aspect` `Crops` reads from `self.policies`.
         if images.cropped:
             policies = [augmentations.without_crop(policy) for policy in policies]
         self.draws = [
@@ -515,12 +516,12 @@ def _batches(
     for start in range(numbers.start * size, end, group):
         # The places of the group in the epoch's order, of which this process takes its part of each batch.
         places = slice(start, min(start + group, end))
-        own: slice | Tensor = places
+        places_of_rank: slice | Tensor = places
         if processes > 1:
-            own = _share_of(places, size, rank, processes)
+            places_of_rank = _share_of(places, size, rank, processes)
         # A group is augmented as one piece; but if it is a single batch that is too large, as several pieces.
-        pieces = [views(piece) for piece in _pieces(own, at_once)]
-        yield from _batches_of_group(pieces, order[own], share_size, normalise)
+        pieces = [views(piece) for piece in _pieces(places_of_rank, at_once)]
+        yield from _batches_of_group(pieces, order[places_of_rank], share_size, normalise)
 
 
 def _batches_of_group(
@@ -540,7 +541,7 @@ def _batches_of_group(
         # Of a group in several pieces this is the whole group, so that every piece is taken whole.
         in_batch = slice(start, start + size)
         batch = [tensor[in_batch] for tensors in tensors_of_views for tensor in tensors]
-        joined = torch.cat(batch) if normalise is None else normalise.joined(batch)
+        joined = torch.cat(batch) if normalise is None else normalise.as_one_batch(batch)
         yield joined, rows[in_batch]
 
 

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contrasweep.trainables.losses import distributed
+from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float
 
 
@@ -51,17 +52,17 @@ class JoinedBatchNorm(_BatchNorm):
         """Normalise by the joined batch in training, and by the running statistics in evaluation."""
         if not self.training and self.running_mean is not None:
             return super().forward(input)
-        # In float32 at least. Statistics are over all axes but the channels' (axis 1). A number for each channel,
-        # viewed as `shape` [1 c 1 ...], fits the input.
-        x = input if input.dtype.itemsize > 4 else input.float()
+        # Statistics are over all axes but the channels' (axis 1). A number for each channel, viewed as `shape`
+        # [1 c 1 ...], fits the input.
+        x = widened(input)
         axes = [0, *range(2, x.ndim)]
         shape = [1, -1, *[1] * (x.ndim - 2)]
         # Values of a channel in all processes, whose batches may differ in size.
         count = x.new_tensor([x.numel() / x.shape[1]])
         dist.all_reduce(count)
-        mean = summed(x.sum(axes)) / count
+        mean = sum_over_processes(x.sum(axes)) / count
         centred = x - mean.view(shape)
-        variance = summed(centred.square().sum(axes)) / count
+        variance = sum_over_processes(centred.square().sum(axes)) / count
         # Running statistics have the unbiased variance, as torch's do.
         self._track(mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
         normal = centred / (variance + self.eps).sqrt().view(shape)
@@ -108,7 +109,7 @@ def convert(module: nn.Module) -> nn.Module:
     return module
 
 
-def summed(values: Tensor) -> Tensor:
+def sum_over_processes(values: Tensor) -> Tensor:
     """Return the sum of `values` over all processes, the same in each.
 
     Its gradient is summed over them too, since the values of one process move the results of all.

@@ -112,7 +112,10 @@ class SGD(_Momentum):
         decay_on: Annotated[DecayOn, OMIT_DEFAULT] = "all",
     ) -> None:
         super().__init__(parameters, lr, momentum)
-        self.weight_decay, self.decayed = weight_decay, decayed(self.parameters, decay_on)
+        self.weight_decay, self.decayed_indices = (
+            weight_decay,
+            decayed_indices(self.parameters, decay_on),
+        )
 
     def step(self, gradients: list[Tensor]) -> None:
         """Move the parameters against `gradients`, which this may overwrite."""
@@ -120,8 +123,8 @@ class SGD(_Momentum):
             # L2: g <- g + weight_decay w, of the parameters that are decayed.
             if self.weight_decay:
                 torch_internals.add_(
-                    [gradients[i] for i in self.decayed],
-                    [self.parameters[i] for i in self.decayed],
+                    [gradients[i] for i in self.decayed_indices],
+                    [self.parameters[i] for i in self.decayed_indices],
                     alpha=self.weight_decay,
                 )
             self.move(gradients)
@@ -143,7 +146,7 @@ class AdamW:
         decay_on: Annotated[DecayOn, OMIT_DEFAULT] = "all",
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        self.decayed = decayed(self.parameters, decay_on)
+        self.decayed_indices = decayed_indices(self.parameters, decay_on)
         self.lr = lr
         self.weight_decay = weight_decay
         self.betas = betas
@@ -159,7 +162,7 @@ class AdamW:
         with torch.no_grad():
             # Decay, apart from the gradient: w <- (1 - lr weight_decay) w.
             torch_internals.mul_(
-                [self.parameters[i] for i in self.decayed], 1 - self.lr * self.weight_decay
+                [self.parameters[i] for i in self.decayed_indices], 1 - self.lr * self.weight_decay
             )
             # Running means of the gradient (m) and of its square (v).
             torch_internals.lerp_(self.mean, gradients, 1 - first)
@@ -222,7 +225,7 @@ class LARS(_Momentum):
             self.move(gradients)
 
 
-def decayed(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
+def decayed_indices(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
     """Return the indices of the parameters that are decayed; without biases and normalisation for "weights"."""
     return [i for i, parameter in enumerate(parameters) if decay_on == "all" or parameter.ndim > 1]
 
@@ -258,7 +261,7 @@ class TorchOptimizer:
         options: Config,
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        indices = decayed(self.parameters, decay_on)
+        indices = decayed_indices(self.parameters, decay_on)
         with_decay = [self.parameters[i] for i in indices]
         without_decay = [p for i, p in enumerate(self.parameters) if i not in indices]
         groups: list[dict[str, object]] = [{"params": with_decay}] if with_decay else []

@@ -53,7 +53,7 @@ class Group:
             rank.stdin.write(b"%d\n" % epoch)
             rank.stdin.flush()
 
-    def lost(self) -> str:
+    def ended_ranks(self) -> str:
         """Return which ranks have ended, with their exit codes, as text; "" while all run."""
         exit_codes = {i: rank.poll() for i, rank in enumerate(self.ranks, 1)}
         return ", ".join(
@@ -62,8 +62,8 @@ class Group:
             if code is not None
         )
 
-    def wait_for_lost_ranks(self) -> str:
-        """Return what `lost` returns, once all ranks have ended or one has not within two seconds.
+    def wait_for_ended_ranks(self) -> str:
+        """Return what `ended_ranks` returns, once all ranks have ended or one has not within two seconds.
 
         After a failed collective, the rank that caused it may still be ending.
         """
@@ -71,7 +71,7 @@ class Group:
         with contextlib.suppress(subprocess.TimeoutExpired):
             for rank in self.ranks:
                 rank.wait(timeout=2)
-        return self.lost()
+        return self.ended_ranks()
 
 
 class JoinedMethod:
@@ -98,7 +98,7 @@ class JoinedMethod:
             return self.of_rank_0.epoch(epoch)
         # A rank that has ended shows as a failed collective or a closed pipe; any other error is the trial's own.
         except (RuntimeError, OSError) as error:
-            lost = self.group.wait_for_lost_ranks()
+            lost = self.group.wait_for_ended_ranks()
             if lost:
                 raise ProcessLostError(
                     f"a process of the trial was lost in epoch {epoch}: {lost}"

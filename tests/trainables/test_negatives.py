@@ -16,7 +16,7 @@ from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.diagnostics import OCL_IS_SCL
 from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.losses.composed import ComposedLoss
-from contrasweep.trainables.losses.negatives import counted, share_below
+from contrasweep.trainables.losses.negatives import share_below, with_tally
 from contrasweep.trainables.losses.tiled import NegativeTally
 from contrasweep.trial import Trial
 
@@ -50,18 +50,18 @@ def test_it_is_what_loops_count_and_the_loss_is_as_before(name, similarity):
     assert isinstance(loss, ComposedLoss)
     ids = loss.ids(labels, instances)
     both = []
-    for form in (loss, counted(loss)[0]):
+    for form in (loss, with_tally(loss)[0]):
         rows = z.clone().requires_grad_()
         value = form(rows, labels, instances)
         both.append((value.detach(), torch.autograd.grad(value, rows)[0]))
     assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
-    tallied, tally = counted(loss)
+    tallied, tally = with_tally(loss)
     tallied(z, labels, instances)
     assert (
         tally is not None and tally.counts is not None and tally.counts.tolist() == by_loops(z, ids)
     )
     if loss.can_tile:
-        tiled, tile_tally = counted(loss)
+        tiled, tile_tally = with_tally(loss)
         tiled.in_tiles(z, ids, max_scores=50)
         assert tile_tally is not None and tile_tally.counts is not None
         assert tile_tally.counts.tolist() == by_loops(z, ids)
@@ -70,7 +70,7 @@ def test_it_is_what_loops_count_and_the_loss_is_as_before(name, similarity):
 @pytest.mark.parametrize(("name", "similarity"), [("sincere", "neg_arc_length"), ("vicreg", None)])
 def test_losses_whose_scores_have_no_sign_are_not_counted(name, similarity):
     loss = build(name, similarity)
-    assert counted(loss) == (loss, None)
+    assert with_tally(loss) == (loss, None)
 
 
 def test_steps_without_negatives_count_nothing():
@@ -143,12 +143,12 @@ def tallies(monkeypatch):
     seen = []
 
     def kept(loss):
-        loss, tally = counted(loss)
+        loss, tally = with_tally(loss)
         assert tally is not None
         seen.append(tally)
         return loss, tally
 
-    monkeypatch.setattr(contrastive_method, "counted", kept)
+    monkeypatch.setattr(contrastive_method, "with_tally", kept)
     return seen
 
 

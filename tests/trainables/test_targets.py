@@ -19,7 +19,11 @@ from contrasweep.trainables.contrastive.targets import (
     Nnclr,
     Swav,
 )
-from contrasweep.trainables.contrastive.targets.teachers import regression, rising, sinkhorn
+from contrasweep.trainables.contrastive.targets.teachers import (
+    regression,
+    rising_momentum,
+    sinkhorn,
+)
 from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, Loss, build
 from contrasweep.trainables.losses.batch import masks
@@ -164,7 +168,7 @@ def test_byol_is_the_papers():
         for i in range(4)
     )
     assert value.item() == pytest.approx(total / 4, rel=1e-12)
-    assert [rising(0.9, k, 8) for k in (0, 4, 8)] == pytest.approx([0.9, 0.95, 1.0])
+    assert [rising_momentum(0.9, k, 8) for k in (0, 4, 8)] == pytest.approx([0.9, 0.95, 1.0])
     gradients = torch.autograd.grad(value, [*online.parameters(), *byol.trained.parameters()])
     assert all(g.abs().max() > 0 for g in gradients if g.ndim == 2)
     assert torch.autograd.gradcheck(
@@ -228,7 +232,7 @@ def test_dino_is_the_papers():
         with torch.no_grad():
             for p in dino.student.parameters():
                 p += 0.1  # in the place of an optimiser
-            m = rising(0.8, step, 8)
+            m = rising_momentum(0.8, step, 8)
             for mine, theirs in zip(followed.parameters(), dino.student.parameters(), strict=True):
                 mine.copy_(m * mine + (1 - m) * theirs)
         dino.after_step(step)
@@ -348,7 +352,7 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name):
         temperature.log_scale += 0.7
     there = build(name, temperature=temperature.value)
     torch.testing.assert_close(
-        temperature.applied(loss)(z, ids, ids), there(z, ids, ids), rtol=1e-12, atol=1e-12
+        temperature.applied_to(loss)(z, ids, ids), there(z, ids, ids), rtol=1e-12, atol=1e-12
     )
 
     def value(x, log_scale):

@@ -62,7 +62,7 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     (`evaluate_on`).
     """
     from contrasweep.trainables import checkpoint, images
-    from contrasweep.trainables.contrastive.method import evaluated, network, parts_of
+    from contrasweep.trainables.contrastive.method import evaluated_network, network, parts_of
     from contrasweep.trainables.exporting import FromPixels
 
     # The training part has the images' shape, and the moments by which they are normalised.
@@ -73,7 +73,7 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     model = network(settings, train_part.shape)
     model.load_state_dict(checkpoint.part(folder, "average" if settings.ema else "model"))
     return FromPixels(
-        evaluated(model, settings), *train_part.moments(), size=settings.view_size or None
+        evaluated_network(model, settings), *train_part.moments(), size=settings.view_size or None
     )
 
 

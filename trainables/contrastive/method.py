@@ -36,7 +36,7 @@ from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation import pictures, target_noise
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.losses.negatives import counted, counts_of, has_signed_scores
+from contrasweep.trainables.losses.negatives import counts_of, has_signed_scores, with_tally
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trial import Trial
@@ -334,7 +334,7 @@ class Contrastive:
         rows = rows.to(self.device).repeat(n_views)
         labels = self.train.labels[rows]
         # The tally counts negatives with a score below 0 while the loss is computed.
-        loss, tally = counted(self._loss())
+        loss, tally = with_tally(self._loss())
 
         def objective(embeddings: Tensor) -> Tensor:
             """Return the loss of the embeddings of all chunks, in full precision."""
@@ -373,7 +373,7 @@ class Contrastive:
         """The loss, at the temperature as it is now."""
         if self.temperature is None or not isinstance(self.loss, losses.ComposedLoss):
             return self.loss
-        return self.temperature.applied(self.loss)
+        return self.temperature.applied_to(self.loss)
 
     def embed(self, part: images.Images) -> Tensor:
         """Return features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]."""
@@ -388,7 +388,7 @@ class Contrastive:
         """
         # With `ema`, the averaged weights are evaluated in place of the last.
         model = (self.model if self.average is None else self.average.model).eval()
-        network = evaluated(model, self.settings)
+        network = evaluated_network(model, self.settings)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [
                 network(pixels) for pixels in self.normalise.chunks(stretches, self.evaluated_rows)
@@ -450,8 +450,8 @@ class Contrastive:
         views = torch.split((values * 255).round().clamp(0, 255).byte(), len(rows))
         drawn = dict(
             pictures.draw(
-                pictures.Shown(train, self.train.labels, self.train.take),
-                pictures.Shown(test, self.test.labels, self.test.take),
+                pictures.ShownPart(train, self.train.labels, self.train.take),
+                pictures.ShownPart(test, self.test.labels, self.test.take),
                 [self.train.take(rows), *views],
                 data.classes,
                 folder,
@@ -510,6 +510,6 @@ def network(settings: Settings, shape: Shape) -> nn.Sequential:
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:
+def evaluated_network(model: nn.Sequential, settings: Settings) -> nn.Module:
     """Return the network that is evaluated: the encoder, or the encoder with its head (`evaluate_on`)."""
     return model[0] if settings.evaluate_on == "features" else model

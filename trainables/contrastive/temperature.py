@@ -29,7 +29,7 @@ class LearnableTemperature(nn.Module):
         """The temperature as it is now, as a plain number without gradient."""
         return self.initial * math.exp(-float(self.log_scale.detach()))
 
-    def applied(self, loss: ComposedLoss) -> ComposedLoss:
+    def applied_to(self, loss: ComposedLoss) -> ComposedLoss:
         """Return `loss` at this temperature, through which gradients reach the temperature."""
         return replace(loss, scale=self.log_scale.exp())
 

@@ -187,14 +187,16 @@ class DualEncoder(abc.ABC, Generic[B]):
             pairs = torch.arange(len(first), device=first.device).repeat(2)
             return self.loss_of_rows(stacked, labels, pairs)
         # A loss of two sides sees the cosines of the first with the second, and with further negatives after it.
-        others = second
+        candidates = second
         if sides.hard_negatives is not None:
-            others = torch.cat([second, widened(sides.hard_negatives)])
+            candidates = torch.cat([second, widened(sides.hard_negatives)])
         # Only the embeddings are to be checked: the labels, which `check_batch` needs too, are mere numbers.
-        check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
+        check_batch(
+            torch.cat([first, candidates]), torch.arange(len(first) + len(candidates)), None
+        )
         learned = {} if self.learned is None else self.learned.values()
         parameters = {**self.settings.loss.parameters, **learned}
-        value: Tensor = self.settings.loss.entry(cosine(first, others), **parameters)
+        value: Tensor = self.settings.loss.entry(cosine(first, candidates), **parameters)
         return value
 
 

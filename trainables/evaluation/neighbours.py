@@ -108,8 +108,8 @@ def _tile(
 
 def _first_max(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest score of each row [t] and its place [t]; of equal ones the first."""
-    at = scores.argmax(1)
-    return scores.gather(1, at[:, None])[:, 0], at
+    places = scores.argmax(1)
+    return scores.gather(1, places[:, None])[:, 0], places
 
 
 def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -119,10 +119,10 @@ def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     places = []
     # The largest is taken out k times; k is small.
     for _ in range(k):
-        value, at = _first_max(remaining)
-        values.append(value)
-        places.append(at)
-        remaining.scatter_(1, at[:, None], -torch.inf)
+        largest, place = _first_max(remaining)
+        values.append(largest)
+        places.append(place)
+        remaining.scatter_(1, place[:, None], -torch.inf)
     return torch.stack(values, 1), torch.stack(places, 1)
 
 
@@ -135,8 +135,8 @@ def _retrieval(scores: Tensor, same: Tensor, recall_at: tuple[int, ...]) -> dict
     # R of each query; the ranking is looked at down to the largest of them.
     relevant = same.sum(1)
     depth = max(int(relevant.max()), *recall_at, 1)
-    at = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :depth]
-    hits = same.gather(1, at).double()
+    ranking = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :depth]
+    hits = same.gather(1, ranking).double()
     # Hits among the first R, and the precision at each rank; MAP@R is the mean over R of the precision at each hit.
     rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
     hits_in_first_r = torch.where(rank <= relevant[:, None], hits, 0)

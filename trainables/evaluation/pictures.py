@@ -38,7 +38,7 @@ RIGHT = "#009E73"
 WRONG = "#D55E00"
 
 
-class Shown(NamedTuple):
+class ShownPart(NamedTuple):
     """A part of the data that pictures show: its embeddings, its labels, and a function from rows to their images."""
 
     embeddings: Float[Tensor, "n d"]
@@ -91,8 +91,8 @@ def centre_cosines(
 
 
 def draw(
-    train: Shown,
-    test: Shown,
+    train: ShownPart,
+    test: ShownPart,
     views: Sequence[UInt8[Tensor, "k c h w"]],
     names: Sequence[str],
     folder: Path,
@@ -153,7 +153,7 @@ def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[An
     return path
 
 
-def _points(figure: Any, test: Shown, words: Sequence[str]) -> None:
+def _points(figure: Any, test: ShownPart, words: Sequence[str]) -> None:
     """Draw test embeddings in the plane of their first two principal components, a colour a class."""
     axes = figure.subplots()
     # The components are those of all points; of many, evenly spaced ones are drawn.
@@ -176,7 +176,7 @@ def _points(figure: Any, test: Shown, words: Sequence[str]) -> None:
         )
 
 
-def _neighbours(figure: Any, train: Shown, test: Shown, near: Tensor) -> None:
+def _neighbours(figure: Any, train: ShownPart, test: ShownPart, near: Tensor) -> None:
     """Draw test images, wrong ones first, and beside each its nearest training images, framed as right or wrong."""
     # Which neighbours are of the test image's class [n k]. A test image is right or wrong by its nearest, column 0.
     of_class = (train.labels[near] == test.labels[:, None]).cpu()

@@ -53,7 +53,7 @@ class ComposedLoss(BatchLoss):
         shared = distributed.processes() > 1
         if not len(z):
             return z.sum()
-        if self.can_tile and (shared or tiled.wanted(z)):
+        if self.can_tile and (shared or tiled.needs_tiles(z)):
             return self.in_tiles(z, ids, shared=shared)
         return self.dense(z, ids)
 

@@ -10,7 +10,7 @@ from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.tiled import Counts, NegativeTally
 
 
-def counted(loss: Any) -> tuple[Any, NegativeTally | None]:
+def with_tally(loss: Any) -> tuple[Any, NegativeTally | None]:
     """Return a copy of `loss` that counts negatives in each call, and its counter.
 
     A loss whose scores have no sign, or one of the user's own, comes back as it is, with None.

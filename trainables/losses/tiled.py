@@ -22,7 +22,7 @@ TILE_SCORES = {"cpu": 2**20, "cuda": 2**26}
 """Scores of a tile: on a CPU 4 MB of float32, which stays in its cache."""
 
 
-def wanted(z: Float[Tensor, "n d"]) -> bool:
+def needs_tiles(z: Float[Tensor, "n d"]) -> bool:
     """Whether a batch has more rows than its device computes at once, so that it is computed in tiles."""
     return len(z) > DENSE_ROWS.get(z.device.type, DENSE_ROWS["cuda"])
 

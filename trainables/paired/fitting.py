@@ -21,7 +21,7 @@ from contrasweep.trainables.paired import figures, metrics, tables
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired.objective import Objective
 from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings, alpha
-from contrasweep.trainables.paired.tables import Embedded
+from contrasweep.trainables.paired.tables import EmbeddedPart
 from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Int
 from contrasweep.trial import Report, Trial
@@ -248,7 +248,9 @@ class PairedTraining:
         return f"{self.trial.arm} (trial {self.trial.id})"
 
     @torch.no_grad()
-    def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]) -> Embedded:
+    def embed(
+        self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]
+    ) -> EmbeddedPart:
         """Return embeddings and predictions of these rows of `split` ("train", "test"), without augmentation.
 
         `labels` are those of the whole split.
@@ -266,9 +268,9 @@ class PairedTraining:
             torch.cat(column).cpu() for column in zip(*batches, strict=True)
         )
         self.guard.require_finite(z_raw, "embeddings")
-        return Embedded(widened(z), widened(e_post), widened(z_raw), predicted, labels[rows])
+        return EmbeddedPart(widened(z), widened(e_post), widened(z_raw), predicted, labels[rows])
 
-    def test(self) -> tuple[Embedded, dict[str, float]]:
+    def test(self) -> tuple[EmbeddedPart, dict[str, float]]:
         """Return the test part's embeddings, and its scores with the geometry of its classes."""
         part = self.embed(
             "test", torch.arange(len(self.inputs.test_labels)), self.inputs.test_labels
@@ -277,7 +279,7 @@ class PairedTraining:
         scores = metrics.scores(part.predicted, part.labels, counts)
         return part, scores | metrics.geometry(part.z, part.z_raw, part.labels, self.inputs.classes)
 
-    def train_sample(self, limit: int = 2000) -> Embedded:
+    def train_sample(self, limit: int = 2000) -> EmbeddedPart:
         """Return the embeddings of at most `limit` training rows, a random choice that is the same in every arm.
 
         The contrastive loss has shaped these embeddings directly, and those of test rows only indirectly.
@@ -310,7 +312,7 @@ class PairedTraining:
         items = {**metrics.by_item(part.predicted, part.labels), **self.inputs.test_grouping}
         return loop.Evaluation(scores, items, self._artifacts(folder, part, sample))
 
-    def _artifacts(self, folder: Path, part: Embedded, sample: Embedded) -> dict[str, Path]:
+    def _artifacts(self, folder: Path, part: EmbeddedPart, sample: EmbeddedPart) -> dict[str, Path]:
         """Write embeddings, centres and figures as the settings ask for them; return name -> file."""
         if self.settings.artifacts == "none":
             return {}

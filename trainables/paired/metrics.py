@@ -106,14 +106,14 @@ def geometry(
     """
     # The cosines of different classes.
     gram = centre_gram(embeddings, labels, classes)
-    others = gram[~torch.eye(classes, dtype=torch.bool)]
-    others = others[~others.isnan()]
+    cosines = gram[~torch.eye(classes, dtype=torch.bool)]
+    cosines = cosines[~cosines.isnan()]
     measured = {f"{prefix}z_raw": float(raw_norms.double().mean())}
-    if len(others):
+    if len(cosines):
         measured |= {
-            f"{prefix}centre_cosine": float(others.mean()),
-            f"{prefix}centre_cosine_abs": float(others.abs().mean()),
-            f"{prefix}centre_cosine_max": float(others.abs().max()),
+            f"{prefix}centre_cosine": float(cosines.mean()),
+            f"{prefix}centre_cosine_abs": float(cosines.abs().mean()),
+            f"{prefix}centre_cosine_max": float(cosines.abs().max()),
         }
     counts = torch.bincount(labels, minlength=classes)
     sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, raw_norms.double())

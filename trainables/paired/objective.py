@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from contrasweep.trainables.losses.negatives import counted, counts_of
+from contrasweep.trainables.losses.negatives import counts_of, with_tally
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import PairedSettings
@@ -81,7 +81,7 @@ class Objective:
         self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]
     ) -> Tensor:
         """Return C of these rows, and put its counts of negatives into `negatives` by `name`, if there are any."""
-        loss, tally = counted(self.contrast)
+        loss, tally = with_tally(self.contrast)
         value: Tensor = loss(widened(rows), labels)
         counts = counts_of(tally)
         if counts is not None:

@@ -24,7 +24,7 @@ TSNE_SEED = 0
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddedPart:
     """A part seen by the network in evaluation mode, on the host; for z, e_post and z_raw see `network.Outputs`.
 
     `predicted` is the classifier's class of each item.
@@ -38,7 +38,7 @@ class Embedded:
 
 
 def write(
-    folder: Path, test: Embedded, train: Embedded, rows: Any, names: tuple[str, ...]
+    folder: Path, test: EmbeddedPart, train: EmbeddedPart, rows: Any, names: tuple[str, ...]
 ) -> list[Path]:
     """Write both tables to `folder` and return their files.
 
@@ -61,7 +61,7 @@ def write(
     return list(tables)
 
 
-def embeddings(test: Embedded, rows: Any) -> pa.Table:
+def embeddings(test: EmbeddedPart, rows: Any) -> pa.Table:
     """Return a table with a row for each test item: its number in the dataset, labels, |z| and t-SNE coordinates.
 
     `rows` has the numbers. Only a fixed random choice of at most `TSNE_POINTS` items has coordinates; others have null.
@@ -83,7 +83,7 @@ def embeddings(test: Embedded, rows: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def centres(part: Embedded, name: str, classes: int) -> pa.Table:
+def centres(part: EmbeddedPart, name: str, classes: int) -> pa.Table:
     """Return a table of the cosines between class centres of z, with a row for each pair of classes.
 
     Its column `part` has `name` in every row. The cosine is null where a class is absent from the part.

@@ -57,10 +57,10 @@ class Colours(nn.Module):
         """
         # The statistics of all images of both sides, one below the other.
         numbers = torch.cat(_statistics_of_stored(sides))
-        at = torch.linspace(0, 1, LEVELS, device=numbers.device)
+        shares = torch.linspace(0, 1, LEVELS, device=numbers.device)
         # One by one, since torch takes quantiles of at most 2^24 values: 75,000 pairs together have more.
         return cls(
-            torch.stack([torch.quantile(column.contiguous(), at) for column in numbers.T], 1)
+            torch.stack([torch.quantile(column.contiguous(), shares) for column in numbers.T], 1)
         )
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:

@@ -24,8 +24,8 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
     It warns where settings make no sense together. It is initialised from torch's global generator.
     """
     channels = settings.copies * shape[0]
-    encoding = settings.encoder.parameters
-    if encoding.get("bn") == "frozen" and encoding.get("pretrained") == "none":
+    parameters = settings.encoder.parameters
+    if parameters.get("bn") == "frozen" and parameters.get("pretrained") == "none":
         warnings.warn(
             "bn 'frozen' keeps the running statistics of the weights given, and there are none: BatchNorm does "
             "nothing here; give pretrained weights or take 'train' or 'groupnorm'",

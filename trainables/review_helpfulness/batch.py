@@ -66,13 +66,13 @@ class Batch:
         rows_of = {"text_r": text, "mask_r": text, "roi_r": images, "roi_mask_r": images}
         for name, rows in rows_of.items():
             present = getattr(self, name)
-            new = getattr(other, name)
+            replacement = getattr(other, name)
             # The two batches may be padded to different lengths.
-            length = max(present.shape[1], new.shape[1])
+            length = max(present.shape[1], replacement.shape[1])
             present = _padded(present, length)
             # `rows` [b] as [b 1 ...], so that one truth value counts for all of a row.
             of_row = rows.view(-1, *[1] * (present.dim() - 1))
-            swapped[name] = torch.where(of_row, _padded(new, length), present)
+            swapped[name] = torch.where(of_row, _padded(replacement, length), present)
         swapped["has_image_r"] = torch.where(images, other.has_image_r, self.has_image_r)
         return replace(self, **swapped)
 

@@ -78,7 +78,7 @@ class Reviews:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedParts:
     """The parts of a trial by name (`train`, `dev`, `test`), and what its model is built from.
 
     `dropped` counts the reviews that were left out because no known word was left of them.
@@ -112,7 +112,7 @@ def prepare(
     settings: Settings,
     key: tuple[int | None, ...],
     pretrained_vectors: Callable[[], Iterable[tuple[str, NDArray[np.float32]]]] = tuple,
-) -> Prepared:
+) -> PreparedParts:
     """Make vocabularies of the part `train`, then corpora of all parts.
 
     `roi_dim` is the size of a region's features. `key` (seed, fold) seeds the initial word vectors.
@@ -159,7 +159,7 @@ def prepare(
         for name, reviews in parts.items()
     }
     dropped = {name: len(reviews) - len(corpora[name]) for name, reviews in parts.items()}
-    return Prepared(corpora, inputs, dropped)
+    return PreparedParts(corpora, inputs, dropped)
 
 
 class ProductFields(TypedDict):
@@ -210,7 +210,7 @@ def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArra
     return [item[:most] for item in regions]
 
 
-def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepared:
+def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> PreparedParts:
     """Return the parts `train`, `dev` and `test` of a trial; `DataError` where its dataset has no reviews.
 
     The test part is that of the trial's fold, or without one the dataset's own. A trial without a fold takes the

@@ -105,13 +105,13 @@ def _negatives(
     device: "torch.device",
 ) -> Bool[Tensor, "b b"]:
     """Return which pairs of rows are negatives: those of different rows, with the mask those of different products."""
-    others = ~torch.eye(rows, dtype=torch.bool, device=device)
+    different_rows = ~torch.eye(rows, dtype=torch.bool, device=device)
     if not mask_same_product:
-        return others
+        return different_rows
     if product_ids is None:
         raise SpecError("mask_same_product needs product_ids", place="product_ids")
     ids = torch.as_tensor(product_ids, device=device)
-    return others & (ids[:, None] != ids[None, :])
+    return different_rows & (ids[:, None] != ids[None, :])
 
 
 def _weights(weights: Tensor, clamp: bool, detach: bool) -> Tensor:

@@ -17,7 +17,7 @@ from contrasweep.errors import DataError
 from contrasweep.trainables import checkpoint, loop, optimisation, seeding
 from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output
-from contrasweep.trainables.review_helpfulness.corpora import Prepared
+from contrasweep.trainables.review_helpfulness.corpora import PreparedParts
 from contrasweep.trainables.review_helpfulness.metrics import (
     PerProduct,
     distance_metrics,
@@ -43,7 +43,9 @@ class Step(NamedTuple):
 class Trainer:
     """Model, optimiser and sampler of one trial. Everything random follows from `key` (seed, fold) and the epoch."""
 
-    def __init__(self, settings: Settings, data: Prepared, key: tuple[int | None, ...]) -> None:
+    def __init__(
+        self, settings: Settings, data: PreparedParts, key: tuple[int | None, ...]
+    ) -> None:
         self.settings = settings
         self.data = data
         self.key = key

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
-from contrasweep.trainables.review_helpfulness.corpora import Prepared
+from contrasweep.trainables.review_helpfulness.corpora import PreparedParts
 from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
@@ -96,7 +96,7 @@ def make_trainer():
         inputs = replace(random_inputs(), helpful_threshold=settings.helpful_threshold)
         return Trainer(
             settings,
-            Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}),
+            PreparedParts(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}),
             (0, None),
         )
 

@@ -18,7 +18,7 @@ from contrasweep.trainables.review_helpfulness.batch import (
     Output,
     Sequences,
 )
-from contrasweep.trainables.review_helpfulness.corpora import Prepared
+from contrasweep.trainables.review_helpfulness.corpora import PreparedParts
 from contrasweep.trainables.review_helpfulness.metrics import distance_metrics, relation_distances
 from contrasweep.trainables.review_helpfulness.models import MODELS
 from contrasweep.trainables.review_helpfulness.networks.eg_cnn import reverse_gradient
@@ -276,7 +276,9 @@ def test_a_model_of_ones_own_is_named_by_its_path(corpus, inputs, monkeypatch):
     settings = Settings(model={"name": "own_models:OwnModel", "scale": 2.0}, device="cpu")
     assert resolved_config(settings)["model"] == {"name": "own_models:OwnModel", "scale": 2.0}
     trainer = Trainer(
-        settings, Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}), (0, None)
+        settings,
+        PreparedParts(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}),
+        (0, None),
     )
     assert trainer.score(corpus).tolist() == [2.0 * len(tokens) for tokens in corpus.review_tokens]
     assert np.isfinite(trainer.epoch(1)["loss"])

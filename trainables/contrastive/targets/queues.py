@@ -31,15 +31,16 @@ class EmbeddingQueue:
 
     def push(self, embeddings: Float[Tensor, "n d"], labels: Ids, rows: Ids) -> None:
         """Add rows at the end; the oldest leave where there are more than `size`."""
-        new = [embeddings.detach(), labels, rows]
-        old = [self.embeddings, self.labels, self.rows]
+        added = [embeddings.detach(), labels, rows]
+        present = [self.embeddings, self.labels, self.rows]
         # An empty queue does not know the dimension of the embeddings yet.
+        whole = added
         if len(self):
-            new = [
+            whole = [
                 torch.cat([before, after.to(before.device)])
-                for before, after in zip(old, new, strict=True)
+                for before, after in zip(present, added, strict=True)
             ]
-        self.embeddings, self.labels, self.rows = (values[-self.size :] for values in new)
+        self.embeddings, self.labels, self.rows = (values[-self.size :] for values in whole)
 
     def to(self, device: "torch.device") -> None:
         """Move the queue to `device`, as after a restore."""

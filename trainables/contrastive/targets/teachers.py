@@ -73,7 +73,7 @@ class Byol:
 
     def after_step(self, step: int) -> None:
         """Move the momentum encoder towards the network."""
-        self.encoder.update(self.model, rising(self.momentum, step, self.steps))
+        self.encoder.update(self.model, rising_momentum(self.momentum, step, self.steps))
 
 
 def regression(
@@ -83,7 +83,7 @@ def regression(
     return (2 - 2 * F.cosine_similarity(predictions, projections, dim=1)).mean()
 
 
-def rising(base: float, step: int, steps: int) -> float:
+def rising_momentum(base: float, step: int, steps: int) -> float:
     """BYOL's momentum at step 0, 1, ..., `steps`: from `base` to 1 along a cosine (Grill et al. 2020, section 3.3)."""
     return 1 - (1 - base) * (math.cos(math.pi * min(step, steps) / steps) + 1) / 2
 
@@ -165,7 +165,7 @@ class Dino:
     def after_step(self, step: int) -> None:
         """Move the teacher towards the student, and the centre towards the mean of the step's scores."""
         assert self.pending is not None
-        self.teacher.update(self.student, rising(self.momentum, step, self.steps))
+        self.teacher.update(self.student, rising_momentum(self.momentum, step, self.steps))
         self.centre.value.lerp_(self.pending, 1 - self.centre_momentum)
 
 

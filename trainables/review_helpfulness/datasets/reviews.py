@@ -131,7 +131,7 @@ def _products(products: list[Product], features: Lookup | None, specs: Any) -> I
         yield columns.table(table | _images(chosen, roi, specs), specs)
 
 
-class Placed(NamedTuple):
+class PlacedReview(NamedTuple):
     """A review with its product and its position among the product's reviews, from 0."""
 
     product: Product
@@ -151,7 +151,7 @@ def _reviews(
     `reviews_of` has the reviews of each product, and `rows` each product's row in the split `products`.
     """
     flat = [
-        Placed(product, position, review)
+        PlacedReview(product, position, review)
         for product in products
         for position, review in enumerate(reviews_of[product.product_id])
     ]

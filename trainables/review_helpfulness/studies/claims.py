@@ -32,12 +32,11 @@ def _study(
     arms: dict[str, Arm],
     smallest: float,
     data: str = PLANTED,
-    **more: object,
+    **study_settings: object,
 ) -> AblationGrid:
     """Return a study whose reference is the first arm. Seeds are added while a comparison is undecided.
 
-    `smallest` is the smallest difference of interest. `more` are settings of the study that replace or complete the
-    ones here.
+    `smallest` is the smallest difference of interest. `study_settings` replace or complete the settings here.
     """
     settings: MutableConfig = {
         "metric": "map",
@@ -52,7 +51,7 @@ def _study(
         data=data,
         smallest_difference=smallest,
         labels=dataset_labels(data),
-        **settings | more,  # type: ignore[arg-type]
+        **settings | study_settings,  # type: ignore[arg-type]
     )
 
 

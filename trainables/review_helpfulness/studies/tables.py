@@ -130,9 +130,10 @@ ABLATIONS: dict[str, MutableConfig] = {
 """Table 6: what is taken out of the proposed model."""
 
 
-def arm(config: Config, model: Config, **more: Any) -> Arm:
-    """Return an arm of `config` with the settings `model` added to its model, and `more` to the config."""
-    return Arm(TRAINABLE, config={**config, "model": {**config.get("model", {}), **model}, **more})
+def arm(config: Config, model: Config, **entries: Any) -> Arm:
+    """Return an arm of `config` with the settings `model` added to its model, and `entries` to the config."""
+    with_model = {**config, "model": {**config.get("model", {}), **model}}
+    return Arm(TRAINABLE, config=with_model | entries)
 
 
 def model_arms(
@@ -152,17 +153,17 @@ def dataset_labels(*data: str) -> dict[str, str]:
 
 
 def _study(
-    name: str, about: str, arms: dict[str, Arm], data: str, seeds: list[int], **more: Any
+    name: str, about: str, arms: dict[str, Arm], data: str, seeds: list[int], **study_settings: Any
 ) -> AblationGrid:
     """Return a study that is judged by test MAP, with {} in `about` replaced by the dataset's name.
 
-    `more` are settings of the study that replace or complete the ones here.
+    `study_settings` replace or complete the settings here.
     """
     settings: MutableConfig = {
         "metric": "map",
         "mode": "max",
         "labels": dataset_labels(data),
-    } | more
+    } | study_settings
     about = about.format(CALLED[data.partition("?")[0]])
     return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, **settings)  # type: ignore[arg-type]
 
@@ -173,15 +174,15 @@ def main_table(
     config: Config,
     models: Mapping[str, Config],
     seeds: list[int],
-    **more: Any,
+    **study_settings: Any,
 ) -> AblationGrid:
     """Return a study that compares the eight models by test MAP with the proposed one.
 
-    All arms share `config`; `models` has further settings of single models. `more` are settings of the study.
+    All arms share `config`; `models` has further settings of single models, `study_settings` those of the study.
     """
     arms = model_arms(config, models)
     about = "The proposed model and its seven baselines on {}, test MAP"
-    return _study(name, about, arms, data, seeds, reference="proposed", **more)
+    return _study(name, about, arms, data, seeds, reference="proposed", **study_settings)
 
 
 EVERY_BLOCK: MutableConfig = {"labels": dataset_labels(*BLOCKS), "axes": {"data": list(BLOCKS)}}
