@@ -8,7 +8,7 @@ Augmentations of somebody else's go by dotted path: a function or class of your 
     augmentation: {name: "torchvision.transforms.v2:RandomResizedCrop", size: 32}
     augmentation: "mypackage.views:cutout"
 
-A function takes an image, float32 [c h w] in 0 to 1, and its settings as keywords; a class is built with the settings,
+A function takes an image, float32 [c h w] in 0 to 1, and its settings as keywords. A class is built with the settings,
 and its object takes the image. Either gives the view, of the same shape. Random numbers come from torch's global
 generator, which is seeded for each image.
 """

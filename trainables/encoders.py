@@ -63,8 +63,8 @@ def small_cnn(shape: Shape, *, width: Count = 16) -> "nn.Module":
 def resnet(depth: int) -> Callable[..., Any]:
     """Return torchvision's ResNet of this depth, without weights.
 
-    Images up to 64 pixels get SupContrast's small-image stem: a 3x3 convolution with stride 1 and no pooling,
-    because the ImageNet stem would shrink 32 pixels to 8.
+    Images up to 64 pixels get SupContrast's small-image stem: a 3x3 convolution with stride 1 and no pooling. The
+    ImageNet stem would shrink 32 pixels to 8.
     """
 
     def build(

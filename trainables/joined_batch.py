@@ -19,7 +19,7 @@ from contrasweep.trainables.pytorch import Float
 def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
     """Return the rows of all processes, in the order of ranks.
 
-    In the backward pass this process gets the gradient of its own rows, times the number of processes: gradients of
+    In the backward pass this process gets the gradient of its own rows, times the number of processes. Gradients of
     weights are averaged over processes afterwards (see `losses.distributed`).
     """
     joined: Tensor = _Gather.apply(z)

@@ -4,8 +4,8 @@ A trainable builds its method (data, network and optimiser of one trial) and han
 
     yield from loop.run(Contrastive(trial, settings), trial, resume, evaluate_every=5, checkpoint_every=5)
 
-The loop counts epochs, resumes, says when an evaluation or a checkpoint is due, and makes the reports; a method
-says what an epoch, an evaluation and the end of training are (`Method`).
+The loop counts epochs, resumes, says when an evaluation or a checkpoint is due, and makes the reports. A method says
+what an epoch, an evaluation and the end of training are (`Method`).
 """
 
 import logging

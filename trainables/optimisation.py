@@ -1,8 +1,8 @@
 """Optimizers and the learning rate's schedule.
 
-The optimizers are our own and not torch.optim's: the first `torch.optim.SGD` of a process imports 97 modules of
-torch._dynamo, which takes as long as importing torch itself and some 100 MB: more than a whole small trial. Their
-updates are those of torch.optim, which the tests compare.
+The optimizers are our own and not torch.optim's. The first `torch.optim.SGD` of a process imports 97 modules of
+torch._dynamo. That takes as long as importing torch itself, and some 100 MB: more than a whole small trial. Updates are
+those of torch.optim, which the tests compare.
 
 Optimizers of torch.optim go by their names (`optimizer: {name: RMSprop, alpha: .9}`), those of other packages by dotted
 path: a class that is built as `Class(parameter groups, lr=..., **options)` and has `step`, `state_dict`,

@@ -2,11 +2,12 @@
 
 The modules of settings, and those whose signatures say what can be set (losses, encoders, optimizers), take PyTorch
 from here. A plan reads them without importing PyTorch, which takes longer than all the rest of the plan. A class that
-derives from one of PyTorch's, or a function that one of its decorators wraps, needs it at once: it stands in a module
-that imports PyTorch itself, and is imported where it is used. `nn.Module` and `torch.device` in annotations are quoted.
+derives from one of PyTorch's, or a function that one of its decorators wraps, needs PyTorch at once. It stands in a
+module that imports PyTorch itself, and is imported where it is used. `nn.Module` and `torch.device` in annotations are
+quoted.
 
-`Float[Tensor, "n d"]` in an annotation is a tensor of floats with two axes, in jaxtyping's words; the axes of one name
-in a signature have one length. Only tests check it: at work the annotation says it to readers.
+`Float[Tensor, "n d"]` in an annotation is a tensor of floats with two axes, in jaxtyping's words. Axes of one name in a
+signature have one length. Only tests check it: at work the annotation says it to readers.
 """
 
 import importlib

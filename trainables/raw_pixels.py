@@ -2,8 +2,8 @@
 
     list(train(trial))
 
-One report, with the scores and per-item values of the paired family's last one, so that the floor stands in the same
-table and is compared by the same paired test. Nothing is random: the seed changes nothing.
+One report, with the scores and per-item values of the paired family's last one. So the floor stands in the same table
+and is compared by the same paired test. Nothing is random: the seed changes nothing.
 """
 
 import math

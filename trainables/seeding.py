@@ -1,7 +1,7 @@
 """Seeds, threads and devices: everything random in a trial follows from (seed, fold, epoch) and nothing else.
 
-Arm and config stay out, so that replicates are paired: all arms of a cell start from the same weights, see
-the same order of the data and the same augmentations.
+Arm and config stay out, so that replicates are paired. All arms of a cell start from the same weights, and see the
+same order of the data and the same augmentations.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """What a training step of the usual networks holds and computes, so that a plan of these does without PyTorch.
 
 Both grow along a line with the rows of a batch. `step_counts.json` has the lines of the networks in `ENCODERS` with the
-default head, for the image sizes in `SHAPES`; `python -m benchmarks.step_counts` writes it, a test counts anew.
+default head, for the image sizes in `SHAPES`. `python -m benchmarks.step_counts` writes the file; a test counts anew.
 """
 
 import functools

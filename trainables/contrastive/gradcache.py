@@ -1,8 +1,12 @@
 """Large batches on small devices: encode in chunks, compute the loss on all embeddings at once (Gao et al. 2021).
 
-A contrastive loss needs the embeddings of the whole batch, but not their graphs. So: encode each chunk without a
-graph; take the loss and its gradient with respect to the embeddings; encode each chunk again, with a graph, and send
-its part of that gradient back. Two forward passes for the memory of one chunk, and the gradient of the whole batch.
+A contrastive loss needs the embeddings of the whole batch, but not their graphs. So a step has three parts:
+
+1. Encode each chunk without a graph.
+2. Take the loss, and its gradient with respect to the embeddings.
+3. Encode each chunk again, with a graph, and send its part of that gradient back.
+
+Two forward passes are the price for the memory of one chunk; the gradient is that of the whole batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence

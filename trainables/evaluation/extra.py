@@ -1,7 +1,7 @@
 """Scores that a study must ask for by name: evaluation protocols of other papers.
 
-Each is a function (train [m d], their labels, test [n d], their labels, number of classes) -> (metrics, values per test
-item), and its line in `EXTRA`. Features are on one device; nothing is random but for seeds that are fixed.
+Each is a function and its line in `EXTRA`: (train [m d], their labels, test [n d], their labels, number of classes) ->
+(metrics, values per test item). Features are on one device; nothing is random but for seeds that are fixed.
 """
 
 import math

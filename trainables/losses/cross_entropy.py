@@ -1,9 +1,9 @@
 """The cross-entropy family: each positive against everything that it has to beat. Values per anchor.
 
-Scores [n m], larger = more alike; `positives` and `negatives` [n m] are disjoint, and a pair in neither (an anchor
-with itself) counts nowhere: it is masked before any maximum is taken, so that temperatures down to .001 are exact.
-An anchor without positives has value 0. `epsilon` is in logit units: it is subtracted after the division by the
-temperature, from the positive's term in the denominator only; above 0 it lets a loss go down to -epsilon.
+Scores [n m], larger = more alike; `positives` and `negatives` [n m] are disjoint. A pair in neither (an anchor with
+itself) counts nowhere: it is masked before any maximum is taken, so that temperatures down to .001 are exact. An anchor
+without positives has value 0. `epsilon` is in logit units: it is subtracted after the division by the temperature, from
+the positive's term in the denominator only. Above 0 it lets a loss go down to -epsilon.
 """
 
 from typing import Annotated

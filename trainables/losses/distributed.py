@@ -1,8 +1,8 @@
 """The loss of a batch that is spread over processes: the same on each as in one process with the joined batch.
 
 Every process gathers all embeddings and ids and gets the joined batch's loss. Its gradient reaches the process's own
-rows, times the number of processes: DistributedDataParallel averages the gradients of parameters over processes,
-and the average of these is the gradient of the joined batch's loss. Without such averaging (a manual sum of
+rows, times the number of processes. DistributedDataParallel averages the gradients of parameters over processes, and
+this average is the gradient of the joined batch's loss. Without such averaging (a manual sum of
 gradients), divide the loss by the number of processes.
 """
 

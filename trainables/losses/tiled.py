@@ -1,8 +1,8 @@
 """The cross-entropy family for large batches: exact, a tile of anchors at a time, in memory linear in the batch.
 
 The gradient is taken in the forward pass, tile by tile, so no [n n] matrix is ever held. Where scores are inner
-products the softmax of a tile is turned into its gradient in place, and a matrix product carries it to the
-embeddings; other similarities are differentiated by autograd within the tile.
+products, the softmax of a tile is turned into its gradient in place, and a matrix product carries it to the embeddings.
+Other similarities are differentiated by autograd within the tile.
 """
 
 from collections.abc import Callable, Iterator

@@ -2,8 +2,8 @@
 
     list(train(trial))
 
-One report, with the scores and per-item values of a network's last one: the baseline stands in the same table, on the
-same folds, and is compared by the same paired test. The seed changes nothing: the trees of 2,000 rows draw nothing.
+One report, with the scores and per-item values of a network's last one. So the baseline stands in the same table, on
+the same folds, and is compared by the same paired test. The seed changes nothing: the trees of 2,000 rows draw nothing.
 """
 
 import math

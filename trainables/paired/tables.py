@@ -1,8 +1,8 @@
 """Tables of a trained network's embeddings, as Parquet: what figures are drawn from, here or elsewhere.
 
 `embeddings.parquet` has a row for each test item: row, label, predicted, z_raw, and the t-SNE coordinates of z and
-e_post (null beyond `TSNE_POINTS` items); `centres.parquet` the cosines between the class centres of z, on the test part
-and on training rows. The class names are in the schema metadata.
+e_post (null beyond `TSNE_POINTS` items). `centres.parquet` has the cosines between the class centres of z, on the test
+part and on training rows. The class names are in the schema metadata.
 """
 
 import json

@@ -3,7 +3,7 @@
 Each image has statistics of its channels and of its chromaticities (shares of the brightness, and normalised
 differences of neighbouring channels). The statistics are mean, deviation and five quantiles, of the values as they are
 and of the values less the pair's own mean. Each statistic is ranked among those of the training part and transformed to
-a normal distribution, since a threshold on a colour says more than its distance does. Statistics are those of images as
+a normal distribution, because a threshold on a colour says more than a distance. Statistics are those of images as
 stored, because resizing would blur the outer quantiles. Turning and mirroring change them little: on a large image only
 every k-th pixel is looked at, and these are other pixels then.
 """

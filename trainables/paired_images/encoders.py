@@ -1,11 +1,12 @@
 """The encoders of image pairs: ResNets that show their four stages, and what others have.
 
-An entry of the table takes the shape of its input (channels, height, width) and gives a network from images [n c h w]
-to the maps of its stages [n C_i *size_i], first to last, whose channels are its `dims`. Adding one is a line.
+An entry of the table takes the shape of its input (channels, height, width) and gives a network. The network takes
+images [n c h w] to the maps of its stages [n C_i *size_i], first to last; its `dims` are their channels. Adding one
+is a line.
 
 Encoders that are not in the table are torchvision's and timm's by name, and your own by dotted path: a callable
-`(shape, **options)` as for `trainables.contrastive`. Its module either has `dims` and gives the maps of its stages, a
-list of [n dims[i] h_i w_i], or has `dim` and gives rows of features [n dim]. l is made of the differences of four
+`(shape, **options)` as for `trainables.contrastive`. Its module has `dims` and gives the maps of its stages, a list of
+[n dims[i] h_i w_i]; or it has `dim` and gives rows of features [n dim]. l is made of the differences of four
 stages, so with features alone beta is 0. Timm's convolutional networks give their last four stages.
 """
 

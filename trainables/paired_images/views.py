@@ -1,8 +1,8 @@
 """Views of image pairs: one geometry for both images, small differences of light for each.
 
-A pair's classes are about what changed between the images, so a view must not change it: both images get ONE
-draw of crop and dihedral (the 8 symmetries of the square), and only brightness and contrast differ a little. Hue
-shifts and grayscale would imitate change; strong dihedral augmentation works against C(l), whose l has places.
+A pair's classes are about what changed between the images, so a view must not change it. Both images get ONE draw of
+crop and dihedral (the 8 symmetries of the square); only brightness and contrast differ a little. Hue shifts and
+grayscale would imitate change; strong dihedral augmentation works against C(l), whose l has places.
 Single images have the views of `trainables.augmentations`.
 """
 
@@ -58,8 +58,8 @@ def resolve_augmentation(
 class PairDraws:
     """The draws of n pairs.
 
-    `affine` is a map of [-1, 1] coordinates for both images (None: pixels stay where they are). `light` [n 2 2] has for
-    each image of a pair (axis 1) gain and offset (axis 2) of its light, as deviations from 1 and 0.
+    `affine` is a map of [-1, 1] coordinates for both images (None: pixels stay where they are). `light` [n 2 2] has the
+    gain and the offset (axis 2) of each image of a pair (axis 1), as deviations from 1 and 0.
     """
 
     affine: Float[Tensor, "n 2 3"] | None

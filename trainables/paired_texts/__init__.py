@@ -2,8 +2,8 @@
 
     list(train(trial))
 
-The encoder is small (word embeddings and three residual convolutions over positions); its stages' outputs,
-resized to a common length, give l as the stages of a ResNet do; losses, weights and loop are those of image pairs.
+The encoder is small: word embeddings and three residual convolutions over positions. Its stages' outputs, resized to a
+common length, give l as the stages of a ResNet do. Losses, weights and loop are those of image pairs.
 Deviation from what inference models do: the sides meet only in z, l and the classifier, never word by word.
 """
 

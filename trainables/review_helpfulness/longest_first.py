@@ -2,8 +2,8 @@
 
     list(train(trial))
 
-One report, with the metrics and per-product values of a ranker's last one, so that the floor stands in the same table
-and is compared by the same paired test. Nothing is random: the seed changes nothing.
+One report, with the metrics and per-product values of a ranker's last one. So the floor stands in the same table and
+is compared by the same paired test. Nothing is random: the seed changes nothing.
 """
 
 from collections.abc import Generator

@@ -216,8 +216,8 @@ class ProposedOptions:
 class Model:
     """A row of the table of models.
 
-    It says what can be set of a model (`settings`), its name in tables of results (`title`), whether it looks at images
-    (`multimodal`), and whether its outputs have post-interaction features (`gives_features`).
+    `settings` is the class of what can be set of the model, `title` its name in results. `multimodal`: whether it looks
+    at images. `gives_features`: whether its outputs have post-interaction features.
     """
 
     settings: type

@@ -2,7 +2,7 @@
 
 list(train(trial))
 
-One report an epoch, with validation metrics; the last one has the metrics of the test part under the best epoch's
+One report an epoch, with validation metrics. The last one has the metrics of the test part under the best epoch's
 weights, and their values per product.
 """
 

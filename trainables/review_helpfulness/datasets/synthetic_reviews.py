@@ -1,7 +1,7 @@
 """Synthetic multimodal reviews with a planted signal: for tests of models, never for claims about reviews.
 
 A review's helpfulness is the sum of two independent parts of equal weight. One shows in its words (how many of them
-are informative), the other in its image regions (how far these lie along one direction of feature space); noise lies
+are informative), the other in its image regions (how far these lie along one direction of feature space). Noise lies
 over both, and regions also show their product's topic. A model that reads only text can know one half, a model that
 also sees the images both. Labels are the fifths of helpfulness over all reviews, votes the fewest with that label.
 """

@@ -1,7 +1,8 @@
 """EG-CNN (Chen et al. 2018): gated word and character embeddings, shared and per-domain convolutions.
 
-Reconstructed, because no code of it is public: characters join the word before the gate, and the domain losses are a
-gradient-reversed classifier on the shared features and a plain one on the private ones. It reads the review only.
+No code of it is public, so two things are reconstructed. Characters join the word before the gate. The domain losses
+are a gradient-reversed classifier on the shared features and a plain one on the private ones. EG-CNN reads the review
+only.
 """
 
 from typing import Any, cast

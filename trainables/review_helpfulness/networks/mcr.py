@@ -1,7 +1,8 @@
 """MCR (Liu et al. 2021): multi-perspective coherent reasoning within, across and around the modalities.
 
-Reconstructed: text of the branches (c) to (e) is the mean of the three convolution channels; the pair network of the
-coherent graph is split as ReLU(A x_i + B x_j), its query nodes taken in slices recomputed backward, to bound memory.
+Two things are reconstructed. The text of the branches (c) to (e) is the mean of the three convolution channels. The
+pair network of the coherent graph is split as ReLU(A x_i + B x_j). Its query nodes are taken in slices, which are
+recomputed in the backward pass to bound memory.
 """
 
 from typing import Any, cast

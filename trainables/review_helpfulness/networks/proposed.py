@@ -1,8 +1,10 @@
 """The adaptive multimodal contrastive model of Nguyen et al., EMNLP 2022 (after the paper, not after its code).
 
-Reconstructed, because the paper leaves it open: the self-attention of the fusion (4 heads, residual, LN, dropout
-.2), its convolution (kernel 3, ReLU; a gap of zeros keeps the four sequences' borders apart, so that padding cannot
-reach a score), and the layer norms of queries and keys being two.
+Three things are reconstructed, because the paper leaves them open:
+
+- the self-attention of the fusion has 4 heads, a residual, a layer norm and a dropout of .2;
+- its convolution has kernel 3 and ReLU, and a gap of zeros between two sequences, so that padding cannot reach a score;
+- queries and keys have layer norms of their own.
 """
 
 import torch

@@ -1,10 +1,10 @@
 """Claims of Nguyen et al. (EMNLP 2022) on adaptive contrastive learning, as studies that two cores decide in minutes.
 
-Amazon's and Lazada's reviews are not at hand, and the real clothing reviews have no images: so what needs both is asked
-of synthetic reviews, half of whose helpfulness is planted in the words and half in the image regions, and says nothing
-about real ones. The ranking by length alone is the floor. Settings are those of the small studies, which were made for
-the time that they take; of the real reviews alone epochs and learning rate were chosen, on the validation products with
-seed 0, for the proposed model and PRH-Net alike. What decides are the test products, with seeds from 100 on.
+Amazon's and Lazada's reviews are not at hand, and the real clothing reviews have no images. So what needs both is asked
+of synthetic reviews. Half of their helpfulness is planted in the words and half in the image regions; the answers say
+nothing about real reviews. The ranking by length alone is the floor. Settings are those of the small studies, which
+were made for the time that they take. Of the real reviews alone epochs and learning rate were chosen, on the validation
+products with seed 0, for the proposed model and PRH-Net alike. The test products decide, with seeds from 100 on.
 """
 
 from contrasweep import AblationGrid, Arm, Replicates

@@ -1,10 +1,13 @@
 """Review helpfulness: does adaptive multimodal contrast rank reviews better than seven other models, and why?
 
-Studies of Nguyen et al., EMNLP 2022: MAIN_TABLE (their Tables 3 and 4, a block for each category of Lazada's and of
-Amazon's reviews), ABLATION (Table 6), DISTANCES (Tables 7 and 8), at the paper's sizes; SEARCH tunes the proposed model
-on the validation MAP. The main table has a form that two cores finish in minutes: narrow models, 40 steps, the real
-clothing reviews without images. It says nothing about the paper's table: it shows that the comparison runs, and who is
-ahead at that size; the studies of claims.py decide, of the other tables too.
+Studies of Nguyen et al., EMNLP 2022, at the paper's sizes:
+
+- MAIN_TABLE: their Tables 3 and 4, a block for each category of Lazada's and of Amazon's reviews;
+- ABLATION: Table 6; DISTANCES: Tables 7 and 8; SEARCH tunes the proposed model on the validation MAP.
+
+The main table has a form that two cores finish in minutes: narrow models, 40 steps, the real clothing reviews without
+images. It says nothing about the paper's table: it shows that the comparison runs, and who is ahead at that size. The
+studies of claims.py decide, of the other tables too.
 """
 
 from collections.abc import Iterable, Mapping
