@@ -88,9 +88,9 @@ class Guard:
             raise FloatingPointError(f"{rule}: {self.remedy}")
 
     def means(self, measured: list[Tensor], epoch: int) -> dict[str, float]:
-        """Return the means of loss and gradient norm over the steps that an epoch took, each of which gave [2].
+        """Return the means of `loss` and `grad_norm` over the steps of an epoch that were taken.
 
-        Raises what `require_steps` raises.
+        `measured` has a tensor [loss, norm] of each. Raises what `require_steps` raises.
         """
         self.require_steps(len(measured), epoch)
         loss, norm = torch.stack(measured).double().mean(0).tolist()

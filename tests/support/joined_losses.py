@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from contrasweep.trainables.losses import build
-from contrasweep.trainables.losses.negatives import counted
+from contrasweep.trainables.losses.negatives import with_tally
 
 
 def encoder(dim: int, seed: int = 0) -> torch.nn.Module:
@@ -31,7 +31,7 @@ def alike(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def value_and_gradients(network, job, rows):
     """The loss, its gradients, and what was counted of its negatives."""
     network.zero_grad()
-    loss, tally = counted(
+    loss, tally = with_tally(
         build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"])
     )
     value = loss(network(job["inputs"][rows]), job["labels"][rows], job["ids"][rows])
