@@ -137,7 +137,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
         CONTRASTIVE,
         "digits-lt",
         {"loss": "own_parts:two_views"},
-        "parameters of a loss of two views are called first and second",
+        "a loss of two views has the parameters first, second",
     ),
     (
         CONTRASTIVE,

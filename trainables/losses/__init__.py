@@ -227,8 +227,8 @@ def check_loss(chosen: Component) -> None:
         # The call itself failed, maybe as the function's parameters have other names: the hint tells the right ones.
         if isinstance(entry, External) and error.rule.startswith(f"{chosen.name} fails"):
             hint = (
-                f"{error.hint}; the parameters of a loss of two views are called first and second, "
-                f"those of a loss of scores {FORM}"
+                f"{error.hint}; a loss of two views has the parameters first, second; "
+                f"a loss of scores has {FORM}"
             )
             raise SpecError(error.rule, place="loss", hint=hint) from None
         if not error.place:
