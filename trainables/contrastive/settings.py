@@ -147,8 +147,9 @@ class Settings:
     def __post_init__(self) -> None:
         # Each rule is about settings that do not go together; those about the dataset are in `resolve`.
         loss = self.build_loss()
-        check_targets(self.targets, loss, n_views=self.n_views, processes=self.resources.size)
         self._check_views(loss)
+        self._check_resources()
+        check_targets(self.targets, loss, n_views=self.n_views, processes=self.resources.size)
         if self.loss_learning_rate is not None and not loss.has_weights:
             raise SpecError(
                 f"loss {self.loss.name!r} has no weights of its own",
@@ -165,7 +166,6 @@ class Settings:
             raise SpecError(
                 "chunks go with `targets: batch` only", place="chunk_rows", value=self.chunk_rows
             )
-        self._check_resources()
         if self.sampling == "m_per_class" and self.batch_size % self.per_class:
             rule = f"a batch holds {self.per_class} images of each of its classes (per_class)"
             raise SpecError(rule, place="batch_size", value=self.batch_size)
@@ -234,6 +234,7 @@ class Settings:
                 f"dataset {data.name} has {len(data.classes)}: raise per_class or lower batch_size"
             )
             raise SpecError(rule, place="per_class", value=self.per_class, hint=hint)
+        augmentations = self.augmentations
         # Components of the user's own are tried on a few images here, so that no trial fails by them later.
         encoder = with_digest_of_weights(self.encoder)
         losses.check_loss(self.loss)
@@ -242,7 +243,7 @@ class Settings:
         if "image" in data.columns and "shape" in data.columns["image"]:
             shape = view_shape(data, self.view_size)
             check_encoder(encoder, self.projection, shape)
-            for chosen in self.augmentations:
+            for chosen in augmentations:
                 check_augmentation(chosen, shape)
         return replace(
             self,

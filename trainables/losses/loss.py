@@ -159,6 +159,7 @@ def loss_settings(loss: Loss, similarity: str) -> type:
 
     That is similarity, reduction and the function's own parameters, with the defaults that suit the similarity.
     """
+    parameters = loss.fields
     # A loss whose formula reads the sign of scores takes only similarities that have one.
     needs_signed = loss.similarities is SIGNED
     # A similarity is a name that the loss knows, or a dotted path.
@@ -175,6 +176,6 @@ def loss_settings(loss: Loss, similarity: str) -> type:
         "reduction": (one_of("reduction", "reductions", tuple(REDUCTIONS)), loss.reduction),
     }
     defaults = loss.defaults.get(similarity, {})
-    for name, (value_type, default) in loss.fields.items():
+    for name, (value_type, default) in parameters.items():
         fields[name] = value_type, defaults.get(name, default)
     return parameters_class(loss.name.rpartition(":")[2], fields)
