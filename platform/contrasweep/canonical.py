@@ -27,8 +27,8 @@ def same(value: Any, other: Any) -> bool:
     return bool(value == other) and dumps(value) == dumps(other)
 
 
-def _plain(value: Any, place: str, whole: bool) -> Any:
-    """Return the plain JSON values of `value`, which stands at `place`; with `whole`, 1.0 becomes 1."""
+def _plain(value: Any, place: str, as_integer: bool) -> Any:
+    """Return the plain JSON values of `value`, which stands at `place`; with `as_integer`, 1.0 becomes 1."""
     if isinstance(value, str):
         return _encodable(value, place)
     if value is None or isinstance(value, bool | int):
@@ -37,7 +37,8 @@ def _plain(value: Any, place: str, whole: bool) -> Any:
         if not math.isfinite(value):
             raise SpecError("a config value must be finite", place=place, value=value)
         # From 2**53 on floats skip integers: the value may be a rounded one, and stays a float.
-        return int(value) if whole and value.is_integer() and abs(value) < 2**53 else float(value)
+        is_exact = value.is_integer() and abs(value) < 2**53
+        return int(value) if as_integer and is_exact else float(value)
     # Most mappings are dicts, for which the first test is faster.
     if type(value) is dict or isinstance(value, Mapping):
         for key in value:
@@ -47,12 +48,13 @@ def _plain(value: Any, place: str, whole: bool) -> Any:
                 )
             _encodable(key, place)
         return {
-            key: _plain(value[key], f"{place}.{key}".lstrip("."), whole) for key in sorted(value)
+            key: _plain(value[key], f"{place}.{key}".lstrip("."), as_integer)
+            for key in sorted(value)
         }
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{place}[{i}]", whole) for i, item in enumerate(value)]
+        return [_plain(item, f"{place}[{i}]", as_integer) for i, item in enumerate(value)]
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # numpy scalars
-        return _plain(value.item(), place, whole)
+        return _plain(value.item(), place, as_integer)
     raise SpecError(
         "a config value must be text, a number, a bool, null, or a list or mapping of these",
         place=place,

@@ -1,6 +1,7 @@
 """The errors a user can cause, each one line: the rule, the place, the value, and what would have worked."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 
 class ContrasweepError(Exception):
@@ -93,6 +94,7 @@ class DataError(ContrasweepError):
     """
 
 
+@dataclass(eq=False, repr=False)
 class NotStagedError(DataError):
     """A known dataset is not staged.
 
@@ -100,32 +102,36 @@ class NotStagedError(DataError):
     says in which folders the dataset was sought.
     """
 
-    def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
-        self.dataset = dataset
-        self.command = command
-        self.requires = requires
-        self.looked = looked
+    dataset: str
+    command: str
+    requires: str
+    looked: str
+
+    def __post_init__(self) -> None:
         super().__init__(
-            f"dataset {dataset!r} is not staged; stage it with: {command}   (PATH: {requires}); {looked}"
+            f"dataset {self.dataset!r} is not staged; stage it with: {self.command}   (PATH: {self.requires}); "
+            f"{self.looked}"
         )
 
 
+@dataclass(eq=False, repr=False)
 class NotTrainedError(ContrasweepError):
     """The trials of `study`, which another study starts from, are not trained. The `command` trains them.
 
     `left` counts trials of `study` that have not ended; 0 where it has not run at all.
     """
 
-    def __init__(self, study: str, command: str, left: int) -> None:
-        self.study = study
-        self.command = command
-        self.left = left
-        lacks = (
-            f"{left} of whose trials have not ended"
-            if left
-            else "which was not run in this storage"
+    study: str
+    command: str
+    left: int
+
+    def __post_init__(self) -> None:
+        lacks = "which was not run in this storage"
+        if self.left:
+            lacks = f"{self.left} of whose trials have not ended"
+        super().__init__(
+            f"this study starts from {self.study!r}, {lacks}; run it first: {self.command}"
         )
-        super().__init__(f"this study starts from {study!r}, {lacks}; run it first: {command}")
 
 
 class StorageError(ContrasweepError):
@@ -153,14 +159,17 @@ class StorageDenied(StorageError):
     """The object store refuses the credentials, which no further try mends."""
 
 
+@dataclass(eq=False, repr=False)
 class BrokenFileError(StorageError):
     """A file of the storage is broken; the error names the file, the defect and the remedy."""
 
-    def __init__(self, file: str, problem: str, remedy: str) -> None:
-        self.file = file
-        self.problem = clipped(problem, 300)
-        self.remedy = remedy
-        super().__init__(f"{file} is broken ({self.problem}); {remedy}")
+    file: str
+    problem: str
+    remedy: str
+
+    def __post_init__(self) -> None:
+        self.problem = clipped(self.problem, 300)
+        super().__init__(f"{self.file} is broken ({self.problem}); {self.remedy}")
 
 
 def clipped(text: str, limit: int) -> str:

@@ -315,8 +315,8 @@ def installed(kind: str) -> Mapping[str, Part]:
     """Return name -> part of the parts of one kind that installed packages bring; no package is imported for it."""
     parts: dict[str, Part] = {}
     for entry in importlib.metadata.entry_points(group=PARTS):
-        of, _, name = entry.name.partition(".")
-        if of != kind or entry.dist is None:
+        kind_of_part, _, name = entry.name.partition(".")
+        if kind_of_part != kind or entry.dist is None:
             continue
         # Metadata beside the code of a checkout do not count as an installation: see SITE_FOLDERS.
         if {*SITE_FOLDERS}.isdisjoint(Path(str(entry.dist.locate_file(""))).parts):

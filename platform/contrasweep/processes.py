@@ -36,21 +36,21 @@ def began_at(pid: int) -> str:
         return ""
 
 
-def scratch_folder(of: str) -> Path:
+def scratch_folder(purpose: str) -> Path:
     """Make a temporary folder and return its path.
 
-    Its name has `of`, the folder's purpose, and this process, so that `sweep_scratch` can tell whether it still runs.
+    Its name has the folder's `purpose` and this process, so that `sweep_scratch` can tell whether it still runs.
     """
-    return Path(tempfile.mkdtemp(prefix=scratch_prefix(of)))
+    return Path(tempfile.mkdtemp(prefix=scratch_prefix(purpose)))
 
 
-def scratch_prefix(of: str) -> str:
+def scratch_prefix(purpose: str) -> str:
     """Return the first part of a temporary folder's name, by which `sweep_scratch` removes it after this process.
 
-    `of` is the folder's purpose.
+    `purpose` is that of the folder.
     """
     pid = os.getpid()
-    return f"{PREFIX}{_namespace()}-{pid}-{began_at(pid)}-{of}-"
+    return f"{PREFIX}{_namespace()}-{pid}-{began_at(pid)}-{purpose}-"
 
 
 def sweep_scratch() -> int:

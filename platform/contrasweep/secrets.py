@@ -98,16 +98,16 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         return f"{scheme}{HIDDEN}{end}", [rest]
     user_text, hidden = _split_user(rest[:at], shows_user) if at >= 0 else ("", [])
     # Host and path, then the query and the fragment.
-    where, tail = _parted(rest[at + 1 :], re.compile("([?#;].*)?$", re.DOTALL))
+    host_and_path, tail = _parted(rest[at + 1 :], re.compile("([?#;].*)?$", re.DOTALL))
     # Addresses of services that post for everybody who knows them: the path itself is the secret.
-    if service := _SERVICES.match(where):
-        hidden.append(where[service.end(1) :])
-        where = f"{service[1]}{HIDDEN}"
+    if service := _SERVICES.match(host_and_path):
+        hidden.append(host_and_path[service.end(1) :])
+        host_and_path = f"{service[1]}{HIDDEN}"
     # With an at sign, what looks like a query may be the end of a password.
     if "@" in tail:
-        return f"{scheme}{user_text}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
+        return f"{scheme}{user_text}{host_and_path}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
     tail_text, hidden_of_tail = _split_query(tail)
-    return f"{scheme}{user_text}{where}{tail_text}{end}", hidden + hidden_of_tail
+    return f"{scheme}{user_text}{host_and_path}{tail_text}{end}", hidden + hidden_of_tail
 
 
 def _split_user(user_and_password: str, shows_user: bool) -> tuple[str, list[str]]:

@@ -255,7 +255,7 @@ def evaluate(
     ] = None,
     on: Annotated[
         str,
-        typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels."),
+        option("Staged datasets of images with labels.", metavar="DATASET[,DATASET]"),
     ] = "",
     function: Annotated[
         str,
@@ -267,9 +267,7 @@ def evaluate(
     ] = "",
     model: Annotated[
         str,
-        typer.Option(
-            metavar="PACKAGE.MODULE:FUNCTION", help="load(path) -> network, of a --checkpoint."
-        ),
+        option("load(path) -> network, of a --checkpoint.", metavar="PACKAGE.MODULE:FUNCTION"),
     ] = "",
     checkpoint: Annotated[
         Path | None, option("A file or folder of a network that was trained elsewhere.")
@@ -474,9 +472,7 @@ def mcp(
     ] = "read",
     gpu_hours: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot."
-        ),
+        option("GPU-hours that all runs may take; without a GPU, hours of a slot.", min=0),
     ] = None,
 ) -> None:
     """Serve a storage and its studies over the Model Context Protocol.

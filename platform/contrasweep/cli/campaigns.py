@@ -55,9 +55,7 @@ def decide(
     ] = "",
     by: Annotated[str, option("Who asks: a person or an agent.")] = "",
     why: Annotated[str, option("Why it is tried, in a line.")] = "",
-    more: Annotated[
-        int, typer.Option(min=0, help="Fresh seeds more for a candidate that is undecided.")
-    ] = 0,
+    more: Annotated[int, option("Fresh seeds more for a candidate that is undecided.", min=0)] = 0,
     rerun_changed: RerunChanged = False,
     accept_code: AcceptCode = False,
     max_concurrent: MaxConcurrent = None,

@@ -95,15 +95,15 @@ def settings(kind: str, name: str) -> list[Setting]:
     `SpecError` where there is no such kind or entry.
     """
     import_from_here()
+    table = _table(kind)
+    place = f"list {kind}"
     # A name of the table stands for itself; one that a package registers, or a path, becomes `module:name`.
-    name = name if name in _table(kind) else path_of(kind, name)
+    name = name if name in table else path_of(kind, name)
     if kind == "datasets" and ":" in name:
         return _settings_of(own_importer(name))
-    table = _table(kind)
     # A table of components knows which settings an entry takes; other tables hold objects or their paths.
     if isinstance(table, Table):
-        return list(_fields_of(table.takes(table.entry(name, f"list {kind}"), {})))
-    place = f"list {kind}"
+        return list(_fields_of(table.takes(table.entry(name, place), {})))
     if ":" not in name:
         check_known(name, kind, table, "there is no such entry", place=place)
     entry = table.get(name, name)

@@ -217,12 +217,11 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
     """
     found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
-    content: Any = None
-    if file.suffix != ".py":
-        content = read_yaml(text, str(file), "the file is not YAML")
+    is_script = file.suffix == ".py"
+    content = None if is_script else read_yaml(text, str(file), "the file is not YAML")
     fields = content if isinstance(content, Mapping) else {}
     sweeper = lookup(fields, "hydra.sweeper")
-    if file.suffix == ".py":
+    if is_script:
         _read_script(found, file, text)
     elif isinstance(sweeper, Mapping) and {"params", "search_space"} & set(sweeper):
         _read_hydra(found, file, fields, sweeper)

@@ -25,6 +25,7 @@ from contrasweep.cli.options import (
     StudyTracking,
     changed_code,
     flag,
+    option,
     print_json,
 )
 from contrasweep.config import MutableConfig
@@ -68,7 +69,7 @@ def submit(
     slurm: Annotated[bool, flag("--slurm", "Send it to Slurm: an array, a trial a task.")] = False,
     sbatch: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="With --slurm: an option of sbatch; repeatable."),
+        option("With --slurm: an option of sbatch; repeatable.", metavar="NAME=VALUE"),
     ] = None,
 ) -> None:
     """Run a study as a job on a Ray cluster, or on Slurm.
@@ -165,10 +166,11 @@ def status(
     # A name that the storage has is a study; any other one is a job's id, which only a cluster can know.
     # `since`, with --json alone, is the token of an earlier answer; the new one names what has changed.
     study = reports.name(name)
-    if (document := StudyRecords(storage, study).document()) is not None:
+    records = StudyRecords(storage, study)
+    if (document := records.document()) is not None:
         from contrasweep.live.overview import overview
 
-        entry = overview(StudyRecords(storage, study), document)
+        entry = overview(records, document)
         if json:
             watching.print_polled("status", entry.to_dict(), since)
         else:

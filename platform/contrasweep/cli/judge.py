@@ -44,20 +44,17 @@ OPTIONS = (
 
 def _column(text: str) -> typer.models.OptionInfo:
     """Return an option that takes the name of a column, with this help."""
-    return typer.Option(metavar="COLUMN", help=text)  # type: ignore[no-any-return]
+    return option(text, metavar="COLUMN")
 
 
 At = Annotated[
     str,
-    typer.Option(
-        metavar="last|best-of-validation:METRIC|step:N", help="Which value of a run's curve counts."
-    ),
+    option("Which value of a run's curve counts.", metavar="last|best-of-validation:METRIC|step:N"),
 ]
 Reader = Annotated[
     str,
-    typer.Option(
-        metavar="MODULE:NAME",
-        help="A function of yours that reads the source, called with its text.",
+    option(
+        "A function of yours that reads the source, called with its text.", metavar="MODULE:NAME"
     ),
 ]
 
@@ -81,12 +78,10 @@ def judge(
     group: Annotated[str, _column("What items belong together.")] = "",
     block: Annotated[str, _column("The task or dataset of a row.")] = "",
     reference: Annotated[
-        str, typer.Option(metavar="ARM", help="Compare all others with it; none: every two.")
+        str, option("Compare all others with it; none: every two.", metavar="ARM")
     ] = "",
     mode: Annotated[str, option("max: larger values are better; or min.")] = "",
-    margin: Annotated[
-        float | None, typer.Option(min=0, help="The smallest difference of interest.")
-    ] = None,
+    margin: Annotated[float | None, option("The smallest difference of interest.", min=0)] = None,
     alpha: Annotated[float, option("The chance of any false verdict.")] = 0.05,
     over: Annotated[
         Literal["further", "these", "each"],
@@ -156,9 +151,7 @@ def noise(
     ],
     same: Annotated[
         str,
-        typer.Option(
-            metavar="ARM[,ARM]", help="What ran twice: two arms of a source, or one of a study."
-        ),
+        option("What ran twice: two arms of a source, or one of a study.", metavar="ARM[,ARM]"),
     ] = "",
     arm: Annotated[str, _column("What names the arm.")] = "",
     metric: Annotated[str, _column("The values.")] = "",
@@ -166,9 +159,7 @@ def noise(
     at: At = "last",
     reader: Reader = "",
     sets: Sets = None,
-    seeds: Annotated[
-        int, typer.Option(min=2, help="Of a study: how many seeds it trains twice.")
-    ] = 8,
+    seeds: Annotated[int, option("Of a study: how many seeds it trains twice.", min=2)] = 8,
     storage: Storage = STORAGE,
     max_concurrent: MaxConcurrent = None,
     json: Json = False,

@@ -29,9 +29,9 @@ def code(
     json: Json = False,
     diff: Annotated[
         tuple[str, str] | None,
-        typer.Option(
+        option(
+            "Show what differs between two codes, by digest; `now` is the code there is.",
             metavar="A B",
-            help="Show what differs between two codes, by digest; `now` is the code there is.",
         ),
     ] = None,
 ) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +20,17 @@ from contrasweep.text_table import text_table
 
 if TYPE_CHECKING:
     from contrasweep.results.requirement import Outcome
+
+
+def option(help: str, **more: Any) -> typer.models.OptionInfo:
+    """Return an option that has the name of its parameter; `more` are other arguments of `typer.Option`."""
+    return typer.Option(help=help, **more)  # type: ignore[no-any-return]
+
+
+def flag(name: str, help: str, *short: str) -> typer.models.OptionInfo:
+    """Return an option without a value, which has no `--no-...` beside it, as Typer would add."""
+    return typer.Option(name, *short, help=help)  # type: ignore[no-any-return]
+
 
 Study = Annotated[
     str,
@@ -53,41 +64,29 @@ def _checked_storage(value: str) -> str:
 
 Storage = Annotated[
     str,
-    typer.Option(
-        help="Folder or s3://bucket/prefix for records, checkpoints and datasets.",
+    option(
+        "Folder or s3://bucket/prefix for records, checkpoints and datasets.",
         envvar="CONTRASWEEP_STORAGE",
         callback=_checked_storage,
     ),
 ]
 Tracking = Annotated[
     str,
-    typer.Option(
-        help="MLflow store, tensorboard:FOLDER, wandb:FOLDER, package.module:Class, or several with commas; or none.",
+    option(
+        "MLflow store, tensorboard:FOLDER, wandb:FOLDER, package.module:Class, or several with commas; or none.",
         envvar="CONTRASWEEP_TRACKING",
     ),
 ]
 StudyTracking = Annotated[
     str,
-    typer.Option(
-        help="As for `ui`, one or several with commas; or none. Left out: the study's `tracking`, or "
+    option(
+        "As for `ui`, one or several with commas; or none. Left out: the study's `tracking`, or "
         "sqlite:///mlflow.db.",
         envvar="CONTRASWEEP_TRACKING",
         show_default=False,
     ),
 ]
-MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
-
-
-def option(help: str) -> typer.models.OptionInfo:
-    """Return an option that has the name of its parameter, and this help."""
-    return typer.Option(help=help)  # type: ignore[no-any-return]
-
-
-def flag(name: str, help: str, *short: str) -> typer.models.OptionInfo:
-    """Return an option without a value, which has no `--no-...` beside it, as Typer would add."""
-    return typer.Option(name, *short, help=help)  # type: ignore[no-any-return]
-
-
+MaxConcurrent = Annotated[int | None, option("Trials at once, at most.", min=1)]
 Extend = Annotated[
     bool,
     flag("--extend", "Keep the trials of another plan of this name and add to them."),
@@ -99,9 +98,9 @@ Spend = Annotated[
 RetryFailed = Annotated[bool, flag("--retry-failed", "Run failed trials again.")]
 Rerun = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Run these again: an arm, ARM/axis=value, a trial's id; repeatable.",
         metavar="ARM|CELL|TRIAL",
-        help="Run these again: an arm, ARM/axis=value, a trial's id; repeatable.",
     ),
 ]
 RerunChanged = Annotated[
@@ -135,24 +134,22 @@ def _checked_since(value: str | None) -> str | None:
 
 Since = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "With --json: `token` of an earlier answer; `changed` then names what differs.",
         metavar="TOKEN",
-        help="With --json: `token` of an earlier answer; `changed` then names what differs.",
         callback=_checked_since,
     ),
 ]
-_ADDRESS = typer.Option(
-    help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS"
-)
+_ADDRESS = option("The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
 Address = Annotated[str, _ADDRESS]
 AddressOrNone = Annotated[str | None, _ADDRESS]
 
 
 Require = Annotated[
     str,
-    typer.Option(
+    option(
+        "End with 0 where it holds, 5 where it surely does not, 6 where there is too little data.",
         metavar="better|not-worse:M|equivalent:M",
-        help="End with 0 where it holds, 5 where it surely does not, 6 where there is too little data.",
     ),
 ]
 

@@ -126,7 +126,7 @@ def compare(
     format: Annotated[str, option("text, markdown, latex or csv.")] = "text",
     metric: Metric = None,
     at: Annotated[
-        list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")
+        list[str] | None, option("Only these cells; repeatable.", metavar="AXIS=VALUE")
     ] = None,
     output: Output = None,
     require: Require = "",

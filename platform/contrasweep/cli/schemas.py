@@ -869,12 +869,12 @@ class _Tight(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: Any) -> JsonSchema:
         """Return the schema of a dataclass, all of whose fields are there."""
-        whole = super().dataclass_schema(schema)
-        members = whole.get("properties", {})
+        described = super().dataclass_schema(schema)
+        members = described.get("properties", {})
         # A default of the class says nothing here: every member is printed.
         for member in members.values():
             member.pop("default", None)
-        return {**whole, "required": list(members), "additionalProperties": False}
+        return {**described, "required": list(members), "additionalProperties": False}
 
 
 def document_schema(name: str) -> JsonSchema:
@@ -882,12 +882,12 @@ def document_schema(name: str) -> JsonSchema:
     check_known(name, "documents", TYPES, "no command prints such a document", place="schema")
     version = version_of(name)
     kind: Any = TYPES[name]
-    whole = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
+    schema = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
     # The member `schema`, which `dumps` adds, is in no type. A document of several forms has a part for each.
-    for form in whole.get("anyOf", [whole]):
+    for form in schema.get("anyOf", [schema]):
         if "$ref" in form:
-            form = whole["$defs"][form["$ref"].rpartition("/")[2]]
+            form = schema["$defs"][form["$ref"].rpartition("/")[2]]
         form["properties"] = {"schema": {"const": version}, **form["properties"]}
         form["required"] = ["schema", *form.get("required", [])]
     urn = "urn:contrasweep:" + version.replace("/", ":")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": urn, **whole}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": urn, **schema}

@@ -152,9 +152,9 @@ def print_overview(entry: "Overview") -> None:
 
 def _trials(entry: "Overview") -> str:
     """Return the trials that have ended in words, `12 of 30: 11 done, 1 failed`; `of` where a number is planned."""
-    of = "" if entry.trials is None else f" of {entry.trials}"
+    of_planned = "" if entry.trials is None else f" of {entry.trials}"
     counts = ", ".join(f"{n} {status}" for status, n in sorted(entry.statuses.items()))
-    return f"{sum(entry.statuses.values())}{of}" + (f": {counts}" if counts else "")
+    return f"{sum(entry.statuses.values())}{of_planned}" + (f": {counts}" if counts else "")
 
 
 def _metric(entry: "Overview") -> str:

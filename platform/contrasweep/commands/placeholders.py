@@ -204,9 +204,9 @@ def filled(
 
     done: list[str] = []
     for word in words:
-        only = _PLACEHOLDER.fullmatch(word)  # the word is one placeholder and nothing else
-        if only and only[1] == "args":  # several words
-            done += _args(others, only[2] or "", renamed or {})
+        lone = _PLACEHOLDER.fullmatch(word)  # the word is one placeholder and nothing else
+        if lone and lone[1] == "args":  # several words
+            done += _args(others, lone[2] or "", renamed or {})
         elif "{resume}" in word and own_values.get("resume") is None:  # a first attempt
             if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
                 done.pop()
@@ -214,7 +214,7 @@ def filled(
             done.append(str(home / word))
         else:
             value = _PLACEHOLDER.sub(text, word)
-            if value or not only:
+            if value or not lone:
                 done.append(value)
     return [_program(done[0]) or done[0], *done[1:]]
 
@@ -337,4 +337,4 @@ def _is_module(name: str) -> bool:
     if project_file(f"{place}.py") or project_file(f"{place}/__main__.py"):
         return True
     # A module that cannot be imported here has the digest "".
-    return digest_of_module(name) != "" or digest_of_module(f"{name}.__main__") != ""
+    return bool(digest_of_module(name) or digest_of_module(f"{name}.__main__"))

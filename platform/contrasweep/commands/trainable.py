@@ -103,11 +103,14 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         home = project_folder(command)
         environment = _environment(trial, config, paths, values, home)
         # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
-        in_project = "folder" in placeholders.fields(command)
-        runs_in = home if in_project else folder
-        links = contextlib.nullcontext() if in_project else _linked(home, folder, options.code)
-        looked_in = None if in_project else home
-        words = placeholders.filled(command, config, values, options.names, looked_in)
+        if "folder" in placeholders.fields(command):
+            runs_in = home
+            words = placeholders.filled(command, config, values, options.names)
+            links: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        else:
+            runs_in = folder
+            words = placeholders.filled(command, config, values, options.names, home)
+            links = _linked(home, folder, options.code)
         with links:
             process = Process(words, runs_in, environment)
             try:

@@ -24,6 +24,8 @@ from contrasweep.data.manifest import ANY_SIDE, ColumnSpec
 from contrasweep.errors import DataError
 
 Ints = NDArray[np.int64]
+BLOCK_BYTES = 2**23
+"""The most bytes of a block of rows, decoded."""
 
 
 class ColumnFile(ABC):
@@ -47,10 +49,10 @@ class ColumnFile(ABC):
         item: NDArray[Any] = self.read(np.array([row]))[0]
         return item
 
-    def blocks(self, rows: Ints, most: int = 2**23) -> Iterator[Ints]:
-        """Yield the indices `rows` in blocks of one row or more, which have at most `most` bytes decoded."""
+    def blocks(self, rows: Ints) -> Iterator[Ints]:
+        """Yield the indices `rows` in blocks of one row or more, which have at most `BLOCK_BYTES`."""
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
-        step = max(1, most // max(1, row_bytes))
+        step = max(1, BLOCK_BYTES // max(1, row_bytes))
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
 

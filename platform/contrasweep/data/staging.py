@@ -95,7 +95,7 @@ def stage(
     if content.copies:
         origin["copies"] = dict(content.copies)
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
-    # Users' own data are named after the folder that the user has chosen for them. The default folder says nothing.
+    # Users' own data are named after the folder that the user has chosen for them; the default one was not chosen.
     manifest = Manifest(
         name=folder if chosen.own and folder != dataset.folder else dataset.text,
         uri=store.uri,
