@@ -126,7 +126,9 @@ class S3Store(ListedStore):
                 return tries > 1 and self._has(key, digest)
             # The server knows no conditions: look first, then write, which is nearly as good.
             if if_absent and error_code(error) in CONDITION_UNSUPPORTED:
-                return not self.exists(key) and self.write(key, data)
+                if self.exists(key):
+                    return False
+                return self.write(key, data)
             raise storage_error("write", f"{self.uri}/{key}", error) from None
         return True
 
@@ -159,8 +161,8 @@ class S3Store(ListedStore):
     def copy(self, key: str, to: str) -> None:
         """Copy the object `key` to `to` on the server, in place of an object that is there."""
         self._retry(
-            "write",
-            to,
+            "copy",
+            key,
             lambda _: self._client.copy_object(**self._at(to), CopySource=self._at(key)),
         )
 

@@ -100,13 +100,13 @@ class Retry:
         """Return what `call` returns; make it again after retryable errors.
 
         Args:
-            verb: What the call does to the object, for messages: `read`, `write`, `list`, `delete`.
+            verb: What the call does to the object, for messages: `read`, `write`, `list`, `delete`, `copy`.
             key: The object's key.
             call: Makes one attempt, and is given the time that it may take.
             size: Bytes that are sent, which lengthen all deadlines.
 
         Raises:
-            FileNotFoundError: There is no such object.
+            FileNotFoundError: There is no such object; not with the verb `write`.
             botocore.exceptions.ClientError: A condition of a write failed, or the server knows no conditions.
             StorageError: Anything else, once no attempt is left.
         """
@@ -124,24 +124,34 @@ class Retry:
                 # three such reads.
                 if not size:
                     deadline += 3 * allowance.extra_s
-                code = error_code(error)
-                # These are answers, and no failures of the server.
-                if code in NOT_FOUND and verb != "write":
-                    self.patient = True
-                    raise FileNotFoundError(place) from None
-                if code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:
-                    self.patient = True
-                    raise
-                # A wait is twice as long as the one before, and shorter by chance, so that many processes do not ask
-                # at the same moment.
-                wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
-                if not self._again(error, attempt, deadline - wait):
-                    raise storage_error(verb, place, error, attempt) from None
-                self._log(verb, place, error, attempt, wait)
-                time.sleep(wait)
-                continue
+                self._raise_or_wait(error, verb, place, attempt, deadline)
+            else:
+                self.patient = True
+                return result
+
+    def _raise_or_wait(
+        self, error: Exception, verb: str, place: str, attempt: int, deadline: float
+    ) -> None:
+        """Raise what `__call__` raises after the error of its attempt `attempt`, or wait before the next attempt.
+
+        `place` is the object's address. `deadline` is the latest time, on the monotonic clock, at which an attempt may
+        begin.
+        """
+        code = error_code(error)
+        # These are answers, and no failures of the server. But a write needs no object, so `not found` is a failure.
+        if code in NOT_FOUND and verb != "write":
             self.patient = True
-            return result
+            raise FileNotFoundError(place) from None
+        if code in PRECONDITION_FAILED | CONDITION_UNSUPPORTED:
+            self.patient = True
+            raise error
+        # A wait is twice as long as the one before, and shorter by chance, so that many processes do not ask at the
+        # same moment.
+        wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
+        if not self._again(error, attempt, deadline - wait):
+            raise storage_error(verb, place, error, attempt) from None
+        self._log(verb, place, error, attempt, wait)
+        time.sleep(wait)
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
         """Return whether a call that has failed `attempt` times is made once more.

@@ -154,7 +154,7 @@ class LocalStore:
 
     def exists(self, key: str) -> bool:
         """Return whether a file has this key."""
-        with self._asking("be looked up", key):
+        with self._error_if_it_cannot("be looked up", key):
             return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -165,7 +165,8 @@ class LocalStore:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise error
 
-        # The folder with all keys that begin with `prefix`: `grid` for `grid/tr`, `grid/trials` for `grid/trials/`.
+        # The folder with all keys that begin with `prefix`: `grid` for `grid/tr`, `grid/trials` for `grid/trials/`. The
+        # `_` gives a prefix that ends with a slash a last name too, and `.parent` takes the last name off.
         top = (self.root / f"{prefix}_").parent
         keys = (
             (Path(folder) / name).relative_to(self.root).as_posix()
@@ -173,13 +174,13 @@ class LocalStore:
             for name in files
             if not name.startswith(".tmp-")
         )
-        with self._asking("be listed", prefix):
+        with self._error_if_it_cannot("be listed", prefix):
             listed = sorted(key for key in keys if key.startswith(prefix) and is_key(key))
         yield from listed
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return key -> bytes of each file whose key begins with `prefix`."""
-        with self._asking("be listed", prefix):
+        with self._error_if_it_cannot("be listed", prefix):
             # `lstat` gives the size of a link itself, whose target may not exist.
             return {key: self._path(key).lstat().st_size for key in self.list(prefix)}
 
@@ -188,7 +189,7 @@ class LocalStore:
         etags = {}
         # A folder that does not exist, or vanishes while it is read, has no objects.
         absent = contextlib.suppress(FileNotFoundError)
-        listing = self._asking("be listed", folder)
+        listing = self._error_if_it_cannot("be listed", folder)
         with absent, listing, os.scandir(self.root / folder) as entries:
             for entry in entries:
                 if not is_key(entry.name):
@@ -202,7 +203,7 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Unlink the file, if there is one."""
-        with self._asking("be deleted", key):
+        with self._error_if_it_cannot("be deleted", key):
             self._path(key).unlink(missing_ok=True)
 
     def copy(self, key: str, to: str) -> None:
@@ -216,6 +217,9 @@ class LocalStore:
             except OSError:
                 self.get_file(key, temporary)
 
+        # Within `_place` a file that is not found is a failure of the write.
+        if not self.exists(key):
+            raise FileNotFoundError(f"{self.uri}/{key}")
         self._place(to, link, if_absent=False)
 
     def check_writable(self) -> None:
@@ -243,7 +247,7 @@ class LocalStore:
         too.
         """
         target = self._path(key)
-        with self._asking("be written", key):
+        with self._error_if_it_cannot("be written", key):
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
             try:
@@ -258,7 +262,7 @@ class LocalStore:
         return True
 
     @contextlib.contextmanager
-    def _asking(self, what: str, key: str) -> Iterator[None]:
+    def _error_if_it_cannot(self, what: str, key: str) -> Iterator[None]:
         """Turn an `OSError` in the block into a `StorageError` with the sentence `<key> cannot <what> (...)`.
 
         `what` is for example `be read`. `FileNotFoundError` passes unchanged, because a caller expects it, but not with
@@ -287,7 +291,7 @@ class LocalStore:
         `FileNotFoundError` where there is no such file.
         """
         # O_NOFOLLOW refuses a link. With O_NONBLOCK a pipe is opened without waiting for its writer, and refused below.
-        with self._asking("be read", key), contextlib.ExitStack() as opened:
+        with self._error_if_it_cannot("be read", key), contextlib.ExitStack() as opened:
             try:
                 number = os.open(
                     self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -86,6 +86,9 @@ def test_a_missing_object_is_file_not_found(store, tmp_path):
     with pytest.raises(FileNotFoundError):
         store.get_file("nothing", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    with pytest.raises(FileNotFoundError):
+        store.copy("nothing", "copy")
+    assert not list(store.list())
 
 
 def test_if_absent_keeps_the_first(store):
