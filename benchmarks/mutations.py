@@ -291,7 +291,7 @@ MUTANTS = (
         ),
         (
             "a search that was made since is lost where trials are restored",
-            "if present or any(map(stands, _places([], archived.searches))):",
+            "if present or any(map(has_files, _places([], archived.searches))):",
             "if present:",
         ),
         (

@@ -119,7 +119,11 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
         # A checkpoint from elsewhere was copied into the study's storage; another lies with its trial.
         from_elsewhere = "file" in config
         name = config["source"]
-        place = records.given(name) if from_elsewhere else records.key(name, "checkpoint")
+        place = (
+            records.given_checkpoint_key(name)
+            if from_elsewhere
+            else records.key(name, "checkpoint")
+        )
         saved = Checkpoints(records.store, place).fetch(Path(folder))
         if saved is None or saved.digest != config["checkpoint"]:
             raise SpecError(

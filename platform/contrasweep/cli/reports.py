@@ -98,10 +98,10 @@ def declarations(document: "StudyDocument") -> list[list[str]]:
 
     A study that was declared once has one row, which says `declared`.
     """
-    from contrasweep.storage.study_document import Declared
+    from contrasweep.storage.study_document import LogEntry
 
     # The log is empty until something changes: then study.json itself tells of the only declaration.
-    first = Declared(document.created, ", ".join(document.commands), trials=document.trials)
+    first = LogEntry(document.created, ", ".join(document.commands), trials=document.trials)
     rows = [[document.name, "after", "changes", "by"]]
     for entry in document.log or (first,):
         when = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")

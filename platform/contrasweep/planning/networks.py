@@ -31,7 +31,7 @@ def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> 
         SpecError: A dataset of the stored study is an address that is in none of `named`.
         DataError: A dataset is not staged.
     """
-    spec = document.whole
+    spec = document.required_spec
     # The study's own dataset, then those of the axis `data` of a grid, each once.
     axes = spec.get("axes") or {}
     names = list(dict.fromkeys([spec["data"], *axes.get("data", ())]))

@@ -49,7 +49,7 @@ def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     """
     log = log or LookLog(declared.spending, declared.of)
     # Replicates at which a look stopped each cell; None: the cell goes on.
-    stops = [log.granted(cell_name(cell.arm, cell.axes)) for cell in plan.cells]
+    stops = [log.replicates_when_stopped(cell_name(cell.arm, cell.axes)) for cell in plan.cells]
     open_ = tuple(cell for cell, stop in zip(plan.cells, stops, strict=True) if stop is None)
     # Replicates at the last look that was taken, and at those to come.
     last = log.looks[-1].replicates if log.looks else 0

@@ -221,7 +221,7 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     Raises:
         SpecError: For a grid over datasets or with sub-grids, where an arm has no one best cell.
     """
-    declared = document.whole
+    declared = document.required_spec
     if "data" in document.axes or declared.get("subgrids"):
         raise SpecError(
             "a grid over datasets or with sub-grids has no one best cell an arm",

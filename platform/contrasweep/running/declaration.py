@@ -30,7 +30,7 @@ from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.planned import planned_rows
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.study_document import VERDICT, Declared, StudyDocument, compared
+from contrasweep.storage.study_document import VERDICT, LogEntry, StudyDocument, comparable_fields
 from contrasweep.study.base import NO_RESULT
 
 FREE = tuple(name for name in NO_RESULT if name not in VERDICT)
@@ -68,13 +68,13 @@ def redeclare(
         return declared
     # There are results, but the declaration that they followed is lost: the log says so.
     if earlier is None:
-        entry = Declared(
+        entry = LogEntry(
             time.time(), by=_who(), ended=len(recorded), changes=("study.json was missing",)
         )
         return replace(declared, log=(entry,))
     # The fields that differ from the newest declaration, without those that change no result and no verdict.
-    before = compared(earlier.declared, FREE)
-    now = compared(declared.spec, FREE)
+    before = comparable_fields(earlier.declared, FREE)
+    now = comparable_fields(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     changed_verdict = [name for name in changed if name in VERDICT]
     spec = _with_first_verdicts(declared.spec, earlier.spec)
@@ -120,7 +120,7 @@ def redeclare(
     # The log's new entry: what changed, after how many trials, and how many looks this costs. The stored plan of a
     # sweep may not know its trials yet, so all of its records count, even if they are more than the table was to have.
     ended = len(planned_ids & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
-    entry = Declared(
+    entry = LogEntry(
         at=time.time(),
         by=_who(),
         ended=ended,
@@ -146,9 +146,9 @@ def redeclare(
 
 def _with_first_verdicts(declared: Config, first: Config) -> Config:
     """Return the declaration `declared` with the fields of `VERDICT` as in `first`, which verdicts follow."""
-    before = compared(first)
-    now = compared(declared)
-    # `compared` keeps of a field only what verdicts depend on. A field that is equal in this stays as it is declared
+    before = comparable_fields(first)
+    now = comparable_fields(declared)
+    # `comparable_fields` keeps of a field only what verdicts depend on. A field that is equal in this stays as it is declared
     # now, such as an evaluation on other data for the same scores.
     from_first = {name: first.get(name) for name in VERDICT if before.get(name) != now.get(name)}
     fields = {**declared, **from_first}
@@ -172,9 +172,9 @@ def _grows_after_look(
     )
 
 
-def _log(earlier: StudyDocument) -> tuple[Declared, ...]:
+def _log(earlier: StudyDocument) -> tuple[LogEntry, ...]:
     """Return the log of study.json; where it is empty, one entry that is made of the declaration itself."""
-    first = Declared(
+    first = LogEntry(
         earlier.created, by=", ".join(earlier.commands), trials=earlier.trials, spec=earlier.spec
     )
     return earlier.log or (first,)
@@ -288,7 +288,7 @@ def trained_again(
             hint="leave --spend out: if their values differ, their comparisons become exploratory; or "
             + NEW_STUDY,
         )
-    entry = Declared(
+    entry = LogEntry(
         at=time.time(),
         by=_who(),
         ended=len(values),
@@ -353,7 +353,7 @@ def _check_present(
     leaving = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
     # Where an earlier declaration is restored, the rows that leave were added after it.
     restored = any(
-        entry.spec is not None and compared(entry.spec, FREE) == now for entry in earlier.log
+        entry.spec is not None and comparable_fields(entry.spec, FREE) == now for entry in earlier.log
     )
     if leaving and not (restored and ended.isdisjoint(leaving)):
         count = Counter(leaving.values())

@@ -44,7 +44,7 @@ def plan_evaluation(
     Raises `SpecError` where no trial has a checkpoint, where the study is an evaluation itself, and for a name that is
     taken.
     """
-    spec = results.document.whole
+    spec = results.document.required_spec
     records = results.records
     storage = records.storage
     manifests = networks.datasets(results.document, storage, named)
@@ -145,7 +145,7 @@ def plan_given(
     # Copy the checkpoint to the storage. A stored checkpoint is a folder, so a single file is linked into one. It has
     # a step too, which is not known of a checkpoint from elsewhere: 1 stands for it.
     records = StudyRecords(storage, study.name)
-    stored = Checkpoints(records.store, records.given(content))
+    stored = Checkpoints(records.store, records.given_checkpoint_key(content))
     if stored.latest() is None:
         with tempfile.TemporaryDirectory() as folder:
             files = checkpoint

@@ -29,7 +29,7 @@ from contrasweep.storage.attempts import OWNER_FILE
 from contrasweep.storage.checkpoints import MARKER_FILE, Checkpoints
 from contrasweep.storage.code_files import ACCEPTED_FILE, VERSION_FILE, read_sources, read_version
 from contrasweep.storage.compact import decode_part, kind_of
-from contrasweep.storage.interim_log import LEDGER_FILE, LOOKS_FILE
+from contrasweep.storage.interim_log import CONFIRMATIONS_FILE, LOOKS_FILE
 from contrasweep.storage.json_file import JsonFile
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.names import check_name
@@ -47,7 +47,7 @@ Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
 can repair it ("")."""
 FILES: tuple[tuple[str, JsonFile[Any], Repair], ...] = (
     ("looks.json", LOOKS_FILE, ""),
-    ("confirmations.json", LEDGER_FILE, ""),
+    ("confirmations.json", CONFIRMATIONS_FILE, ""),
     (LINKS, LINKS_FILE, "delete"),
     (f"{TOLD}*", TOLD_FILE, "delete"),
     ("search/*/*.json", CANDIDATE_FILE, "search"),
@@ -319,7 +319,9 @@ def _check_file(records: StudyRecords, key: str) -> list[Finding]:
             return _try_read(full_key, lambda: read_planned(records), "file")
         case ["given", digest, "latest.json"]:
             return _try_read(
-                full_key, lambda: _check_checkpoint(records, records.given(digest)), "delete"
+                full_key,
+                lambda: _check_checkpoint(records, records.given_checkpoint_key(digest)),
+                "delete",
             )
         case ["code", name] if name.endswith(".json"):
             return _try_read(full_key, lambda: _check_code(records, name.removesuffix(".json")))

@@ -123,17 +123,18 @@ def restore_trials(
     `replaced`. Whole files that were archived together with them stay in the archive.
     """
 
-    def stands(place: str) -> bool:
+    def has_files(place: str) -> bool:
         """Return whether the study has any file in the folder `place` now."""
         return next(records.store.list(f"{records.study}/{place}"), None) is not None
 
     ids = {*archived.trial_ids, *replaced}
     # Those that have files in the study now.
-    present = [trial_id for trial_id in ids if any(map(stands, _places([trial_id], {})))]
-    if present or any(map(stands, _places([], archived.searches))):
+    present = [trial_id for trial_id in ids if any(map(has_files, _places([trial_id], {})))]
+    if present or any(map(has_files, _places([], archived.searches))):
         archive_trials(
             records, present, f"restored as they were {archived.when}", archived.searches
         )
+    # A move without `about` goes from the archive back to the study.
     _begin(records, Move(archived.when, tuple(_places(archived.trial_ids, archived.searches))))
     records.store.delete(f"{records.study}/archive/{archived.when}/about.json")
 
@@ -209,6 +210,7 @@ def finish_move(records: StudyRecords) -> None:
         for key in list(store.list(source + place)):
             store.delete(key)
 
+    # `list` waits for all threads, and raises the first error of one.
     with ThreadPoolExecutor(THREADS) as pool:
         if not move.copied:
             if move.about:

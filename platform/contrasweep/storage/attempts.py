@@ -32,9 +32,8 @@ from contrasweep.storage.record import (
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
-"""Seconds after which an attempt reads the token again before it goes on, by a clock that also runs while the process
-is stopped. Ray waits longer than that before it gives up a node, so that a process which Ray has given up always
-reads it."""
+"""Seconds between two reads of the token, by a clock that also runs while the process is stopped. Ray gives up a node
+later than that, so a process that Ray has given up reads the token before it writes again."""
 
 
 @stored

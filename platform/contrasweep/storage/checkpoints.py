@@ -75,7 +75,7 @@ class Retention:
     mode: Literal["max", "min"] = "max"
 
     @property
-    def each_counts(self) -> bool:
+    def keeps_older(self) -> bool:
         """Whether a checkpoint may have to stay after a newer one was written."""
         return self.keep in ("best", "all")
 
@@ -142,18 +142,10 @@ class Checkpoints:
         # The earlier checkpoints that the marker names, the best one first.
         named = [] if before is None else [before.best, before]
         earlier = [old for old in named if old is not None and old.step != step]
-        best: Saved | None = None
-        if keep == "best":
-            # Those that are no worse than the new one; of equal ones the first is the best.
-            good = [
-                old
-                for old in earlier
-                if old.score is not None and (score is None or old.score >= score)
-            ]
-            best = max(good, key=attrgetter("score"), default=None)
-        # A checkpoint that the marker names as the best one names no other.
-        saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))
-        self._mark(saved)
+        best = _best_earlier(earlier, score) if keep == "best" else None
+        # Its own `best` is dropped: a marker names two checkpoints at most.
+        best = best and replace(best, best=None)
+        self._mark(Saved(step, files, extra or Extra(), score, best))
         # Now that the marker names the new checkpoint, nobody looks for earlier ones.
         if keep != "all":
             for old in earlier:
@@ -167,7 +159,10 @@ class Checkpoints:
         Before anything is deleted `check` is called, which raises where nothing may be changed.
         """
         newest = self._newest if self._known else self.latest()
-        if newest is None or keep in ("newest", "all") or (keep == "best" and newest.best is None):
+        if newest is None or keep in ("newest", "all"):
+            return
+        # Where no earlier one is kept as better, the newest is the best and stays.
+        if keep == "best" and newest.best is None:
             return
         check()
         if keep == "best" and newest.best is not None:
@@ -175,6 +170,7 @@ class Checkpoints:
             self._mark(newest.best)
             self._delete(newest)
             return
+        # `keep` is `none`. The marker goes first here too.
         self.store.delete(f"{self.prefix}/latest.json")
         self._known = True
         self._newest = None
@@ -234,6 +230,17 @@ class Checkpoints:
                 to.mkdir()
                 return None
         return saved
+
+
+def _best_earlier(earlier: list[Saved], score: float | None) -> Saved | None:
+    """Return the best of the earlier checkpoints that are no worse than a new one with this score; None without any.
+
+    Of equal ones the first in `earlier` is the best.
+    """
+    no_worse = [
+        old for old in earlier if old.score is not None and (score is None or old.score >= score)
+    ]
+    return max(no_worse, key=attrgetter("score"), default=None)
 
 
 def files_of(folder: Path) -> dict[str, Path]:

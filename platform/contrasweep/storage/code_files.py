@@ -84,8 +84,10 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
         return unpack(records.store.read(key, MAX_BYTES))
     except FileNotFoundError:
         return None
+    # The file is too large; `read` has named it in the error.
     except BrokenFileError:
         raise
+    # `unpack` does not know the file's name, which its error gets here.
     except StorageError as error:
         raise BrokenFileError(
             f"{records.store.uri}/{key}", str(error), VERSION_FILE.remedy

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_text
 from contrasweep.storage.record import Record
-from contrasweep.storage.records import MAX_TRIAL_READ, SYSTEM, StudyRecords
+from contrasweep.storage.records import MAX_TRIAL_READ, SYSTEM_FILE, StudyRecords
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ _IDS = {"trial_id": is_text, "etag": is_text}
 _STEPS = {**_IDS, "step": pa.types.is_integer}
 _COLUMNS = {RECORDS: {**_IDS, "record": pa.types.is_large_binary}, CURVES: _STEPS, SYSTEMS: _STEPS}
 """Kind -> the columns that its parts must have, each with a check of its type."""
-_FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM}
+_FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM_FILE}
 
 
 def read_records(
@@ -78,14 +78,15 @@ def read_records(
     Returns:
         Trial id -> record.
     """
+    # No table is made for a new study, because the first PyArrow array imports pandas, which is slow.
     if not etags:
-        return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
+        return {}
     wanted_ids = [trial_id for trial_id in etags if only is None or trial_id in only]
     table = _gather(records, RECORDS, etags, wanted_ids, broken)
     pa.default_memory_pool().release_unused()  # reading took several times what the table takes
     by_id: dict[str, Record] = {}
     shared: dict[object, object] = {}  # value, or the text of a dict -> the first equal value
-    # Rows become Python objects some hundred at a time, and each batch is freed after that.
+    # Rows become Python objects some hundred at a time. Each batch is freed after that, so nothing else may hold it.
     batches = table.to_batches(max_chunksize=TRIALS_PER_TABLE)
     del table
     while batches:
@@ -93,25 +94,32 @@ def read_records(
             trial_id = row["trial_id"]
             with _collected(broken):
                 try:
-                    record = records.parsed(trial_id, row["record"])
+                    by_id[trial_id] = records.parsed(trial_id, row["record"])
+                    _share_values(by_id[trial_id], shared)
                 except BrokenFileError:
                     # A part may have any content, so the trial's own file decides.
                     by_id |= records.read([trial_id])
-                    continue
-                by_id[trial_id] = record
-                # Equal values of replicates, which take most of a record's memory, are kept once.
-                for name in ("config", "versions", "data", "code", "notes"):
-                    value = getattr(record, name)
-                    key = repr(value) if isinstance(value, dict) else value
-                    object.__setattr__(record, name, shared.setdefault(key, value))
     pa.default_memory_pool().release_unused()
     return by_id
+
+
+def _share_values(record: Record, shared: dict[object, object]) -> None:
+    """Give the record the objects of earlier records for its equal values, which are then in memory once.
+
+    Replicates have equal settings and versions, which take most of a record's memory. `shared` is value, or the text of
+    a dict -> the first equal value; new values are added.
+    """
+    for name in ("config", "versions", "data", "code", "notes"):
+        value = getattr(record, name)
+        key = repr(value) if isinstance(value, dict) else value
+        # A record is frozen, and stays equal to what it was.
+        object.__setattr__(record, name, shared.setdefault(key, value))
 
 
 def read_evaluations(
     records: StudyRecords, broken: list[BrokenFileError] | None = None
 ) -> dict[str, list[Record]]:
-    """Return trial id -> records of the evaluations that scored the network of this trial of the study.
+    """Return trial id -> records of the evaluations that scored its network.
 
     Trials whose network was not scored are left out. `broken` is as in `read_records`.
     """
@@ -128,8 +136,8 @@ def read_evaluations(
 def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Return the evaluations of the network of this record's trial; `evaluations` is what `read_evaluations` returned.
 
-    An evaluation's config says when the training of the network had ended (`trained`). Evaluations of the network of an
-    earlier training of the trial are left out.
+    The setting `trained` of an evaluation is the time when the training of its network ended. Where that is not the end
+    of this record, the evaluation scored an older network of the trial, and is left out.
     """
     return [
         score
@@ -183,6 +191,7 @@ def read_curves(
         del column
         pa.default_memory_pool().release_unused()
     frame = pd.DataFrame(columns, copy=False)
+    # Without rows no file gave the columns of reports.
     return frame if len(frame) else frame.assign(step=[], time=[])
 
 
@@ -194,6 +203,7 @@ def compact_finished(records: StudyRecords) -> None:
     try:
         etags = records.etags()
         if len(etags) >= MIN_OBJECTS_TO_COMPACT:
+            # `_gather` compacts what it reads from own files. Broken files are left out (`[]`).
             for kind in KINDS:
                 _gather(records, kind, etags, list(etags), [], least=1)
     except StorageError as error:
@@ -220,7 +230,9 @@ def _gather(
     broken: list[BrokenFileError] | None,
     least: int | None = None,
 ) -> pa.Table:
-    """Return the rows of the `wanted` trials: from parts where these are up to date, else from the trials' own files.
+    """Return the rows of the `wanted` trials, and compact those that were read from the trials' own files.
+
+    The rows of a trial are from a part where that is up to date, else from the trial's own file.
 
     Args:
         records: The study's records.
@@ -228,8 +240,8 @@ def _gather(
         etags: Trial id -> etag of the record, of all trials of the study. Rows of parts with another etag are stale.
         wanted: Ids of trials.
         broken: As in `read_records`.
-        least: The trials that were read from their own files are compacted if they are at least so many; None: as many
-            as make that useful for the next reader.
+        least: Trials are compacted if at least so many were read from their own files; None: as many as make that
+            useful for the next reader.
 
     Returns:
         A table with the columns of the kind. A trial whose file is broken or missing has no row.
@@ -237,7 +249,7 @@ def _gather(
     parts = read_parts(records, kind, etags) if len(etags) >= MIN_OBJECTS_TO_COMPACT else []
     compacted = frozenset[str]().union(*(part.trials for part in parts))
     not_compacted = [trial_id for trial_id in wanted if trial_id not in compacted]
-    fresh = _fresh(records, kind, etags, not_compacted, broken)
+    fresh = _rows_from_own_files(records, kind, etags, not_compacted, broken)
     # Files of a trial without a record may still change, so they are never compacted.
     recorded = fresh.filter(pc.is_valid(fresh["etag"]))
     least = least or max(MIN_OBJECTS_TO_COMPACT, int(RECOMPACT_FRACTION * len(etags)))
@@ -245,10 +257,10 @@ def _gather(
         write_parts(records, kind, parts, recorded)
     tables = [*(part.rows for part in parts), fresh]
     del parts, fresh, recorded
+    parts_have_others = not compacted.issubset(wanted)
     # One table after the other, because a filter makes a copy, and all tables together are large.
     for i, table in enumerate(tables):
-        # Parts may have trials that are not wanted.
-        if compacted - set(wanted):
+        if parts_have_others:
             table = table.filter(pc.is_in(table["trial_id"], pa.array(wanted, pa.string())))
         # A row without a step says that the trial has no such file.
         if kind != RECORDS:
@@ -257,7 +269,7 @@ def _gather(
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _fresh(
+def _rows_from_own_files(
     records: StudyRecords,
     kind: str,
     etags: Mapping[str, str],
@@ -269,10 +281,12 @@ def _fresh(
     A trial without such a file has one row without a step, or no row for the kind `RECORDS`. `broken` is as in
     `read_records`.
     """
-    # Short trials have no system.parquet. Where many trials are read, one listing says which ones have it.
+    # Short trials have no system.parquet, and a request for a missing file costs as much as a page of a listing. A page
+    # has TRIALS_PER_LISTING trials. So where more trials are read than there are pages, the listing is cheaper.
     if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(etags):
         with_files = {
-            key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)
+            key.split("/")[-2]
+            for key in records.store.etags(f"{records.study}/trials/", SYSTEM_FILE)
         }
     else:
         with_files = set(trial_ids)
@@ -411,7 +425,7 @@ def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
 def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
     """Write the rows `fresh`, of trials that are in no part, together with those of parts that are less than half full.
 
-    The old ones of these parts are deleted once the new ones are written. Errors of the storage are ignored, because
+    Those small parts are deleted once the new parts are written. Errors of the storage are ignored, because
     a reader may not be allowed to write.
     """
     small = [part for part in parts if len(part.trials) < PART_TRIALS // 2]

@@ -118,7 +118,7 @@ class LookLog:
         ]
         return [comparisons.get(key) for comparisons in by_key]
 
-    def granted(self, cell: str) -> int | None:
+    def replicates_when_stopped(self, cell: str) -> int | None:
         """Return the number of replicates at which a look first stopped the cell; None while no look has."""
         return next((look.replicates for look in self.looks if cell in look.stopped), None)
 
@@ -183,27 +183,27 @@ class Confirmation:
 
 
 @stored
-class Ledger:
+class ConfirmationLog:
     """The confirmations of a study, the oldest first."""
 
     confirmations: tuple[Confirmation, ...] = ()
 
 
 CONFIRMATIONS = "confirmations.json"
-LEDGER_FILE = JsonFile(Ledger, 1, "restore it from a backup")
+CONFIRMATIONS_FILE = JsonFile(ConfirmationLog, 1, "restore it from a backup")
 """confirmations.json, written and read."""
 
 
 def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
     """Return the confirmations so far, the oldest first. `StorageError` if the file is broken."""
-    ledger = LEDGER_FILE.find(records.store, f"{records.study}/{CONFIRMATIONS}")
-    return ledger.confirmations if ledger else ()
+    log = CONFIRMATIONS_FILE.find(records.store, f"{records.study}/{CONFIRMATIONS}")
+    return log.confirmations if log else ()
 
 
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
-    """Return whether a confirmation would be another draw: of other configurations, seeds or folds than the recorded.
+    """Return whether a confirmation would be another draw, of other configurations, seeds or folds.
 
-    The first one is none, nor is one without arms, nor one that continues the last.
+    False for the first confirmation, for one without arms, and for one that continues the last recorded one.
     """
     recorded = read_confirmations(records)
     if not recorded or not confirmation.arms or _is_part(confirmation, recorded):
@@ -212,7 +212,7 @@ def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
 
 
 def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> None:
-    """Record that a confirmation begins now. One that continues the last replaces it, with the time when that began.
+    """Record that a confirmation begins now. One that continues the last one replaces it and keeps its `began`.
 
     Nothing is written for a confirmation without arms, or for a part of a recorded one.
     """
@@ -224,8 +224,8 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
     if recorded and confirmation.goes_on(recorded[-1]):
         began = recorded[-1].began
         others = recorded[:-1]
-    ledger = Ledger((*others, replace(confirmation, began=began)))
-    LEDGER_FILE.write(records.store, f"{records.study}/{CONFIRMATIONS}", asdict(ledger))
+    log = ConfirmationLog((*others, replace(confirmation, began=began)))
+    CONFIRMATIONS_FILE.write(records.store, f"{records.study}/{CONFIRMATIONS}", asdict(log))
 
 
 def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bool:
@@ -234,17 +234,18 @@ def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bo
 
 
 def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
-    """Return notes for readers of the table on a confirmation on data of the search, or on several confirmations.
+    """Return notes for the table's readers; [] for a grid, and for a study that gives no reason for one.
 
-    `spec` is the study's plain declaration. [] for a grid, and where neither is so.
+    A note says that the confirmation used data of the search, or that there were several confirmations. `spec` is the
+    study's plain declaration.
     """
     if "confirm_on" not in spec:
         return []
     notes = []
     if spec["confirm_on"] == "all":
-        on = "all folds, also those" if spec.get("folds") else "the data"
+        used = "all folds, also those" if spec.get("folds") else "the data"
         notes.append(
-            f"confirmed on {on} that the search chose by, where its choice has an advantage"
+            f"confirmed on {used} that the search chose by, where its choice has an advantage"
         )
     recorded = read_confirmations(records)
     if len(recorded) > 1:

@@ -36,7 +36,7 @@ EXPIRY_S = 30.0
 """Seconds without a renewal after which a lease may be taken over."""
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
-MOST_ASKED = 1000  # connections that wait at a holder's socket, none of which is ever accepted
+SIGN_BACKLOG = 1000  # connections that wait at a holder's socket, none of which is ever accepted
 RELEASE_TIMEOUT_S = (
     5.0  # an interrupted run does not wait longer for a storage that does not answer
 )
@@ -269,6 +269,7 @@ def stop_driver(records: StudyRecords) -> Holder:
     `StudyHeld` where no process runs the study, or a process of another machine does. It is also raised where the
     process does not show that it runs the study (`_sign_of`), because a storage may name any process.
     """
+    # This lease is never acquired: it only reads who holds the newest one.
     _, holder = Lease(records, print).newest()
     if holder is None or holder.released or holder.lives_here is False:
         raise StudyHeld(f"no process runs study {records.study} in {records.storage}")
@@ -306,7 +307,7 @@ def _show_sign(records: StudyRecords, holder: Holder) -> socket.socket | None:
     sign = socket.socket(socket.AF_UNIX)
     try:
         sign.bind(_sign_of(records, holder))
-        sign.listen(MOST_ASKED)
+        sign.listen(SIGN_BACKLOG)
     except OSError:
         sign.close()
         return None

@@ -99,7 +99,7 @@ def as_label(text: str) -> str:
 def local_path(text: str | Path, place: str = "storage") -> Path:
     """Return the path `text` with `~` replaced by the home folder; the path need not exist.
 
-    Raises `SpecError` for a path that this machine cannot have; `place` says there where the path was given.
+    Raises `SpecError` for a path that this machine cannot have; the error names `place` as where the path was given.
     """
     try:
         path = Path(text).expanduser()

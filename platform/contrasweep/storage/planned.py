@@ -73,10 +73,13 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
 
 def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
     """Return the frame of the stored plan, and the plan's digest ("" where none was kept); raises as `_decoded`."""
-    return _decoded(
-        records,
-        lambda table: (_frame(table), (table.schema.metadata or {}).get(_DIGEST, b"").decode()),
-    )
+
+    def frame_and_digest(table: pa.Table) -> tuple["pd.DataFrame", str]:
+        """Return the frame of a stored table, and the plan's digest from its metadata."""
+        metadata = table.schema.metadata or {}
+        return _frame(table), metadata.get(_DIGEST, b"").decode()
+
+    return _decoded(records, frame_and_digest)
 
 
 def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
@@ -103,6 +106,7 @@ def _frame(table: pa.Table) -> "pd.DataFrame":
     import pandas as pd
 
     names = table.column_names
+    # The first two and the last two columns are those of `_COLUMNS`; the axes lie between.
     if (*names[:2], *names[-2:]) != tuple(_COLUMNS):
         raise ValueError("its columns are not trial_id, arm, the axes, fold and seed")
     if any(table[name].null_count for name in names if name != "fold"):
@@ -113,6 +117,7 @@ def _frame(table: pa.Table) -> "pd.DataFrame":
     for text in {*ids, *table["arm"].unique().to_pylist()}:
         check_name(text)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    # By the pandas type Int64 a missing fold stays missing; by default it would make the column one of floats.
     frame["fold"] = (
         table["fold"].cast(pa.int64()).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
     )

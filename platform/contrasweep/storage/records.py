@@ -49,7 +49,7 @@ MAX_TRIAL_READ = 2**28
 MAX_TRIAL_VALUES = 20_000_000
 """The most values in one of these files: a million reports of twenty metrics."""
 
-SYSTEM = "system.parquet"
+SYSTEM_FILE = "system.parquet"
 RECORD = "record.json"
 ATTEMPT = "attempt.json"
 LOG = "log.txt"
@@ -123,12 +123,12 @@ class StudyRecords:
         # Without checkpoints the records need not be listed.
         return begun - self.finished() if begun else begun
 
-    def given(self, content: str) -> str:
+    def given_checkpoint_key(self, digest: str) -> str:
         """Return the key of the folder of a checkpoint that was made elsewhere.
 
-        `content` is the digest of its files. Raises `ValueError` where that is no valid name.
+        `digest` is that of its files. Raises `ValueError` where it is no valid name.
         """
-        return f"{self.study}/given/{check_name(content)}"
+        return f"{self.study}/given/{check_name(digest)}"
 
     def evaluations(self) -> list[str]:
         """Return the names of the studies that evaluate the networks of this one (`add_evaluation`)."""
@@ -232,14 +232,14 @@ class StudyRecords:
         A row has step (seconds since the first row), time (unix seconds) and the quantities of
         `contrasweep.cluster.usage.Meter.timeline`.
         """
-        self.store.write(self.key(trial_id, SYSTEM), encode_table(_wide(rows)))
+        self.store.write(self.key(trial_id, SYSTEM_FILE), encode_table(_wide(rows)))
 
     def system(self, trial_id: str) -> list[Row]:
         """Return the rows that `write_system` was given; [] where there are none.
 
         `BrokenFileError` where the file is broken.
         """
-        return self._rows(trial_id, SYSTEM)
+        return self._rows(trial_id, SYSTEM_FILE)
 
     def _rows(self, trial_id: str, name: str) -> list[Row]:
         """Return the rows of a trial's file, without values that are null; [] where there is no such file."""
@@ -271,7 +271,8 @@ class StudyRecords:
             if set(expected):
                 raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
-        # Scores are numbers; the group of an item may be text. Names may have that of an evaluation in front.
+        # Scores are numbers; the group of an item may be text. In the name of an evaluation's item, such as
+        # `mnist/group`, the last part counts.
         checks = {
             item: is_value if item.rpartition("/")[2] == GROUP else is_number for item in expected
         }

@@ -112,14 +112,16 @@ Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
 """A whole declaration, as `contrasweep.study.file.to_plain` writes it; empty where none was kept."""
 
 
-def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
+def comparable_fields(spec: Config, free: Collection[str] = ()) -> MutableConfig:
     """Return the fields by which a declaration is compared with another one, as plain JSON.
 
     The study's name, the fields in `free` and fields that are None are left out. Of `evaluate` there are only the
     metrics, sorted.
     """
     scores = sorted(
-        metric for declared in spec.get("evaluate") or () for metric in declared.get("metrics", ())
+        metric
+        for evaluation in spec.get("evaluate") or ()
+        for metric in evaluation.get("metrics", ())
     )
     plain = json.loads(json.dumps({**spec, "evaluate": scores or None}, default=str))
     return {
@@ -130,7 +132,7 @@ def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
 
 
 @stored
-class Declared:
+class LogEntry:
     """An entry of a study's log: what was declared anew, or trained again, after a trial had ended.
 
     The first entry of a log is the first declaration.
@@ -181,7 +183,7 @@ class StudyDocument:
     versions: Mapping[Label, Label] = field(default_factory=dict)  # package -> version
     family: tuple[Label, ...] = ()  # the arms whose comparisons have verdicts; (): all arms
     # all declarations; () until something changes after a trial has ended
-    log: tuple[Declared, ...] = ()
+    log: tuple[LogEntry, ...] = ()
     # earlier studies that compared two of these arms on these datasets
     asked_before: tuple[Name, ...] = ()
     spec: Declaration = field(default_factory=dict)  # the whole declaration; {}: not kept
@@ -212,13 +214,13 @@ class StudyDocument:
         """The names of the scores of evaluations on which the study decides beside its metric; often ()."""
         return tuple(
             metric
-            for declared in self.spec.get("evaluate") or ()
-            for metric in declared.get("metrics", ())
+            for evaluation in self.spec.get("evaluate") or ()
+            for metric in evaluation.get("metrics", ())
         )
 
     @property
-    def whole(self) -> Config:
-        """The whole declaration; `SpecError` where the storage kept none."""
+    def required_spec(self) -> Config:
+        """The same as `spec`, but `SpecError` where the storage kept no declaration."""
         if not self.spec:
             raise SpecError(
                 "the study's declaration is not in its study.json", place="STUDY", value=self.name
@@ -233,7 +235,7 @@ class StudyDocument:
 
     @property
     def spent(self) -> int:
-        """How many looks at the results all entries count as, such as declarations made after trials had ended.
+        """The number of looks at the results that the entries of the log count as together (`LogEntry.spent`).
 
         Each look leaves a quarter of the level of all comparisons.
         """
@@ -295,7 +297,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _entry_line(document: StudyDocument, entry: Declared) -> str:
+def _entry_line(document: StudyDocument, entry: LogEntry) -> str:
     """Return the sentence on a later declaration in the log; "" where it asked for no other verdicts."""
     # A training that was repeated without counting as a look changes no verdict.
     if entry.again and not entry.spent:
@@ -307,14 +309,15 @@ def _entry_line(document: StudyDocument, entry: Declared) -> str:
         for change, name in zip(entry.changes, fields, strict=True)
         if name in (*VERDICT, "arms")
     ]
-    # A change on which no verdict depends, as of a budget, is named only where the entry counts as a look.
+    # A change on which no verdict depends, as of a budget, is named only where the entry counts as a look. An entry
+    # without a declaration has one line, such as `study.json was missing`, which is always named.
     changes = entry.changes if entry.spent or entry.spec is None else asked
     if not changes:
         return ""
     line = ", ".join(changes)
     if entry.trials is not None:
         line = f"declared anew after {entry.ended} of {entry.trials} trials had ended: {line}"
-    # The values by which verdicts are, of the fields that were changed.
+    # The values that verdicts use now, for each changed field.
     values = [
         f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT
     ]

@@ -226,7 +226,7 @@ def test_trials_in_two_parts_count_once(records):
     """As two readers leave them that compacted at once, neither of which saw the other's part."""
     etags = records.etags()
     for own in (TRIALS[:4], TRIALS[2:]):
-        rows = compact._fresh(records, "records", etags, own, None)
+        rows = compact._rows_from_own_files(records, "records", etags, own, None)
         compact.write_parts(records, "records", [], rows)
     assert len(parts(records)) == 2
     found = compact.read_parts(records, "records", etags)
