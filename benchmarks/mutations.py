@@ -337,8 +337,8 @@ MUTANTS = (
         f"{TESTS}/planning/test_budget.py",
         (
             "what an earlier attempt trained is dropped at a restart",
-            "(self.open.get(trial_id, (paused, gpus))[0], gpus)",
-            "(paused, gpus)",
+            "self.unfinished.setdefault(trial_id, Unfinished(paused, gpus))",
+            "self.unfinished[trial_id] = Unfinished(paused, gpus)",
         ),
     ),
     *_mutants(

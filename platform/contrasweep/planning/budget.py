@@ -50,9 +50,17 @@ class Spent:
         return Spent(*(max(difference, 0) for difference in differences))
 
     def of_trials(self, trials: int) -> "Spent":
-        """Return what so many trials take, if each takes the mean of these; 0 hours and cost where none has ended."""
+        """Return what `trials` trials take at the mean of those counted here; 0 hours and cost where none has ended."""
         factor = trials / max(1, self.trials)
         return Spent(trials, self.gpu_hours * factor, self.cost * factor)
+
+
+@dataclass
+class Unfinished:
+    """A trial without a record: how long it has trained as last reported, and on what."""
+
+    seconds: float
+    gpus: float  # or a share of one
 
 
 class BudgetRow(TypedDict):
@@ -75,13 +83,11 @@ class Budget:
         self.limits: dict[str, float] = {
             name: getattr(study, name) for name in UNITS if getattr(study, name) is not None
         }
-        self.gpu_hours: dict[
-            str, float
-        ] = {}  # by id of a trial that has ended, over all its attempts
+        # By id of a trial that has ended, over all its attempts.
+        self.gpu_hours: dict[str, float] = {}
         # Wall hours in which some trial trained, in this run and all earlier ones, up to the last time when none ran.
         self.hours = 0.0
-        # Id of a trial without a record -> training seconds as last reported, GPUs or share of one.
-        self.open: dict[str, tuple[float, float]] = {}
+        self.unfinished: dict[str, Unfinished] = {}  # by id of the trial
         self.running: set[str] = set()
         self.since = 0.0  # unix time from which on some trial has been running without a pause
         if self.limits:
@@ -99,16 +105,17 @@ class Budget:
         self.running.add(trial_id)
         # A paused trial goes on: its hours so far are part of what it will report.
         paused = self.gpu_hours.pop(trial_id, 0.0) * 3600 / gpus
-        self.open[trial_id] = (self.open.get(trial_id, (paused, gpus))[0], gpus)
+        trial = self.unfinished.setdefault(trial_id, Unfinished(paused, gpus))
+        trial.gpus = gpus
 
     def trained(self, trial_id: str, seconds: float) -> None:
         """Note how many seconds a running trial has trained, over all its attempts; nothing for an ended one."""
-        if trial_id in self.open:
-            self.open[trial_id] = (seconds, self.open[trial_id][1])
+        if trial_id in self.unfinished:
+            self.unfinished[trial_id].seconds = seconds
 
     def ended(self, record: Record) -> None:
         """Count the seconds in the record of an ended trial, in place of those that were reported while it ran."""
-        self.open.pop(record.trial_id, None)
+        self.unfinished.pop(record.trial_id, None)
         # If no other trial runs, the stretch of wall time in which some trial trained is over.
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
@@ -118,10 +125,10 @@ class Budget:
     def spent(self) -> dict[str, float]:
         """Return name of a budget -> hours spent by now, also for a budget that is not set."""
         stretch = (time.time() - self.since) / 3600 if self.running else 0.0
-        open_gpu_hours = sum(seconds * gpus for seconds, gpus in self.open.values()) / 3600
+        gpu_seconds = sum(trial.seconds * trial.gpus for trial in self.unfinished.values())
         return {
             "budget_hours": self.hours + stretch,
-            "budget_gpu_hours": sum(self.gpu_hours.values()) + open_gpu_hours,
+            "budget_gpu_hours": sum(self.gpu_hours.values()) + gpu_seconds / 3600,
         }
 
     def used_up(self) -> str:
@@ -176,10 +183,11 @@ class Budget:
             saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
             if saved:
                 extra = saved.extra
-                # Spans without a known start are put at time 0, away from all others: the longest of them counts.
+                # A span without a known start begins at time 0. Several such spans overlap there, so that only the
+                # longest adds to `hours`.
                 started = extra.started or 0.0
-                # What is open is added by `spent`.
-                self.open[trial_id] = (extra.seconds, extra.gpus or 1.0)
+                # `spent` adds the seconds of unfinished trials.
+                self.unfinished[trial_id] = Unfinished(extra.seconds, extra.gpus or 1.0)
                 spans.append((started, started + extra.seconds))
         self.hours = covered(spans) / 3600
 

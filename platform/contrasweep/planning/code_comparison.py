@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
@@ -18,27 +18,24 @@ UNKNOWN = ""
 
 
 @dataclass(frozen=True)
-class OtherCode:
-    """A change of code, and the trials that were made before it.
-
-    With `networks`, not the code has changed, but the network that the trials started from.
-    """
+class CodeChange:
+    """A change of code, or of the network that trials started from, and the trials that were made before it."""
 
     old: str  # digest of the code that made the trials; of a network `<trial>@<unix time of its end>`
     new: str  # of the code that the trials would run now, likewise
     trial_ids: tuple[str, ...]  # with a record
     unfinished: tuple[str, ...]  # with a checkpoint and no record
     last_ended: float  # unix time at which the last trial ended; 0: none has
-    changes: str  # what differs: `mythesis/method.py changed (12 lines)`
+    text: str  # what differs: `mythesis/method.py changed (12 lines)`
     accepted: bool  # by the user
-    networks: bool = False
+    networks: bool = False  # the network changed, and not the code
 
     def __str__(self) -> str:
         """Return `mythesis/method.py changed (12 lines) since 2026-11-22 11:02`, in local time."""
         if not self.last_ended:
-            return self.changes
+            return self.text
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.last_ended))
-        return f"{self.changes} since {since}"
+        return f"{self.text} since {since}"
 
 
 @dataclass(frozen=True)
@@ -46,15 +43,15 @@ class CodeComparison:
     """The trials of a study that were made by other code than there is now, or from other networks."""
 
     total: int  # of the planned trials; where their number is not known, of those with a record
-    others: tuple[OtherCode, ...]  # the changes, each with its trials
+    changes: tuple[CodeChange, ...]  # each with its trials
 
-    def pending(self) -> tuple[OtherCode, ...]:
+    def pending(self) -> tuple[CodeChange, ...]:
         """Return the changes that the user has not accepted yet."""
-        return tuple(other for other in self.others if not other.accepted)
+        return tuple(change for change in self.changes if not change.accepted)
 
     def trial_ids(self) -> list[str]:
         """Return the ids of all trials that changes concern, accepted ones and unfinished trials too."""
-        return [i for other in self.others for i in (*other.trial_ids, *other.unfinished)]
+        return [i for change in self.changes for i in (*change.trial_ids, *change.unfinished)]
 
     def line(self, *, all_: bool = False) -> str:
         """Return the changes that the user has not accepted as one line; "" where there is none.
@@ -63,9 +60,9 @@ class CodeComparison:
 
         `24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`
         """
-        others = self.others if all_ else self.pending()
-        finished = sum(len(other.trial_ids) for other in others)
-        unfinished = sum(len(other.unfinished) for other in others)
+        changes = self.changes if all_ else self.pending()
+        finished = sum(len(change.trial_ids) for change in changes)
+        unfinished = sum(len(change.unfinished) for change in changes)
         counts = []
         if finished:
             was = "was" if finished == 1 else "were"
@@ -77,10 +74,10 @@ class CodeComparison:
             return ""
         # Each kind and each text once, though several changes may have it.
         kinds = dict.fromkeys(
-            "from other networks" if other.networks else "by other code" for other in others
+            "from other networks" if change.networks else "by other code" for change in changes
         )
-        changes = dict.fromkeys(map(str, others))
-        return f"{' and '.join(counts)} {' and '.join(kinds)}: {'; '.join(changes)}"
+        texts_of_changes = dict.fromkeys(map(str, changes))
+        return f"{' and '.join(counts)} {' and '.join(kinds)}: {'; '.join(texts_of_changes)}"
 
 
 def is_other(record: Record, current: CurrentCode) -> bool:
@@ -117,35 +114,44 @@ def compare_code(
         codes[code.version.digest] = code
         if record.code.digest != code.version.digest:
             recorded[record.code.digest, code.version.digest].append(record)
-    # A checkpoint without a record is compared with every code that its trial may run now.
-    planned = {trial.id: trial for trial in trials}
-    for trial_id in sorted(records.begun()):
-        possible_trials = [planned[trial_id]] if trial_id in planned else trials
-        possible = [current.of(trial.trainable, trial.config) for trial in possible_trials]
-        digests = [code.version.digest for code in possible]
-        saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
-        if saved is None or not digests:
-            continue
-        old = saved.extra.code or UNKNOWN
-        if old not in digests:
-            # Which of several codes the trial would run is not known; the first stands for them.
-            new = digests[0]
-            codes[new] = possible[0]
-            begun[old, new].append(trial_id)
+    for trial_id, old, code in _begun_by_other_code(records, trials, current):
+        codes[code.version.digest] = code
+        begun[old, code.version.digest].append(trial_id)
     accepted_pairs = accepted(records)
-    others = [
-        OtherCode(
+    changes = [
+        CodeChange(
             old,
             new,
             trial_ids=tuple(record.trial_id for record in recorded[old, new]),
             unfinished=tuple(begun[old, new]),
             last_ended=max((record.ended for record in recorded[old, new]), default=0.0),
-            changes=changes_text(records, old, codes[new]),
+            text=changes_text(records, old, codes[new]),
             accepted=(old, new) in accepted_pairs,
         )
         for old, new in sorted({*recorded, *begun})
     ]
-    return CodeComparison(count if total is None else total, tuple(others))
+    return CodeComparison(count if total is None else total, tuple(changes))
+
+
+def _begun_by_other_code(
+    records: StudyRecords, trials: Sequence[Trial], current: CurrentCode
+) -> Iterator[tuple[str, str, Code]]:
+    """Yield trial id, digest of the old code and current code of each begun trial that was begun by other code.
+
+    Begun trials have a checkpoint and no record. `trials` and `current` are as in `compare_code`.
+    """
+    planned = {trial.id: trial for trial in trials}
+    for trial_id in sorted(records.begun()):
+        # The checkpoint is compared with every code that its trial may run now.
+        possible_trials = [planned[trial_id]] if trial_id in planned else trials
+        possible = [current.of(trial.trainable, trial.config) for trial in possible_trials]
+        saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
+        if saved is None or not possible:
+            continue
+        old = saved.extra.code or UNKNOWN
+        # Which of several codes the trial would run is not known; the first stands for them.
+        if old not in [code.version.digest for code in possible]:
+            yield trial_id, old, possible[0]
 
 
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:
@@ -212,30 +218,31 @@ def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) ->
 
 def _retrained(
     trials: Sequence[Trial], records: StudyRecords, scored: Iterable[Record]
-) -> Iterable[OtherCode]:
+) -> Iterable[CodeChange]:
     """Yield a change for each record of `scored` whose trial started from a network that was trained again afterwards.
 
     `trials` are those of the plan, which start from the present networks. A trial that is not in the plan counts as
     unchanged.
     """
     starts = {trial.id: trial.start for trial in trials}
-    known: set[tuple[str, str]] | None = None  # pairs that were accepted; read where one is needed
+    accepted_pairs: set[tuple[str, str]] | None = None  # read where one is needed
     for record in scored:
-        then = record.start
-        now = starts.get(record.trial_id)
-        if then is not None and now is not None and then.ended != now.ended:
-            if known is None:
-                known = accepted(records)
-            # The end of its training tells one network of a trial from another.
-            old, new = (f"{ref.trial}@{ref.ended:.6f}" for ref in (then, now))
-            yield OtherCode(
+        start_then = record.start
+        start_now = starts.get(record.trial_id)
+        if start_then and start_now and start_then.ended != start_now.ended:
+            if accepted_pairs is None:
+                accepted_pairs = accepted(records)
+            # A trial that is trained twice gives two networks, told apart by the time when training ended.
+            old = f"{start_then.trial}@{start_then.ended:.6f}"
+            new = f"{start_now.trial}@{start_now.ended:.6f}"
+            yield CodeChange(
                 old,
                 new,
                 trial_ids=(record.trial_id,),
                 unfinished=(),
                 last_ended=0.0,
-                changes=f"the networks of {now.study} that {record.arm} starts from were trained again",
-                accepted=(old, new) in known,
+                text=f"the networks of {start_now.study} that {record.arm} starts from were trained again",
+                accepted=(old, new) in accepted_pairs,
                 networks=True,
             )
 
@@ -250,16 +257,18 @@ def compare_plan(
     """Return the trials of `plan` that were made by other code or networks, and notes on other versions of packages.
 
     `recorded` is trial id -> record. Records of trials that failed or fitted no host are not compared, because they are
-    in no table. `without` are ids of planned trials whose code is not compared.
+    in no table. `without` are ids of planned trials that run again anyway: their checkpoints are not compared, and
+    `recorded` has none of them.
     """
     scored = [
         record
         for record in recorded.values()
         if not (record.status.failed or record.status.infeasible)
     ]
+    # A checkpoint of a search's trial is compared with the code of the samples, since the plan has no such trial.
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
     # All trials of a cell or an arm run the same code as its sample trials.
     versions = [current.of(t.trainable, t.config).version for t in plan.sample_trials]
     found = compare_code(records, scored, trials, current, plan.total)
-    others = (*found.others, *_retrained(plan.trials, records, scored))
-    return CodeComparison(found.total, others), version_notes(scored, versions)
+    changes = (*found.changes, *_retrained(plan.trials, records, scored))
+    return CodeComparison(found.total, changes), version_notes(scored, versions)

@@ -11,8 +11,8 @@ from contrasweep.planning.learned import CPU
 from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
 
-SIMULATED = 20_000
-"""The most trials that are simulated. Of a longer plan a sample is, and its hours are scaled up."""
+MAX_SIMULATED = 20_000
+"""The most trials that are simulated. Of a longer plan a sample is simulated, and its hours are scaled up."""
 
 
 class Durations:
@@ -35,8 +35,8 @@ class Durations:
     def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
         """Return the expected seconds of one trial of `arm`; None before any trial of the study has finished.
 
-        `trials` are those of the same cell. The seconds are the median of those that have finished. Where none of them
-        has, it is the median of the arm's finished trials, and where the arm has none, that of all arms.
+        The seconds are the median over the finished ones of `trials`, which are of one cell. Where none has finished,
+        they are the median over the arm's finished trials, and for an arm without any the median of all arms.
         """
         seconds = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
         return stats.median(seconds) if seconds else self.arms.get(arm, self.usual)
@@ -59,17 +59,17 @@ class Durations:
             if record.attempts == 1
         ]
         start_s = max(0.0, stats.median(beside)) if beside else 0.0
-        if len(known) <= SIMULATED:
+        if len(known) <= MAX_SIMULATED:
             return simulate(footprints, known, self.inventory, start_s=start_s)
         # The sample has a fixed seed, so that a plan says the same each time.
-        chosen = sorted(random.Random(0).sample(range(len(known)), SIMULATED))
+        chosen = sorted(random.Random(0).sample(range(len(known)), MAX_SIMULATED))
         makespan = simulate(
             [footprints[i] for i in chosen],
             [known[i] for i in chosen],
             self.inventory,
             start_s=start_s,
         )
-        return makespan.scaled(len(known) / SIMULATED)
+        return makespan.scaled(len(known) / MAX_SIMULATED)
 
     def warnings(self) -> list[str]:
         """Return one warning where finished trials ran on types of GPU that the inventory does not have; else []."""

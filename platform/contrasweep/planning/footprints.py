@@ -41,7 +41,7 @@ MEASURED = "measured"
 ESTIMATED = "estimated"
 DECLARED = "declared"
 DEFAULT = "default"
-Cell = tuple[str, str, str]
+CellKey = tuple[str, str, str]
 """Trainable, config as canonical text, digest of the data: what replicates have in common."""
 GPU_HOST_GIB = 3.0
 """Host memory of a trial on a GPU before it is measured: torch with CUDA's libraries holds two or three GiB."""
@@ -70,11 +70,14 @@ class Estimate(NamedTuple):
 class Footprints:
     """The requirements of a study's trials on the hosts of `inventory`.
 
-    GPU memory on a type of GPU is the highest measured peak of the same cell; else what the memory model predicts from
-    the trainable's `memory` (see `contrasweep.trial`); else that of the arm's `resources`. All other requirements are
-    those of the arm's `resources`. An arm without `resources` gets the cores that its trainable names, or the default.
-    Its host memory is the highest measured peak of the cell; before one is measured, that of a trial without a GPU is
-    predicted if it can be, and else it is a default.
+    A requirement is taken from the first of its sources that has it:
+
+    - GPU memory on a type of GPU: the highest measured peak of the same cell; what the memory model predicts from the
+      trainable's `memory` (see `contrasweep.trial`); the arm's `resources`.
+    - All others of an arm with `resources`: these.
+    - Host memory of an arm without `resources`: the highest measured peak of the cell; for a trial without a GPU, what
+      the memory model predicts; a default.
+    - Cores of an arm without `resources`: what the trainable names; a default.
     """
 
     def __init__(self, study: Study, inventory: Inventory, learned: Learned) -> None:
@@ -85,12 +88,12 @@ class Footprints:
         self.trainables = {
             name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in study.arms.items()
         }
-        self._workloads: dict[Cell, Workload | None] = {}
+        self._workloads: dict[CellKey, Workload | None] = {}
         # Shape of a workload -> what was counted; None where nothing could be counted.
         self._counts: dict[Hashable, Estimate | None] = {}
-        self._whys: dict[Cell, str] = {}  # why a cell has no estimate
+        self._whys: dict[CellKey, str] = {}  # why a cell has no estimate
         # By arm and cell, because two arms with one cell may declare different resources.
-        self._requirements: dict[tuple[str, Cell], Requirement] = {}
+        self._requirements: dict[tuple[str, CellKey], Requirement] = {}
         # Footprint -> the ways to place a trial that has it.
         self._options = functools.cache(lambda footprint: options(footprint, self.inventory))
 
@@ -117,10 +120,7 @@ class Footprints:
         return sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
 
     def most_slots(self, trials: Iterable[Trial]) -> int:
-        """Return how many trials run at once on all hosts, if all are like that one of `trials` which fits most often.
-
-        1 where none of them fits a host.
-        """
+        """Return the largest number of `slots` that a placement of any of `trials` has; 1 where none fits a host."""
         placements = {placement for trial in trials for placement in self.options(trial)}
         return max(map(self.slots, placements), default=1)
 
@@ -129,7 +129,7 @@ class Footprints:
 
         It is no error if some of them fit and others do not, or if there are no trials.
         """
-        smallest = self.missing(trials)
+        smallest = self.smallest_if_none_fits(trials)
         if smallest is not None:
             raise SpecError(
                 "a trial must fit one host of the cluster",
@@ -137,7 +137,7 @@ class Footprints:
                 hint=f"of the smallest one: {self.why_not(smallest)}",
             )
 
-    def missing(self, trials: Iterable[Trial]) -> Trial | None:
+    def smallest_if_none_fits(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the smallest of `trials` if none of them fits a host; None if one fits or there are no trials.
 
         The smallest needs least GPU memory; of several, least host memory, then fewest cores.
@@ -202,25 +202,23 @@ class Footprints:
         # A trial without a GPU needs host memory and cores alone.
         if not base.wants_gpu:
             return (base, DECLARED) if declared else self._on_host(base, trial, measured.get(CPU))
-        # The memory on each type of GPU of which something is known, and the sources of that.
-        types = []
-        sources = set()
+        # The memory on each type of GPU of which something is known, with the source of that.
+        types: dict[OnType, str] = {}
         for gpu in self.inventory.gpu_types:
             known = self._on_type(gpu.type, base, trial, measured)
             if known is not None:
                 on_type, source = known
-                types.append(on_type)
-                sources.add(source)
+                types[on_type] = source
         if not types:
             return base, DECLARED if declared else DEFAULT
         # On types of which nothing is known, a trial gets what it needs on the most demanding of `types`.
         most = max(types, key=attrgetter("gpu_memory_gib"))
+        # What was measured of host memory counts only where none is declared.
         host_memory_gib = base.host_memory_gib
-        gpus = 0.0  # the memory decides how much of a GPU a trial gets, where no number is declared
-        if declared:
-            gpus = declared.gpus
-        elif measured:
+        if measured and not declared:
             host_memory_gib = MARGIN * max(peak.host_memory_gib for peak in measured.values())
+        # Where no number of GPUs is declared (0), the memory decides which share of a GPU the trial gets.
+        gpus = declared.gpus if declared else 0.0
         if work and work.gpus > 1:
             gpus = max(gpus, float(work.gpus))
         footprint = LearnedFootprint(
@@ -233,7 +231,7 @@ class Footprints:
             gpus=gpus,
             gpu_types=base.gpu_types,
         )
-        return footprint, MEASURED if MEASURED in sources else ESTIMATED
+        return footprint, MEASURED if MEASURED in types.values() else ESTIMATED
 
     def _undeclared(self, work: Workload | None) -> Footprint:
         """Return the footprint, before its memory is known, of a trial whose arm declares no resources.
@@ -308,9 +306,9 @@ class Footprints:
     def seconds(self, trial: Trial) -> float | None:
         """Return about how many seconds the training of `trial` takes, on a GPU of speed 1 of the inventory.
 
-        They follow from the counted work of its steps, on that type of GPU where `trial` may run which gives the most.
-        None where it runs on no GPU, or on types whose peak of operations is not known. None too where the trainable
-        does not say how many steps a trial has.
+        They follow from the counted work of its steps. Of the types of GPU where `trial` may run, the one with the
+        longest time is taken. None where it runs on no GPU, or on types whose peak of operations is not known. None too
+        where the trainable does not say how many steps a trial has.
         """
         work = self._workload(trial)
         counted = self._counted(trial)
@@ -363,9 +361,10 @@ class Footprints:
         if shape not in self._counts:
             self._counts[shape] = None
             try:
-                # A step that the trainable counted itself needs no PyTorch here; `parameters` are bytes.
+                # A step that the trainable counted itself needs no PyTorch here.
                 if work.step or is_installed(TRAINING):
                     count = work.count()
+                    # `parameters` is in bytes, and each state of the optimiser takes as many.
                     checkpoint = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
                     self._counts[shape] = Estimate(
                         work.architecture, count.gib, count.work, checkpoint
@@ -380,7 +379,7 @@ class Footprints:
         return self._counts[shape]
 
 
-def cell_of(trial: Trial) -> Cell:
+def cell_of(trial: Trial) -> CellKey:
     """Return what `trial` has in common with its replicates: its trainable, config and data, not its fold and seed."""
     config = trial.config
     # A canonical config has its text already.

@@ -253,16 +253,18 @@ class Forecast:
 
         Lines are folded to `width` columns; None: they are not folded.
         """
+        # How trials are packed on GPUs; trials without one take cores of a host.
+        packing_lines = [
+            f"packing   {plural(row['trials'], 'trial')} on {row['share']} {row['gpu']}, {row['slots']} at once"
+            for row in self.packing
+            if row["gpu"] != "none"
+        ]
         lines = [
             *_table(self.rows, self.inventory, width),
             "",
             *self.plan.lines(self.records),
             *missing_lines(self.missing),
-            *(
-                f"packing   {plural(row['trials'], 'trial')} on {row['share']} {row['gpu']}, {row['slots']} at once"
-                for row in self.packing
-                if row["gpu"] != "none"
-            ),
+            *packing_lines,
             *self._time_lines(),
             *([self.kept] if self.kept else []),
             *_notes(self.rows, self.inventory),
@@ -335,7 +337,7 @@ def forecast(
     study = plan.study
     records = StudyRecords(storage, study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
-    ended = records.read(sorted(plan.belonging(records.finished())))
+    ended = records.read(sorted(plan.own_trials(records.finished())))
     footprints = Footprints(study, inventory, learned_of(records, ended.values()))
     durations = Durations(ended.values(), inventory)
     rows = []
@@ -346,7 +348,7 @@ def forecast(
     packing: list[PackingRow] = []
     makespan = None
     # Where the budget is one of epochs or hours, it is not known which trials will run.
-    left = plan.left(ended)
+    left = plan.rows_of_trials_to_run(ended)
     if left is not None:
         to_run = [rows[index] for index in left]
         needs = [row.footprint for row in to_run]

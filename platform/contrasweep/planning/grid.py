@@ -141,7 +141,7 @@ class GridPlan(PlanDisplay):
         """Return {}: a grid searches nothing."""
         return {}
 
-    def belonging(self, finished: Collection[str]) -> set[str]:
+    def own_trials(self, finished: Collection[str]) -> set[str]:
         """Return those of the trial ids `finished` that are of this grid; others are of an earlier, larger grid."""
         return {trial.id for trial in self.trials} & set(finished)
 
@@ -187,14 +187,14 @@ class GridPlan(PlanDisplay):
         """Return one row for each cell, in table order, given the finished records `known` by trial id."""
         return tuple(_row(cell, known) for cell in self.cells)
 
-    def left(self, known: Mapping[str, Record]) -> Iterable[int]:
+    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> Iterable[int]:
         """Return, for each trial without a record in `known`, the index of its cell. The trials are in their order."""
         cell_of = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [cell_of[trial.id] for trial in self.trials if trial.id not in known]
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
         """Return counts by name: `cells`, `trials`, `done` (trials with a record in `known`) and `to_run`."""
-        done = len(self.belonging(known))
+        done = len(self.own_trials(known))
         return {
             "cells": len(self.cells),
             "trials": self.total,
@@ -306,7 +306,7 @@ def make_plan(
         if start is None:
             whole_config = settings.resolve(arm, config, data)
         else:
-            whole_config, starts = (sources or Sources()).started(
+            whole_config, starts = (sources or Sources()).config_and_starts(
                 settings, arm, start, config, axes, data, replicates
             )
         trials = tuple(
@@ -408,8 +408,8 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
 def check_apart(axis: str, values: Iterable[Any]) -> None:
     """Raise `SpecError` where tables, files or trackers would show two values of an axis as one.
 
-    Such values are a text and what it reads as (1 and "1", null and "none"), and values that Python holds equal (1 and
-    true).
+    Such values are a text and the value that the text is read as ("1" and 1, "none" and null), and values that Python
+    holds equal (1 and true).
     """
     # Values with the same canonical text are the same value, and come once.
     different = {canonical.dumps(value): value for value in values}.values()
@@ -421,7 +421,7 @@ def check_apart(axis: str, values: Iterable[Any]) -> None:
         if isinstance(value, int | float):
             forms.append(value)
         elif value is None:
-            forms += ["-", "null", "none"]
+            forms += ["-", "null", "none"]  # as plain text, YAML and trackers write None
         for form in forms:
             other = seen.setdefault(form, value)
             # Two texts that differ in capitals alone are shown apart.

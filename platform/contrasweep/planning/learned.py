@@ -252,12 +252,12 @@ def peaks_key(records: StudyRecords) -> str:
     return f"{_FOLDER}{records.study}.json"
 
 
-def write(records: StudyRecords, known: Iterable[Record]) -> None:
-    """Write calibration/<study>.json for later plans, in place of an earlier one: the peaks of memory in `known`.
+def write(records: StudyRecords, ended: Iterable[Record]) -> None:
+    """Write calibration/<study>.json for later plans, in place of an earlier one: the peaks of memory in `ended`.
 
-    `known` are all of the study's records. `records` says which study it is and where it is stored.
+    `ended` has the record of each trial of the study that has ended; `records` names the study and its storage.
     """
-    every = list(known)
+    every = list(ended)
     peaks = Learned(filter(None, map(peak_of, every))).peaks
     content = StudyPeaks(len(every), tuple(peaks))
     PEAKS_FILE.write(records.store, peaks_key(records), asdict(content))

@@ -70,7 +70,7 @@ class Plan(Protocol):
 
     @property
     def total(self) -> int | None:
-        """Trials in all, of the search too; None where the budget counts none."""
+        """Trials in all, of the search too; None where the budget does not count trials."""
 
     @property
     def sample_trials(self) -> list[Trial]:
@@ -124,7 +124,7 @@ class Plan(Protocol):
         the trials of the configurations that the searches found.
         """
 
-    def belonging(self, finished: Collection[str]) -> set[str]:
+    def own_trials(self, finished: Collection[str]) -> set[str]:
         """Return those of the trial ids `finished` that belong to this plan: of a sweep, all of them."""
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> Source:
@@ -143,7 +143,7 @@ class Plan(Protocol):
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
         """Return the rows of a forecast, given the finished records `known` by trial id."""
 
-    def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
+    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> Iterable[int] | None:
         """Return, for each trial to run, the index in `rows` of its row. The trials are in the order of their start.
 
         None where it is not known how many trials the budget pays for.
@@ -157,9 +157,12 @@ class Plan(Protocol):
 
 
 class PlanDisplay:
-    """A plan's short text and its HTML: what `contrasweep plan` says of the study, and the cells of the table."""
+    """A mix-in that gives a plan its short text and its HTML: what `contrasweep plan` says of it, and its cells.
 
-    sample_trials: Any  # of the plan
+    The methods use attributes of a plan that this class does not declare.
+    """
+
+    sample_trials: Any
 
     @property
     def keys(self) -> list[str]:
@@ -185,7 +188,7 @@ class PlanDisplay:
         """Return the plan for notebooks: its lines, and a table of its cells with at most 60 rows."""
         import pandas as pd
 
-        plan: Any = self  # the class is a mix-in, and has no attributes of a plan itself
+        plan: Any = self
         # A cell of a sweep has no trials before its search has ended.
         rows = [
             {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials) or "–"}

@@ -89,19 +89,14 @@ def _check_looks(study: Study) -> None:
 
 @dataclass(frozen=True)
 class MissingDataset:
-    """A dataset that is not staged: its name in the study, and the command that stages it.
+    """A dataset that is not staged, with the command that stages it and what waits for it."""
 
-    `requires` says what PATH in that command must be. `cells` is the number of cells (of a sweep: arms) that wait for
-    the dataset, `trials` the number of their trials (None: not known). With 0 cells, scores that `evaluate` declares
-    wait for it. With `described` its cells are in the plan, because its paper gives rows and shapes.
-    """
-
-    name: str
-    command: str
-    requires: str
-    cells: int
-    trials: int | None
-    described: bool
+    name: str  # in the study
+    command: str  # stages the dataset
+    requires: str  # what PATH in the command must be
+    cells: int  # cells (of a sweep: arms) that wait for it; 0: scores that `evaluate` declares wait
+    trials: int | None  # of these cells; None: not known
+    described: bool  # its cells are in the plan, because its paper gives rows and shapes
 
     @property
     def waiting(self) -> str:

@@ -285,10 +285,7 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
 
 
 def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
-    """Return warnings on what the study cannot decide with its replicates, none of these where `power` is None.
-
-    There is one more for a study that spends alpha early.
-    """
+    """Return the warnings of `power` (None: there are none), and one for a study that spends alpha early."""
     warnings = power.warnings if power else ()
     if study.replicates is not None and study.replicates.spending == "power":
         warnings += EARLY

@@ -60,7 +60,7 @@ def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     granted = []
     for cell, stop in zip(plan.cells, stops, strict=True):
         replicates = due if stop is None else stop
-        # One replicate has a trial on each fold, and a repeat of the folds one with each seed too.
+        # A replicate is a seed (a trial on each fold), or a repeat of the folds (on each fold a trial with each seed).
         trials_a_replicate = len(cell.trials) // declared.most
         granted.append(cell.trials[: replicates * trials_a_replicate])
     trials = in_turns(granted)

@@ -77,7 +77,7 @@ class Sources:
             raise NotTrainedError(start.study, self._command(start.study), not_ended)
         return trials
 
-    def started(
+    def config_and_starts(
         self,
         settings: SettingsOfArms,
         arm: str,
@@ -130,8 +130,9 @@ class Sources:
                         hint=f"leave it out: {start.study}/{start.arm} has {source.config.get(name)}",
                     )
         except SpecError as error:
-            # Where the error does not name an arm, it is about this one.
-            raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
+            if error.place.startswith("arms."):
+                raise
+            raise error.at(f"arms.{arm}") from None
         # The end of a source's training is 0 while it has not ended.
         return whole_config, [
             StartRef(start.study, source.id, source.record.ended if source.record else 0.0)
@@ -305,10 +306,10 @@ def _check_arm(start: Start, arms: Collection[str]) -> None:
 
 
 def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:
-    """Raise `ContrasweepError`, one line, where trials of `plan` must not start from their sources.
+    """Raise `ContrasweepError`, one line, where trials of `plan` must not or cannot start from their sources.
 
-    They must not where a source was made by other code than the `current` one and the user has not accepted that.
-    They cannot where the checkpoint to start from is deleted, for a trial that is still to run. `finished` are the ids
+    It is raised where a source was made by other code than the `current` one, and the user has not accepted that. It is
+    raised too where a trial that is still to run would start from a checkpoint that is deleted. `finished` are the ids
     of trials of `plan` with a record.
     """
     of_study: dict[str, list[Trial]] = defaultdict(list)

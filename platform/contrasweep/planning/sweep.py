@@ -41,26 +41,26 @@ class SweepPlan(PlanDisplay, SweepDesign):
     """The plan of a Sweep: the budget of its search and, for each arm in `best`, the trials of its confirmation."""
 
     @property
-    def searched_an_arm(self) -> int | None:
-        """The largest number of trials that one arm's search may have; None where the budget counts no trials."""
+    def search_total_an_arm(self) -> int | None:
+        """The largest number of trials that one arm's search may have; None where the budget does not count trials."""
         configurations = self.study.arm_budget.trials
         return None if configurations is None else configurations * len(self.search_folds)
 
     @property
-    def searched(self) -> int | None:
+    def search_total(self) -> int | None:
         """The largest number of trials that the searches of all arms may have; None as for one arm."""
-        an_arm = self.searched_an_arm
+        an_arm = self.search_total_an_arm
         return None if an_arm is None else len(self.study.arms) * an_arm
 
     @property
-    def confirmed(self) -> int:
+    def confirmation_total(self) -> int:
         """Trials of the confirmation, of all arms."""
         return len(self.study.arms) * len(self.replicates)
 
     @property
     def total(self) -> int | None:
-        """Trials of search and confirmation; None where the budget counts no trials."""
-        return None if self.searched is None else self.searched + self.confirmed
+        """Trials of search and confirmation; None where the budget does not count trials."""
+        return None if self.search_total is None else self.search_total + self.confirmation_total
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -154,7 +154,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         """Return arm -> digest of its search, for each of `arms`."""
         return {arm: self.search_digest(arm) for arm in self.study.arms if arm in arms}
 
-    def belonging(self, finished: Collection[str]) -> set[str]:
+    def own_trials(self, finished: Collection[str]) -> set[str]:
         """Return all of `finished`, because it is not known beforehand which trials a search runs."""
         return set(finished)
 
@@ -168,7 +168,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         # How many of the confirmation's seeds may run; None: all.
         first = self.study.replicates.first if self.study.replicates else None
 
-        def confirmed(design: SweepDesign) -> None:
+        def store_best(design: SweepDesign) -> None:
             """Store the plan with the best configurations known so far, and a note that their confirmation begins."""
             write_planned(records, _frame(design), self.digest)
             confirmation = Confirmation.of(
@@ -181,7 +181,10 @@ class SweepPlan(PlanDisplay, SweepDesign):
             write_confirmation(records, confirmation)
 
         return SweepSource(
-            replace(self, seeds=first), records, confirmed, records.finished() - set(finished)
+            replace(self, seeds=first),
+            records,
+            store_best,
+            infeasible=records.finished() - set(finished),
         )
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
@@ -208,7 +211,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             "arm": arm,
             "searched": space,
             "configurations": study.arm_budget.trials,
-            "search_trials": self.searched_an_arm,
+            "search_trials": self.search_total_an_arm,
             "epochs": cost.epochs,
             "gpu_hours": cost.gpu_hours,
             "search_ended": search_ended,
@@ -218,7 +221,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         # The same for people, as (header, text) of each column.
         columns = (
             ("arm", arm),
-            ("search", str(self.searched_an_arm or "-")),
+            ("search", str(self.search_total_an_arm or "-")),
             ("ended", str(search_ended)),
             ("confirmation", str(len(self.replicates))),
             ("ended", str(confirmation_ended)),
@@ -234,19 +237,20 @@ class SweepPlan(PlanDisplay, SweepDesign):
             last=(("searched", ", ".join(space)),),
         )
 
-    def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
-        """Return, for each trial to run in order, the index of its arm; None where the budget counts no trials."""
-        if self.searched_an_arm is None:
+    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> Iterator[int] | None:
+        """Return, for each trial to run in order, the index of its arm; None where the budget does not count trials."""
+        if self.search_total_an_arm is None:
             return None
-        return self._left(known, self.searched_an_arm)
+        return self._left(known, self.search_total_an_arm)
 
-    def _left(self, known: Mapping[str, Record], searched: int) -> Iterator[int]:
+    def _left(self, known: Mapping[str, Record], search_trials: int) -> Iterator[int]:
         """Yield the index of the arm of each trial to run: the searches in turns, then the confirmations in turns.
 
-        `searched` is the number of trials of one arm's search. Trials that have ended count as the first of their arm.
+        `search_trials` is the number of trials of one arm's search. Trials that have ended count as the first of their
+        arm.
         """
         ended = _ended(known)
-        for phase, trials in ((Phase.SEARCH, searched), (Phase.CONFIRM, len(self.replicates))):
+        for phase, trials in ((Phase.SEARCH, search_trials), (Phase.CONFIRM, len(self.replicates))):
             for turn in range(trials):
                 for index, arm in enumerate(self.study.arms):
                     if turn >= ended[arm, phase]:
@@ -257,20 +261,16 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
         The first two are None where the budget does not count trials.
         """
-        return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
+        return {"trials": self.total, "search_trials": self.search_total, "ended": len(known)}
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """Return lines on the study, its search, its budget and what each arm spent, the confirmation, the trials."""
         study = self.study
         trials_an_arm = ""
-        trials = (
-            f"{self.confirmed} of the confirmation and as many of the search as the budget pays for"
-        )
-        if self.searched_an_arm is not None:
-            trials_an_arm = f", {plural(self.searched_an_arm, 'trial')} an arm"
-            trials = (
-                f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
-            )
+        trials = f"{self.confirmation_total} of the confirmation and as many of the search as the budget pays for"
+        if self.search_total_an_arm is not None:
+            trials_an_arm = f", {plural(self.search_total_an_arm, 'trial')} an arm"
+            trials = f"{self.total}: {self.search_total} of the search, {self.confirmation_total} of the confirmation"
         data = self._search_data()
         confirmed_on = self._confirmation_data() + plural(len(study.all_seeds), "fresh seed")
         costs = search_costs(known.values(), study.arms)

@@ -253,7 +253,7 @@ class Decision:
         if changed_ids or self.selected or self.restarted:
             learned.forget(records)
         if self.changed == "accept":
-            accept(records, [(other.old, other.new) for other in self.comparison.pending()])
+            accept(records, [(change.old, change.new) for change in self.comparison.pending()])
         return self.again
 
 
@@ -430,14 +430,14 @@ def new_searches(
     arms -= {record.arm for i, record in searched.items() if i not in selected}
     # Arms whose search has trials of other code.
     if comparison:
-        for other in comparison.others:
-            arms |= {searched[i].arm for i in other.trial_ids if i in searched}
+        for change in comparison.changes:
+            arms |= {searched[i].arm for i in change.trial_ids if i in searched}
             # Unfinished trials have no record: their arm is found by the code alone.
-            if other.unfinished:
+            if change.unfinished:
                 arms |= {
                     t.arm
                     for t in plan.sample_trials
-                    if current.of(t.trainable, t.config).version.digest == other.new
+                    if current.of(t.trainable, t.config).version.digest == change.new
                 }
     return plan.searches_of(arms) if arms else {}
 
@@ -445,8 +445,8 @@ def new_searches(
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """Return trial id -> record of the plan's trials, with those of its search; other arms are left out."""
     etags = records.etags()
-    belonging = plan.belonging(etags)
-    records_by_id = compact.read_records(records, etags, only=belonging)
+    own_ids = plan.own_trials(etags)
+    records_by_id = compact.read_records(records, etags, only=own_ids)
     return {i: record for i, record in records_by_id.items() if record.arm in plan.study.arms}
 
 

@@ -197,7 +197,7 @@ def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, clus
 def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
     study = grid(seeds=list(range(60)))
     whole = planned(study, tmp_path, cluster, seconds=600.0)
-    monkeypatch.setattr(durations, "SIMULATED", 100)
+    monkeypatch.setattr(durations, "MAX_SIMULATED", 100)
     part = planned(study, tmp_path, cluster, seconds=600.0)
     assert len(part.plan.trials) == 480
     assert part.hours == pytest.approx(whole.hours, rel=0.15)

@@ -99,7 +99,7 @@ def test_an_unfinished_trial_of_other_code_is_not_continued_in_silence(study):
 
 def test_one_that_is_continued_on_purpose_says_so_in_its_record(study):
     trial = interrupted(study)
-    (other,) = study.decide(changed="accept").comparison.others
+    (other,) = study.decide(changed="accept").comparison.changes
     study.decide(changed="accept").carry_out(study.records)
     record = finish(study.execution(trial))
     assert (record.attempts, record.code.digest, record.code.earlier) == (

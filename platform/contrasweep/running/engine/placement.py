@@ -10,7 +10,7 @@ from ray.tune import PlacementGroupFactory
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.cluster.packing import Placement, slots_on
-from contrasweep.planning.footprints import Cell, Footprints, cell_of
+from contrasweep.planning.footprints import CellKey, Footprints, cell_of
 from contrasweep.planning.learned import peak_of
 from contrasweep.running.run_context import PlaceDescription, TrialDescription
 from contrasweep.storage.record import Record, TrialNotes
@@ -30,7 +30,7 @@ class Placements:
         # trial id -> the trial and its place, from its handing out to its record
         self.placed: dict[str, tuple[Trial, Placement]] = {}
         # (arm, cell) -> the largest place that one of its trials got after it ran out of memory
-        self.raised: dict[tuple[str, Cell], Placement] = {}
+        self.raised: dict[tuple[str, CellKey], Placement] = {}
         # ids of trials that ran out of memory where no host has more
         self.infeasible: set[str] = set()
         self.outdated = False  # whether memory or hosts have become known since trials were placed

@@ -66,8 +66,8 @@ def train(
     """
     study = plan.study
     # Those of this plan alone: the storage may have trials of an earlier, larger one.
-    belonging = plan.belonging(prepared.finished)
-    earlier = list(compact.read_records(records, records.etags(), only=belonging).values())
+    own_ids = plan.own_trials(prepared.finished)
+    earlier = list(compact.read_records(records, records.etags(), only=own_ids).values())
     progress = _progress(plan, records, earlier, quiet)
     source = plan.source(records, prepared.finished)
     if study.replicates is not None:
@@ -84,7 +84,7 @@ def train(
             def unplaced(inventory: Inventory) -> Footprint | None:
                 """Return the smallest footprint of those that fit no host; None where all fit."""
                 footprints = Footprints(study, inventory, peaks)
-                smallest = footprints.missing(plan.sample_trials)
+                smallest = footprints.smallest_if_none_fits(plan.sample_trials)
                 return footprints.of(smallest).footprint if smallest else None
 
             # The hosts to run on, and what a trial takes on them.
