@@ -24,7 +24,7 @@ from contrasweep.running.prepare import study_document
 from contrasweep.storage.record import Phase, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
-from contrasweep.tuning.source import Next
+from contrasweep.tuning.source import NextTrial
 
 SPACE = {"loss.temperature": Float(0.05, 1.0), "learning_rate": Float(0.01, 1.0)}
 FIRST = 1_000_000
@@ -80,7 +80,7 @@ def run(sweep: Sweep, folder: str, kind: str, study: int) -> Results:
     source = planned.source(records, records.finished())
     while not source.finished:
         following = source.next()
-        if not isinstance(following, Next):
+        if not isinstance(following, NextTrial):
             break
         trial = following.trial
         notes = following.notes

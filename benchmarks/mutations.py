@@ -854,8 +854,8 @@ MUTANTS = (
         PRUNERS,
         (
             "the worst go on",
-            "key=lambda c: (-(values[c] or 0.0), c))",
-            "key=lambda c: (values[c] or 0.0, c))",
+            "key=lambda c: (-values[c], c))",
+            "key=lambda c: (values[c], c))",
         ),
         (
             "one fold decides",
@@ -885,7 +885,7 @@ MUTANTS = (
         PRUNERS,
         (
             "ASHA compares with the last",
-            "values[step] < at_rung[len(at_rung) // self.reduction - 1]",
+            "values[step] < at_rung[kept - 1]",
             "values[step] < at_rung[-1]",
         ),
         (

@@ -8,7 +8,7 @@ from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Phase, Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Finished, Next
+from contrasweep.tuning.source import Finished, NextTrial
 from contrasweep.tuning.sweep_source import SweepSource
 
 CODE = CurrentCode({})
@@ -74,7 +74,7 @@ def step_by_step(study, storage, *, stop_after=10**9):
     while len(created) < stop_after:
         while (
             len(places) < 3
-            and isinstance(answer := source.next(), Next)
+            and isinstance(answer := source.next(), NextTrial)
             and answer.notes.phase == Phase.SEARCH
         ):
             if not answer.stopped:

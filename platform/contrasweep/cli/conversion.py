@@ -349,7 +349,7 @@ def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
         if kind == "log_uniform":
             low, high = math.exp(low), math.exp(high)
         step = fields.get("q", 1) if kind == "q_uniform" else None
-        found.space[name] = foreign.ranged(
+        found.space[name] = foreign.range_fields(
             "int" if kind == "int_uniform" else "float", low, high, step, "log" in kind
         )
     else:
@@ -427,10 +427,10 @@ def _seml_parameter(key: str, fields: Config) -> MutableConfig:
     if kind == "choice":
         return {"type": "choice", "options": fields["options"]}
     if kind == "randint":  # whose upper end is not drawn
-        return foreign.ranged("int", low, high - 1)
+        return foreign.range_fields("int", low, high - 1)
     is_log = kind == "loguniform"
     if kind in ("uniform", "loguniform") and "num" not in fields:
-        return foreign.ranged("float", low, high, log=is_log)
+        return foreign.range_fields("float", low, high, log=is_log)
     # A grid over a range lists `num` values between its ends, or one each `step`.
     if (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES:
         raise ValueError(f"{key} has more than {MOST_VALUES} values")
@@ -521,7 +521,7 @@ def _override_parameter(node: ast.expr) -> MutableConfig:
     values = [_plain(argument) for argument in arguments]
     if name in ("interval", "range"):
         kind = "int" if all(isinstance(value, int) for value in values) else "float"
-        return foreign.ranged(kind, *values)
+        return foreign.range_fields(kind, *values)
     if name != "choice":
         raise ValueError(name)
     return {"type": "choice", "options": values}
@@ -597,7 +597,7 @@ class _Script:
         elif name in foreign.OPTUNA:
             first, *rest = map(self.value, node.args)
             keywords = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
-            self.found.space[first] = foreign.suggested(name, rest, keywords)
+            self.found.space[first] = foreign.optuna_fields(name, rest, keywords)
         elif name == "add_argument":
             self._take_flag(node)
 
@@ -845,7 +845,7 @@ def _read_tune_space(
                 # The base of a logarithm changes nothing in what is drawn.
                 named = [word.value for word in inner.keywords if word.arg != "base"]
                 values = [value(argument) for argument in inner.args + named]
-                found.space[name] = foreign.tuned(function, values)
+                found.space[name] = foreign.tune_fields(function, values)
             else:
                 found.config[name] = value(inner)
         except (ValueError, TypeError):

@@ -180,7 +180,7 @@ class Budget:
         keys = records.store.list(f"{records.study}/trials/")
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
         for trial_id in begun - {record.trial_id for record in known}:
-            saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
+            saved = Checkpoints.of(records, trial_id).latest()
             if saved:
                 extra = saved.extra
                 # A span without a known start begins at time 0. Several such spans overlap there, so that only the

@@ -87,7 +87,7 @@ def is_other(record: Record, current: CurrentCode) -> bool:
 
 def compare_code(
     records: StudyRecords,
-    finished: Iterable[Record],
+    finished: Collection[Record],
     trials: Sequence[Trial],
     current: CurrentCode,
     total: int | None,
@@ -106,10 +106,8 @@ def compare_code(
     recorded: dict[tuple[str, str], list[Record]] = defaultdict(list)
     begun: dict[tuple[str, str], list[str]] = defaultdict(list)
     codes: dict[str, Code] = {}  # digest -> current code
-    count = 0
     # The record of a finished trial has the digest of the code that made it.
     for record in finished:
-        count += 1
         code = current.of(record.trainable, record.config)
         codes[code.version.digest] = code
         if record.code.digest != code.version.digest:
@@ -130,7 +128,7 @@ def compare_code(
         )
         for old, new in sorted({*recorded, *begun})
     ]
-    return CodeComparison(count if total is None else total, tuple(changes))
+    return CodeComparison(len(finished) if total is None else total, tuple(changes))
 
 
 def _begun_by_other_code(
@@ -145,7 +143,7 @@ def _begun_by_other_code(
         # The checkpoint is compared with every code that its trial may run now.
         possible_trials = [planned[trial_id]] if trial_id in planned else trials
         possible = [current.of(trial.trainable, trial.config) for trial in possible_trials]
-        saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
+        saved = Checkpoints.of(records, trial_id).latest()
         if saved is None or not possible:
             continue
         old = saved.extra.code or UNKNOWN
@@ -224,14 +222,14 @@ def _retrained(
     `trials` are those of the plan, which start from the present networks. A trial that is not in the plan counts as
     unchanged.
     """
-    starts = {trial.id: trial.start for trial in trials}
-    accepted_pairs: set[tuple[str, str]] | None = None  # read where one is needed
+    starts = {trial.id: trial.start for trial in trials if trial.start}
+    if not starts:
+        return
+    accepted_pairs = accepted(records)
     for record in scored:
         start_then = record.start
         start_now = starts.get(record.trial_id)
         if start_then and start_now and start_then.ended != start_now.ended:
-            if accepted_pairs is None:
-                accepted_pairs = accepted(records)
             # A trial that is trained twice gives two networks, told apart by the time when training ended.
             old = f"{start_then.trial}@{start_then.ended:.6f}"
             new = f"{start_now.trial}@{start_now.ended:.6f}"

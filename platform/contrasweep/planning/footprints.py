@@ -202,13 +202,9 @@ class Footprints:
         # A trial without a GPU needs host memory and cores alone.
         if not base.wants_gpu:
             return (base, DECLARED) if declared else self._on_host(base, trial, measured.get(CPU))
-        # The memory on each type of GPU of which something is known, with the source of that.
-        types: dict[OnType, str] = {}
-        for gpu in self.inventory.gpu_types:
-            known = self._on_type(gpu.type, base, trial, measured)
-            if known is not None:
-                on_type, source = known
-                types[on_type] = source
+        known = (self._on_type(gpu.type, base, trial, measured) for gpu in self.inventory.gpu_types)
+        # The memory on each type of GPU of which something is known -> the source of that.
+        types = dict(filter(None, known))
         if not types:
             return base, DECLARED if declared else DEFAULT
         # On types of which nothing is known, a trial gets what it needs on the most demanding of `types`.

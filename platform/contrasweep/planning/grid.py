@@ -22,7 +22,7 @@ from contrasweep.study import dotted
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial, in_turns
-from contrasweep.tuning.source import Finished, Next, Source
+from contrasweep.tuning.source import Finished, NextTrial, Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,9 +39,9 @@ class FixedSource(Source):
         """Whether all have been handed out."""
         return not self.waiting
 
-    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+    def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
         """Return the next trial of the list, `Finished` after the last; that an arm is paused changes nothing."""
-        return Next(self.waiting.popleft()) if self.waiting else Finished()
+        return NextTrial(self.waiting.popleft()) if self.waiting else Finished()
 
 
 @dataclass(frozen=True, repr=False)
@@ -235,13 +235,7 @@ class GridPlan(PlanDisplay):
 def _row(cell: Cell, known: Mapping[str, Record]) -> PlanRow:
     """Return the row of a forecast for a cell, given the finished records `known` by trial id."""
     done = sum(trial.id in known for trial in cell.trials)
-    facts = {
-        "arm": cell.arm,
-        "axes": dict(cell.axes),
-        "replicates": len(cell.trials),
-        "done": done,
-    }
-    # The same for people, as (header, text) of each column.
+    # The facts for people, as (header, text) of each column.
     columns = [("arm", cell.arm)]
     columns += [(axis, str(value)) for axis, value in cell.axes.items()]
     columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
@@ -250,7 +244,12 @@ def _row(cell: Cell, known: Mapping[str, Record]) -> PlanRow:
         arm=cell.arm,
         trials=cell.trials,
         samples=cell.trials[:1],
-        facts=facts,
+        facts={
+            "arm": cell.arm,
+            "axes": dict(cell.axes),
+            "replicates": len(cell.trials),
+            "done": done,
+        },
         columns=tuple(columns),
     )
 
@@ -421,7 +420,7 @@ def check_apart(axis: str, values: Iterable[Any]) -> None:
         if isinstance(value, int | float):
             forms.append(value)
         elif value is None:
-            forms += ["-", "null", "none"]  # as plain text, YAML and trackers write None
+            forms += ["-", "null", "none"]  # as MLflow, YAML and Python write None
         for form in forms:
             other = seen.setdefault(form, value)
             # Two texts that differ in capitals alone are shown apart.

@@ -10,7 +10,7 @@ workspaces), b what allocation rounds up. Both are learned from measured peaks.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 from contrasweep import canonical
@@ -252,14 +252,13 @@ def peaks_key(records: StudyRecords) -> str:
     return f"{_FOLDER}{records.study}.json"
 
 
-def write(records: StudyRecords, ended: Iterable[Record]) -> None:
+def write(records: StudyRecords, ended: Collection[Record]) -> None:
     """Write calibration/<study>.json for later plans, in place of an earlier one: the peaks of memory in `ended`.
 
     `ended` has the record of each trial of the study that has ended; `records` names the study and its storage.
     """
-    every = list(ended)
-    peaks = Learned(filter(None, map(peak_of, every))).peaks
-    content = StudyPeaks(len(every), tuple(peaks))
+    peaks = Learned(filter(None, map(peak_of, ended))).peaks
+    content = StudyPeaks(len(ended), tuple(peaks))
     PEAKS_FILE.write(records.store, peaks_key(records), asdict(content))
 
 

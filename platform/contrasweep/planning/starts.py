@@ -74,7 +74,7 @@ class Sources:
         trials = self._known[key]
         not_ended = sum(trial.record is None for trial in trials)
         if start.trial == "best" and not_ended:
-            raise NotTrainedError(start.study, self._command(start.study), not_ended)
+            raise self._not_trained(start.study, not_ended)
         return trials
 
     def config_and_starts(
@@ -272,7 +272,7 @@ class Sources:
         # An arm without planned trials counts as one that has not ended.
         not_ended = len(rows) - len(ended) if rows else 1
         if not_ended:
-            raise NotTrainedError(start.study, self._command(start.study), not_ended)
+            raise self._not_trained(start.study, not_ended)
         trials = []
         for row in rows:
             r = ended[row["trial_id"]]
@@ -289,15 +289,19 @@ class Sources:
         """Return a study's study.json; `NotTrainedError` where it was never run in this storage."""
         document = StudyRecords(self.storage, study).document()
         if document is None:
-            raise NotTrainedError(study, self._command(study), 0)
+            raise self._not_trained(study, 0)
         return document
 
-    def _command(self, study: str) -> str:
-        """Return the command that trains a study: the last one that ran it, else one with FILE in it."""
+    def _not_trained(self, study: str, not_ended: int) -> NotTrainedError:
+        """Return the error for a study of which `not_ended` trials have not ended; 0: it was never run.
+
+        The error has the command that trains the study: the last one that ran it, else one with FILE in it.
+        """
+        command = f"contrasweep run FILE, where FILE declares {study}"
         document = StudyRecords(self.storage, study).document()
         if document and document.commands:
-            return document.commands[-1]
-        return f"contrasweep run FILE, where FILE declares {study}"
+            command = document.commands[-1]
+        return NotTrainedError(study, command, not_ended)
 
 
 def _check_arm(start: Start, arms: Collection[str]) -> None:
@@ -328,10 +332,11 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
                 f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
                 "--rerun-changed or --accept-code"
             )
-        starts_left = [trial.start for trial in trials if trial.start and trial.id not in finished]
-        # A source that has not ended is of a study that runs before and keeps its checkpoints.
-        ended_ids = sorted({start.trial for start in starts_left if start.ended})
-        checkpoints = [Checkpoints(source.store, source.key(i, "checkpoint")) for i in ended_ids]
+        # The sources of trials to run. One that has not ended is of a study that runs before and keeps its checkpoints.
+        ended_ids = sorted(
+            {t.start.trial for t in trials if t.start and t.start.ended and t.id not in finished}
+        )
+        checkpoints = [Checkpoints.of(source, trial_id) for trial_id in ended_ids]
         # Each checkpoint takes a call of the storage, which waits for the network: many calls run at a time.
         with ThreadPoolExecutor(16) as pool:
             newest = pool.map(Checkpoints.latest, checkpoints)

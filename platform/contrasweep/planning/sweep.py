@@ -1,7 +1,7 @@
 """The plan of a `Sweep`: a search per arm under one budget, then the confirmation."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -237,24 +237,21 @@ class SweepPlan(PlanDisplay, SweepDesign):
             last=(("searched", ", ".join(space)),),
         )
 
-    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> Iterator[int] | None:
+    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> list[int] | None:
         """Return, for each trial to run in order, the index of its arm; None where the budget does not count trials."""
-        if self.search_total_an_arm is None:
+        an_arm = self.search_total_an_arm
+        if an_arm is None:
             return None
-        return self._left(known, self.search_total_an_arm)
-
-    def _left(self, known: Mapping[str, Record], search_trials: int) -> Iterator[int]:
-        """Yield the index of the arm of each trial to run: the searches in turns, then the confirmations in turns.
-
-        `search_trials` is the number of trials of one arm's search. Trials that have ended count as the first of their
-        arm.
-        """
         ended = _ended(known)
-        for phase, trials in ((Phase.SEARCH, search_trials), (Phase.CONFIRM, len(self.replicates))):
-            for turn in range(trials):
-                for index, arm in enumerate(self.study.arms):
-                    if turn >= ended[arm, phase]:
-                        yield index
+        # The arms take turns, first in their searches and then in their confirmations. Trials that have ended count as
+        # the first of their arm.
+        return [
+            index
+            for phase, trials in ((Phase.SEARCH, an_arm), (Phase.CONFIRM, len(self.replicates)))
+            for turn in range(trials)
+            for index, arm in enumerate(self.study.arms)
+            if turn >= ended[arm, phase]
+        ]
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
         """Return numbers of trials by name: `trials`, `search_trials` and `ended`.
@@ -279,7 +276,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {data}",
             f"budget    equal: {study.arm_budget} an arm{trials_an_arm}",
             *(
-                f"spent     {arm}: {cost.beside(study.arm_budget)}"
+                f"spent     {arm}: {cost.spent_of(study.arm_budget)}"
                 for arm, cost in costs.items()
                 if cost.trials
             ),

@@ -20,14 +20,13 @@ from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError
 from contrasweep.planning.budget import Spent
 from contrasweep.storage import compact
+from contrasweep.storage.interim_log import Finite, Probability
 from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, Digest, Measure, Seed, Time, unix_time
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 
-Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
-Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 Verdict = Literal["keep", "discard", "undecided", "equivalent"]
 MAX_ENTRIES = 100_000
 DECLARED = "campaign.json"

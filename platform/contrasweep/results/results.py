@@ -171,7 +171,7 @@ class Results(StudyData):
         if any(folder.iterdir()):
             raise SpecError("a checkpoint goes into an empty folder", place="to", value=to)
         records = StudyRecords(self.records.storage, record.study)
-        checkpoints = Checkpoints(records.store, records.key(record.trial_id, "checkpoint"))
+        checkpoints = Checkpoints.of(records, record.trial_id)
         if checkpoints.fetch(folder) is None:
             hint = f"trial {record.trial_id} has none"
             if record.trainable == PATH:
@@ -259,7 +259,7 @@ class Results(StudyData):
             return {}
         budget = ArmBudget(**self.document.search.budget)
         costs = search_costs(self.search_records.values(), self.document.arms)
-        return {arm: cost.beside(budget) for arm, cost in costs.items()}
+        return {arm: cost.spent_of(budget) for arm, cost in costs.items()}
 
     def table(
         self,

@@ -204,11 +204,9 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
     for record in finished:
         networks.loader(results.document, record, named)
     # The newest checkpoint of each trial is looked up in the storage, several at once.
-    store = results.records.store
-    key = results.records.key
     with ThreadPoolExecutor(16) as pool:
         checkpoints = pool.map(
-            lambda record: Checkpoints(store, key(record.trial_id, "checkpoint")).latest(), finished
+            lambda record: Checkpoints.of(results.records, record.trial_id).latest(), finished
         )
         evaluable = [
             (record, saved.digest)

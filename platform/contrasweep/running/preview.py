@@ -19,7 +19,7 @@ from contrasweep.running.prepare import check_plan, plan_records
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import as_study
 from contrasweep.study.sweep import Study
-from contrasweep.study.trainables import unimportable
+from contrasweep.study.trainables import paths_without_pytorch
 from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def preview(
     refused = None
     try:
         # A plan without some of the cells, or with unchecked settings, is not the plan that was run: no comparison.
-        if not any(dataset.cells for dataset in missing) and not unimportable(declared):
+        if not any(dataset.cells for dataset in missing) and not paths_without_pytorch(declared):
             lines += check_plan(plan, records, extend=extend, spend=spend)
         # Advice is made of results: it needs trials that have ended (`expected.records`).
         document = records.document() if expected.records else None

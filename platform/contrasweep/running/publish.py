@@ -164,9 +164,7 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
             record.start,
         )
         with tempfile.TemporaryDirectory() as folder:
-            saved = Checkpoints(
-                results.records.store, results.records.key(trial.id, "checkpoint")
-            ).fetch(Path(folder))
+            saved = Checkpoints.of(results.records, trial.id).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
         if saved and module is not None:
             log_model(server, record, module, saved.step)

@@ -22,7 +22,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.file import as_study, load_study, to_plain
 from contrasweep.study.sweep import Study
-from contrasweep.study.trainables import unimportable
+from contrasweep.study.trainables import paths_without_pytorch
 from contrasweep.tracking.kinds import FOLDERS, checked_tracking, tracking_of
 
 STUDY_FILE = "submitted-study.yaml"
@@ -90,7 +90,7 @@ def submit(
     try:
         planned = plan(declared, storage=storage)
         records = StudyRecords(storage, declared.name)
-        if not unimportable(declared):
+        if not paths_without_pytorch(declared):
             check_plan(planned, records, extend=extend, spend=spend)
     except StorageError as error:
         print(

@@ -53,15 +53,13 @@ class BegunTrial:
     @classmethod
     def of(cls, trial: TrialLike) -> Self:
         """Return the fields of a `Trial` that the storage keeps."""
-        data = DatasetRef.of(trial.data)
-        config = dict(trial.config)
         return cls(
             id=trial.id,
             study=trial.study,
             arm=trial.arm,
             trainable=trial.trainable,
-            config=config,
-            data=data,
+            config=dict(trial.config),
+            data=DatasetRef.of(trial.data),
             fold=trial.fold,
             seed=trial.seed,
             start=trial.start,
@@ -101,13 +99,13 @@ class Attempt:
         self.trial_id = trial.id
         self.key = records.key(trial.id, ATTEMPT)
         before = None if no_prior_state else read_owner(records, trial.id)
-        count = 1 if before is None else before.attempts + 1
+
         self.owner = Owner(
             token=uuid.uuid4().hex,
             host=socket.gethostname(),
             pid=os.getpid(),
             since=unix_time(),
-            attempts=count,
+            attempts=1 if before is None else before.attempts + 1,
             trial=BegunTrial.of(trial),
         )
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from contrasweep import canonical
 from contrasweep.errors import BrokenFileError
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, check_file_name
 from contrasweep.storage.record import Count, Digest, Measure, Time
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import Store
 
 Keep = Literal["newest", "best", "none", "all"]
@@ -110,6 +111,11 @@ class Checkpoints:
         # The checkpoint that the marker names (None: there is none), once `_known`.
         self._known = no_prior_state
         self._newest: Saved | None = None
+
+    @classmethod
+    def of(cls, records: StudyRecords, trial_id: str) -> Self:
+        """Return the checkpoints of a trial of the study of `records`."""
+        return cls(records.store, records.key(trial_id, "checkpoint"))
 
     def save(
         self,

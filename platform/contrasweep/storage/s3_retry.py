@@ -132,7 +132,7 @@ class Retry:
     def _raise_or_wait(
         self, error: Exception, verb: str, place: str, attempt: int, deadline: float
     ) -> None:
-        """Raise what `__call__` raises after the error of its attempt `attempt`, or wait before the next attempt.
+        """Raise what `__call__` raises after the error of its attempt `attempt`; or wait, with a warning in the log.
 
         `place` is the object's address. `deadline` is the latest time, on the monotonic clock, at which an attempt may
         begin.
@@ -150,7 +150,19 @@ class Retry:
         wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
         if not self._again(error, attempt, deadline - wait):
             raise storage_error(verb, place, error, attempt) from None
-        self._log(verb, place, error, attempt, wait)
+        # Where access is denied, the final error says so.
+        if not is_denied(error):
+            of = f" of {self.attempts}" if self._is_counted(error) else ""
+
+            log.warning(
+                "could not %s %s (%s); attempt %d%s in %.1f s",
+                verb,
+                place,
+                message(error),
+                attempt + 1,
+                of,
+                wait,
+            )
         time.sleep(wait)
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
@@ -173,16 +185,6 @@ class Retry:
         because waiting does not help then.
         """
         return self.always_counted or not self.patient or isinstance(error, CorruptedObject)
-
-    def _log(self, verb: str, place: str, error: Exception, attempt: int, wait: float) -> None:
-        """Log a warning of a failed call that is made again after `wait` seconds, as attempt `attempt` + 1."""
-        if is_denied(error):  # the final error says so
-            return
-        of = f" of {self.attempts}" if self._is_counted(error) else ""
-        why = message(error)
-        log.warning(
-            "could not %s %s (%s); attempt %d%s in %.1f s", verb, place, why, attempt + 1, of, wait
-        )
 
 
 def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:

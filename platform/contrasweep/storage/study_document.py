@@ -112,18 +112,22 @@ Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
 """A whole declaration, as `contrasweep.study.file.to_plain` writes it; empty where none was kept."""
 
 
+def _scores(spec: Config) -> tuple[str, ...]:
+    """Return the names of the metrics of all evaluations in a declaration; () where it declares none."""
+    return tuple(
+        metric
+        for evaluation in spec.get("evaluate") or ()
+        for metric in evaluation.get("metrics", ())
+    )
+
+
 def comparable_fields(spec: Config, free: Collection[str] = ()) -> MutableConfig:
     """Return the fields by which a declaration is compared with another one, as plain JSON.
 
     The study's name, the fields in `free` and fields that are None are left out. Of `evaluate` there are only the
     metrics, sorted.
     """
-    scores = sorted(
-        metric
-        for evaluation in spec.get("evaluate") or ()
-        for metric in evaluation.get("metrics", ())
-    )
-    plain = json.loads(json.dumps({**spec, "evaluate": scores or None}, default=str))
+    plain = json.loads(json.dumps({**spec, "evaluate": sorted(_scores(spec)) or None}, default=str))
     return {
         name: value
         for name, value in plain.items()
@@ -212,11 +216,7 @@ class StudyDocument:
     @property
     def scores(self) -> tuple[str, ...]:
         """The names of the scores of evaluations on which the study decides beside its metric; often ()."""
-        return tuple(
-            metric
-            for evaluation in self.spec.get("evaluate") or ()
-            for metric in evaluation.get("metrics", ())
-        )
+        return _scores(self.spec)
 
     @property
     def required_spec(self) -> Config:

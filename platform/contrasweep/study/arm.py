@@ -1,6 +1,6 @@
 """One method of a study: an arm."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -10,7 +10,7 @@ from contrasweep.cluster.packing import Footprint
 from contrasweep.commands import COMMAND, OPTIONS, PATH
 from contrasweep.commands.functions import ADAPTERS, CALLS
 from contrasweep.commands.placeholders import Options
-from contrasweep.config import MutableConfig
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path, installed, path_of
 from contrasweep.schema import JsonSchema, checked
@@ -44,7 +44,7 @@ def _show_methods(schema: JsonSchema) -> None:
 
 @checked
 class Start:
-    """The trials from whose checkpoints those of an arm start.
+    """Trials of another study; the trials of an arm start from their checkpoints.
 
     They are trials on the same data and folds, or on other data. So no network has seen what its trial holds out.
 
@@ -89,7 +89,7 @@ class Arm:
         code: Further files and folders of the project that the command reads: a change of them is noticed.
 
     Raises:
-        SpecError: A trainable or setting is not one, or a setting is both fixed and searched.
+        SpecError: A trainable cannot be found, a setting is no plain value, or a setting is both fixed and searched.
 
     Example:
         >>> import contrasweep as cs
@@ -137,20 +137,7 @@ class Arm:
         object.__setattr__(self, "config", dotted.expand(self.config, "config"))
         canonical.canonical(self.config, "config")  # raises where a value is no plain one
         spaces.check(self.space, self.config)
-        for name, parameter in self.space.items():
-            if problem := dotted.clash(
-                spaces.settings(name, parameter), dotted.leaves(self.config)
-            ):
-                # The rule says it already where both set this very key.
-                hint = (
-                    "" if problem == f"both set {name}" else f"the space and the config {problem}"
-                )
-                raise SpecError(
-                    "a key is either fixed or searched, not both",
-                    place=f"space.{name}",
-                    value=name,
-                    hint=hint,
-                )
+        self._check_fixed_or_searched()
         self._check_start_points()
 
     def _find_trainable(self) -> None:
@@ -169,40 +156,58 @@ class Arm:
             check_known(self.trainable, "methods", known_methods, rule, place="trainable")
             object.__setattr__(self, "trainable", known_methods[self.trainable])
 
+    def _check_fixed_or_searched(self) -> None:
+        """Raise `SpecError` where the config sets a searched key too, or contradicts one."""
+        fixed = dotted.leaves(self.config)
+        for name, parameter in self.space.items():
+            problem = dotted.clash(spaces.settings(name, parameter), fixed, name)
+            if problem:
+                # Where both set this very key, the rule says all.
+                hint = "" if problem == dotted.SAME_KEY else f"the space and the config {problem}"
+                raise SpecError(
+                    "a key is either fixed or searched, not both",
+                    place=f"space.{name}",
+                    value=name,
+                    hint=hint,
+                )
+
     def _check_start_points(self) -> None:
         """Raise `SpecError` for a start point that does not lie in the space, or comes twice.
 
         Values of `Float` settings are kept as floats: 1 becomes 1.0.
         """
-        earlier_points: list[MutableConfig] = []
+        points: list[MutableConfig] = []
         for i, point in enumerate(self.start_points or []):
             whole_config = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole_config):
-                # The hint names the settings that this point needs: those that exist under its values.
-                names = []
-                for name, parameter in self.space.items():
-                    if spaces.active(parameter.when, whole_config):
-                        step = getattr(parameter, "step", None)
-                        grid = f" (from {parameter.value(0)} in steps of {step})" if step else ""
-                        names.append(f"{name}{grid}")
                 raise SpecError(
                     "a start point has a value within its range for every searched setting, and nothing else",
                     place=f"start_points.{i}",
                     value=point,
-                    hint=f"searched: {', '.join(names)}",
+                    hint=f"searched: {', '.join(self._searched_under(whole_config))}",
                 )
-            if any(canonical.same(point, other) for other in earlier_points):
+            if any(canonical.same(point, other) for other in points):
                 raise SpecError(
                     "a start point is tried once", place=f"start_points.{i}", value=point
                 )
-            earlier_points.append(
+            points.append(
                 {
                     name: float(value) if isinstance(self.space[name], Float) else value
                     for name, value in point.items()
                 }
             )
-        if earlier_points:
-            object.__setattr__(self, "start_points", earlier_points)
+        if points:
+            object.__setattr__(self, "start_points", points)
+
+    def _searched_under(self, config: Config) -> Iterator[str]:
+        """Yield the name of each searched setting that exists under the nested `config`, with its steps if it has any.
+
+        For example `batch_size (from 16 in steps of 8)`.
+        """
+        for name, parameter in self.space.items():
+            if spaces.active(parameter.when, config):
+                step = getattr(parameter, "step", None)
+                yield f"{name} (from {parameter.value(0)} in steps of {step})" if step else name
 
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
         """Make this the arm of a command: the trainable for commands, with words and options as its settings.
@@ -228,9 +233,11 @@ class Arm:
             name: [value] if isinstance(value, str) else value for name, value in options.items()
         }
         Options(**lists)  # raises where one of them is wrong
-        object.__setattr__(
-            self, "config", {COMMAND: words, **({OPTIONS: lists} if lists else {}), **self.config}
-        )
+        config: MutableConfig = {COMMAND: words}
+        if lists:
+            config[OPTIONS] = lists
+        object.__setattr__(self, "config", config | self.config)
+        # They are settings now, so the fields are empty.
         for field in (COMMAND, *options):
             object.__setattr__(self, field, None)
 

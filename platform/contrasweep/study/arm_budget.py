@@ -52,9 +52,9 @@ def gpu_hours(record: Record) -> float:
 class Spending:
     """The account of one arm.
 
-    A new configuration is expected to take as long as the arm's longest trial so far. It is started only where that,
-    and what running trials may still need, fits into the budget. So no trial is cut short for the budget, and the
-    budget holds. Only before a first trial has ended, no length is known.
+    A trial of a new configuration is expected to have as many steps as the arm's longest trial so far. A configuration
+    is started only where its expected steps, and those that running trials may still need, fit into the budget. So no
+    trial is cut short for the budget, and the budget holds. No length is known before the first trial has ended.
 
     A running trial counts by the steps that it has reported, at the arm's mean hours a step; its record then has the
     true hours. A trial that ended before its first report counts as one step; where its method is the cause, as many as
@@ -160,7 +160,7 @@ class SearchCost:
     gpu_hours: float = 0.0
     on_gpus: bool = False
 
-    def beside(self, budget: ArmBudget) -> str:
+    def spent_of(self, budget: ArmBudget) -> str:
         """Return what was spent, and the budget, in words: `12 of 40 configurations, 96 epochs, 0.2 GPU-hours`.
 
         Where there is no GPU, it says hours of a slot (`slot-hours`).

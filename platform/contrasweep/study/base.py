@@ -203,11 +203,11 @@ class StudyBase(ABC):
         if self.reference is not None:
             self.check_arm(self.reference, "reference", "the reference must be an arm")
         self._check_evaluations()
-        # No difference can reach the whole range: it was given in percent, say.
         bounds = metric_range(self.metric)
         if self.smallest_difference is None or bounds is None:
             return
         low, high = bounds
+        # A difference of the whole range or more was probably given in percent.
         if self.smallest_difference >= high - low:
             raise SpecError(
                 f"the smallest difference of interest is less than the range of {self.metric}, which is from "
@@ -243,7 +243,7 @@ class StudyBase(ABC):
 
     def _check_evaluations(self) -> None:
         """Raise `SpecError` where evaluations lack the checkpoints they need, or their scores cannot be decided."""
-        # Both need checkpoints, which `keep: none` deletes.
+        # `keep: none` deletes the checkpoints that these two fields need.
         for field, is_set in (
             ("evaluate", self.evaluate),
             ("keep_checkpoints_of", self.keep_checkpoints_of != "all"),

@@ -16,6 +16,8 @@ from contrasweep.errors import SpecError
 
 Leaf = tuple[str, bool]
 """A dotted key that a config sets, and whether its value is text, which may be the name of a component."""
+SAME_KEY = "both set it"
+"""What `clash` returns where both set the key that its caller names."""
 
 
 def split(key: str, place: str = "") -> list[str]:
@@ -119,22 +121,21 @@ def leaves(*configs: Config) -> set[Leaf]:
     }
 
 
-def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
+def clash(one: Iterable[Leaf], other: Iterable[Leaf], named: str = "") -> str:
     """Return why two sets of settings cannot be combined, as the end of a sentence; "" where they can.
 
-    `both set loss.margin`, or `contradict each other: ...`. Only the first reason is given.
+    `both set loss.margin` (`SAME_KEY` where the sentence has `named` that key before), or `contradict each other: ...`.
+    Only the first reason is given.
     """
     others = sorted(other)
-    for key, text in sorted(one):
-        for known, known_text in others:
-            if key == known:
-                return f"both set {key}"
+    for key, is_text in sorted(one):
+        for known, known_is_text in others:
             # One key may lie inside the other, which is then a component by its name (a text), or a plain value.
-            inner, outer, is_text = key, known, known_text
+            inner, outer, outer_is_text = key, known, known_is_text
             if len(key) < len(known):
-                inner, outer, is_text = known, key, text
-            if inner.startswith(f"{outer}.") and not is_text:
+                inner, outer, outer_is_text = known, key, is_text
+            if inner.startswith(f"{outer}.") and not outer_is_text:
                 return f"contradict each other: {outer} is a plain value, so there is no {inner}"
-            if inner == f"{outer}.{NAME}":
-                return f"both set {inner}"
+            if key == known or inner == f"{outer}.{NAME}":
+                return SAME_KEY if inner == named else f"both set {inner}"
     return ""

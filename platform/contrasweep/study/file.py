@@ -240,52 +240,52 @@ def _read_yaml(path: Path) -> MutableConfig:
     return fields
 
 
-def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") -> None:
-    """Put `value` at `path` below `where`, step by step.
+def _set(target: Any, path: list[str], value: Any, error_place: str, field: str = "") -> None:
+    """Put `value` at `path` below `target`, step by step.
 
-    `inside` is the field of the study that `where` lies in, such as `config` ("": the study itself). `place` is where
-    errors say it is: the option with its path. Raises `SpecError` where the path leads into a plain value or past a
-    list.
+    `field` is the field of the study that `target` lies in, such as `config` ("": the study itself). `error_place` is
+    the place that errors name: the option with its path. Raises `SpecError` where the path leads into a plain value or
+    past a list.
     """
-    key, path_left = _next_key(where, path, place, inside)
+    key, path_left = _next_key(target, path, error_place, field)
+    in_config = field == "config"
+    present = target.get(key) if isinstance(target, dict) else None
     if not path_left:
-        is_component = (
-            isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
-        )
         # Text for a component with settings is its name; the settings stay.
-        if inside == "config" and is_component:
-            value = dotted.merge(where[key], {dotted.NAME: value})
-        where[key] = value
+        if in_config and isinstance(present, dict) and isinstance(value, str):
+            value = dotted.merge(present, {dotted.NAME: value})
+        target[key] = value
         return
     # `loss.margin` of a config whose loss is a name alone: the name gets parameters beside it.
-    if isinstance(where, dict) and inside == "config" and isinstance(where.get(key), str):
-        where[key] = {dotted.NAME: where[key]}
-    if isinstance(where, dict):
-        where.setdefault(key, {})
+    if in_config and isinstance(present, str):
+        target[key] = {dotted.NAME: present}
+    if isinstance(target, dict):
+        target.setdefault(key, {})
     # All below `config` is config, and an entry of a list lies in the field of the list.
-    is_kept = inside == "config" or isinstance(key, int)
-    _set(where[key], path_left, value, place, inside if is_kept else key)
+    keeps_field = in_config or isinstance(key, int)
+    _set(target[key], path_left, value, error_place, field if keeps_field else key)
 
 
-def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any, list[str]]:
-    """Return the key (for a list the index) of `where` with which `path` begins, and the rest of the path.
+def _next_key(target: Any, path: list[str], error_place: str, field: str) -> tuple[Any, list[str]]:
+    """Return the key (for a list the index) of `target` with which `path` begins, and the rest of the path.
 
-    Keys may have dots: the longest one that `where` has is taken. Where it has none, the key is new. A new key is the
+    Keys may have dots: the longest one that `target` has is taken. Where it has none, the key is new. A new key is the
     next name of the path; in axes and spaces, whose keys are dotted, it is the whole path. Raises `SpecError` at
-    `place` where `where` is a plain value, or a list without this index.
+    `error_place` where `target` is a plain value, or a list without this index.
     """
-    if isinstance(where, dict):
-        name = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]
+    if isinstance(target, dict):
+        new_key = ".".join(path) if field in ("axes", "zipped", "space") else path[0]
         # With a dot at the end, so that a key matches whole names of the path alone.
-        whole = f"{'.'.join(path)}."
-        keys = [key for key in where if isinstance(key, str) and whole.startswith(f"{key}.")]
-        key = max(keys, key=len, default=name)
+        path_text = f"{'.'.join(path)}."
+        keys = [key for key in target if isinstance(key, str) and path_text.startswith(f"{key}.")]
+        key = max(keys, key=len, default=new_key)
+        # A key with n dots uses up n + 1 names of the path.
         return key, path[key.count(".") + 1 :]
-    if isinstance(where, list) and path[0].isdigit() and int(path[0]) < len(where):
-        return int(path[0]), path[1:]
-    if isinstance(where, list):
-        raise SpecError("there is no such place in the study", place=place, value=path[0])
-    raise SpecError("a plain value has no fields", place=place, value=where)
+    if isinstance(target, list):
+        if path[0].isdigit() and int(path[0]) < len(target):
+            return int(path[0]), path[1:]
+        raise SpecError("there is no such place in the study", place=error_place, value=path[0])
+    raise SpecError("a plain value has no fields", place=error_place, value=target)
 
 
 def built(cls: type[T], fields: MutableConfig, file: str) -> T:

@@ -22,7 +22,9 @@ OPTUNA = {
 """Optuna's method -> the kind of parameter, then the names of the method's arguments after the parameter's own name."""
 
 
-def ranged(kind: str, low: Any, high: Any, step: Any = None, log: Any = False) -> MutableConfig:
+def range_fields(
+    kind: str, low: Any, high: Any, step: Any = None, log: Any = False
+) -> MutableConfig:
     """Return the fields of a `Float` (`kind` is `float`) or `Int` (`int`), as the file of a study writes them.
 
     A step of None, a step of 1 of an `int`, and `log` that is false are left out, because they are the defaults.
@@ -36,7 +38,7 @@ def ranged(kind: str, low: Any, high: Any, step: Any = None, log: Any = False) -
     return fields
 
 
-def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
+def tune_fields(name: str, values: Sequence[Any]) -> MutableConfig:
     """Return our parameter's fields, as the file of a study writes them, for a call `tune.name(*values)` of Ray Tune.
 
     `values` are low, high and perhaps a step; of `choice` and `grid_search` a list of options. Raises `ValueError`
@@ -51,10 +53,10 @@ def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
     if name in ("randint", "lograndint"):
         high -= 1
     step = rest[0] if rest else None
-    return ranged(TUNE[name], low, high, step, "log" in name)
+    return range_fields(TUNE[name], low, high, step, "log" in name)
 
 
-def suggested(name: str, values: Sequence[Any], keywords: Config) -> MutableConfig:
+def optuna_fields(name: str, values: Sequence[Any], keywords: Config) -> MutableConfig:
     """Return our parameter's fields, as the file of a study writes them, for Optuna's `trial.name("...", *values)`.
 
     `name` is one of `OPTUNA`, `values` what stands after the parameter's name, `keywords` the named arguments. An
@@ -67,7 +69,9 @@ def suggested(name: str, values: Sequence[Any], keywords: Config) -> MutableConf
         return {"type": kind, "options": list(fields.get("options") or fields["choices"])}
     # `suggest_loguniform` is logarithmic by its name; a step is called `q` by `suggest_discrete_uniform`.
     log = fields.get("log", "log" in name)
-    return ranged(kind, fields["low"], fields["high"], fields.get("step", fields.get("q")), log)
+    return range_fields(
+        kind, fields["low"], fields["high"], fields.get("step", fields.get("q")), log
+    )
 
 
 def parameter(value: Any) -> Any:
@@ -82,14 +86,14 @@ def parameter(value: Any) -> Any:
     module = type(value).__module__
     kind = type(value).__name__
     if isinstance(value, Mapping) and list(value) == ["grid_search"]:
-        return tuned("grid_search", [value["grid_search"]])
+        return tune_fields("grid_search", [value["grid_search"]])
     if module == "optuna.distributions":
         names = {"FloatDistribution": "suggest_float", "IntDistribution": "suggest_int"}
-        return suggested(names.get(kind, "suggest_categorical"), [], vars(value))
+        return optuna_fields(names.get(kind, "suggest_categorical"), [], vars(value))
     if module != "ray.tune.search.sample":
         return value
     if kind == "Categorical":
-        return tuned("choice", [value.categories])
+        return tune_fields("choice", [value.categories])
     sampler = value.get_sampler()
     ends = [value.lower, value.upper]
     # A sampler of steps holds the sampler of values that it rounds to multiples of its `q`.
@@ -106,7 +110,7 @@ def parameter(value: Any) -> Any:
     if scale is not None:
         name = f"{prefix}{scale}{range_name}"
     try:
-        return tuned(name, ends)
+        return tune_fields(name, ends)
     except ValueError as error:
         raise SpecError(
             "this parameter of Ray Tune cannot be searched", value=value, hint=str(error)

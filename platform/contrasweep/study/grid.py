@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
@@ -56,11 +56,21 @@ class CellConfig(NamedTuple):
     config: canonical.Config
 
 
-Cell = tuple[str, MutableConfig, MutableConfig]
-"""Arm, values of the axes, and what the sub-grids add to the config."""
-Grid = tuple[str, list[str], "AblationGrid | SubGrid", MutableConfig]
-"""A grid or sub-grid: its place in the study ("": the grid itself), the names of its arms, itself, and what it adds to
-the config."""
+class DeclaredCell(NamedTuple):
+    """A cell as the grid or a sub-grid declares it; several may come to the same `CellConfig`."""
+
+    arm: str
+    axes: MutableConfig  # axis -> value
+    added: MutableConfig  # what the sub-grids add to the config
+
+
+class PlacedGrid(NamedTuple):
+    """A grid or sub-grid, with what it takes over from those around it."""
+
+    place: str  # in the study; "": the grid itself
+    arms: list[str]
+    grid: "AblationGrid | SubGrid"
+    added: MutableConfig  # what it and the sub-grids around it add to the config of an arm
 
 
 @checked
@@ -102,7 +112,7 @@ class AblationGrid(StudyBase):
         repeats: How often the data are partitioned anew into `folds`. The trials of the first partition stay.
         seeds: Seeds of initial weights, data order and augmentation, each on every fold.
         excluded: Seed -> why it is left out, which the table says: `{3: power cut in the lab}`. A seed that is excluded
-            after other trials have ended counts as a look. One of which a trial has begun cannot be excluded.
+            after other trials have ended counts as a look. A seed cannot be excluded once a trial with it has begun.
         question: Whether the study decides arms over all cells (`overall`) or in each cell (`cells`). The rest is
             exploratory.
         type: The kind of study, for files: `ablation_grid`.
@@ -151,24 +161,37 @@ class AblationGrid(StudyBase):
                         hint="make its keys axes, or declare a Sweep",
                     )
         check_metric(self.metric)
-        # No key of the config may be set twice: by two axes, or by an axis and the config of an arm.
-        for place, names, grid, extra in self._grids():
-            where = f"{place}.axes".lstrip(".")
-            axes = axis_leaves(grid.axes, grid.zipped)
-            for axis in axes:
-                self._check_axis(axis, f"{where}.{axis}")
-            check_axes(axes, where)
-            for arm_name in names:
-                self.check_arm(arm_name, f"{place}.arms")
-                set_by_config = dotted.leaves(dotted.merge(self.arms[arm_name].config, extra))
-                for axis, leaves in axes.items():
-                    if problem := dotted.clash(leaves, set_by_config):
-                        problem = "both set it" if problem == f"both set {axis}" else problem
-                        raise SpecError(
-                            f"axis {axis!r} and the config of arm {arm_name!r} {problem}",
-                            place=f"{where}.{axis}",
-                            value=axis,
-                        )
+        for placed in self._grids():
+            self._check_keys(placed)
+
+    def _check_keys(self, placed: PlacedGrid) -> None:
+        """Raise `SpecError` where two axes of a grid, or an axis and the config of an arm, set or contradict one key.
+
+        So too for an axis or an arm that cannot have its name.
+        """
+        place_of_axes = f"{placed.place}.axes".lstrip(".")
+        axes = axis_leaves(placed.grid.axes, placed.grid.zipped)
+        for axis in axes:
+            self._check_axis(axis, f"{place_of_axes}.{axis}")
+        for one, other in itertools.combinations(axes, 2):
+            problem = dotted.clash(axes[one], axes[other])
+            if problem:
+                raise SpecError(
+                    f"axes {one!r} and {other!r} {problem}",
+                    place=f"{place_of_axes}.{other}",
+                    value=other,
+                )
+        for arm in placed.arms:
+            self.check_arm(arm, f"{placed.place}.arms")
+            set_by_config = dotted.leaves(dotted.merge(self.arms[arm].config, placed.added))
+            for axis, leaves in axes.items():
+                problem = dotted.clash(leaves, set_by_config, axis)
+                if problem:
+                    raise SpecError(
+                        f"axis {axis!r} and the config of arm {arm!r} {problem}",
+                        place=f"{place_of_axes}.{axis}",
+                        value=axis,
+                    )
 
     def _check_axis(self, axis: str, place: str) -> None:
         """Raise `SpecError` at `place` for an axis with the name of another column or of the metric.
@@ -250,9 +273,9 @@ class AblationGrid(StudyBase):
         groups = (group for _, _, grid, _ in self._grids() for group in (grid.axes, *grid.zipped))
         return list(dict.fromkeys(axis for group in groups for axis in group))
 
-    def _grids(self) -> Iterator[Grid]:
+    def _grids(self) -> Iterator[PlacedGrid]:
         """Yield the grid and its sub-grids at any depth, in table order."""
-        return flattened(self, "", list(self.arms), {})
+        return flattened(PlacedGrid("", list(self.arms), self, {}))
 
     def cell_count(self) -> int:
         """Return how many cells the grid has; a cell that comes twice is counted twice.
@@ -260,25 +283,25 @@ class AblationGrid(StudyBase):
         A grid that only holds sub-grids, without axes of its own, has no cells beside theirs.
         """
         total = 0
-        for _, names, grid, _ in self._grids():
+        for _, arms, grid, _ in self._grids():
             # A zipped group counts as one axis. Its shortest axis serves here: unequal ones are refused elsewhere.
             lengths = [
                 *map(len, grid.axes.values()),
                 *(min(map(len, group.values()), default=0) for group in grid.zipped),
             ]
             if lengths or not grid.subgrids:
-                total += len(names) * math.prod(lengths)
+                total += len(arms) * math.prod(lengths)
         return total
 
-    def cells(self) -> Iterator[Cell]:
-        """Yield each cell as (arm, axis values, extra config), in table order; a cell may come more than once.
+    def cells(self) -> Iterator[DeclaredCell]:
+        """Yield each cell in table order; a cell may come more than once.
 
         A grid without axes has one cell for each arm, unless it only holds sub-grids.
         """
-        for _, names, grid, extra in self._grids():
+        for _, arms, grid, added in self._grids():
             if grid.axes or grid.zipped or not grid.subgrids:
                 points = list(_product(grid.axes, grid.zipped))
-                yield from ((arm, point, extra) for arm in names for point in points)
+                yield from (DeclaredCell(arm, point, added) for arm in arms for point in points)
 
     def configs(self) -> Iterator[CellConfig]:
         """Yield each different cell once, in table order: sub-grids may repeat cells of the product.
@@ -288,12 +311,12 @@ class AblationGrid(StudyBase):
         """
         seen = set()
         names = self.axis_names
-        for arm, axes, extra in self.cells():
+        for arm, axes, added in self.cells():
             # `data` is an axis of the table and no setting: it chooses the dataset.
             data = axes.get(DATA_AXIS, self.data)
             values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
             config = canonical.Config(
-                dotted.merge(self.arms[arm].config, extra, *values), f"arms.{arm}.config"
+                dotted.merge(self.arms[arm].config, added, *values), f"arms.{arm}.config"
             )
             key = (arm, axes.get(DATA_AXIS), config.text)
             if key not in seen:
@@ -336,28 +359,20 @@ def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
     return keys
 
 
-def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
-    """Raise `SpecError` if two axes set the same key, or one sets a key inside a plain value of another."""
-    for one, other in itertools.combinations(axes, 2):
-        if problem := dotted.clash(axes[one], axes[other]):
-            raise SpecError(
-                f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other
-            )
-
-
-def flattened(
-    grid: AblationGrid | SubGrid, place: str, arms: list[str], config: MutableConfig
-) -> Iterator[Grid]:
+def flattened(placed: PlacedGrid) -> Iterator[PlacedGrid]:
     """Yield a grid, then the sub-grids inside it at any depth, each before the sub-grids of its own.
 
-    `place` is where `grid` is declared ("": it is the study itself). `arms` are the names of its arms, which sub-grids
-    without arms take over. `config` is what it and the sub-grids around it add to the config of an arm.
+    A sub-grid without arms takes over those of the grid around it.
     """
-    yield place, arms, grid, config
-    for i, inner in enumerate(grid.subgrids):
-        names = inner.arms if inner.arms is not None else arms
+    yield placed
+    for i, inner in enumerate(placed.grid.subgrids):
         yield from flattened(
-            inner, f"{place}.subgrids.{i}".lstrip("."), names, dotted.merge(config, inner.config)
+            PlacedGrid(
+                f"{placed.place}.subgrids.{i}".lstrip("."),
+                placed.arms if inner.arms is None else inner.arms,
+                inner,
+                dotted.merge(placed.added, inner.config),
+            )
         )
 
 

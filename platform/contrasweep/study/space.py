@@ -260,7 +260,8 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
     for name, parameter in space.items():
         value = dotted.lookup(config, name, _MISSING)
         if value is not _MISSING and active(parameter.when, config):
-            # A component has its defaults by then, so its option is what it holds at least.
+            # The component in `config` has defaults that its option does not name. So the option is one of which the
+            # component holds all that is named.
             options = parameter.options if isinstance(parameter, Choice) else []
             matching = [option for option in options if dotted.holds(value, option)]
             # Of options that hold one another, such as `sgd` and `sgd` with a momentum, the one that says most.
@@ -369,12 +370,12 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
     None if it has a continuous parameter or more than `FINITE` combinations.
     """
     # The product counts combinations with conditional parameters that do not exist too, so it is at least the number.
-    sizes = {name: levels(parameter) for name, parameter in space.items()}
-    if None in sizes.values() or math.prod(size or 0 for size in sizes.values()) > FINITE:
+    sizes = [size for size in map(levels, space.values()) if size is not None]
+    if len(sizes) < len(space) or math.prod(sizes) > FINITE:
         return None
     values = {
-        name: [space[name].value(index) for index in range(size or 0)]
-        for name, size in sizes.items()
+        name: [parameter.value(index) for index in range(size)]
+        for (name, parameter), size in zip(space.items(), sizes, strict=True)
     }
     return product(space, fixed or {}, values)
 

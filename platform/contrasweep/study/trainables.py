@@ -14,7 +14,7 @@ from typing import Any
 import pydantic
 
 from contrasweep.canonical import Config
-from contrasweep.code.version import FILE, code_of, dotted_paths, named_files, parsed
+from contrasweep.code.version import FILE, Source, code_of, dotted_paths, named_files, parsed
 from contrasweep.commands import COMMAND, OPTIONS, PATH, placeholders
 from contrasweep.commands.functions import generator
 from contrasweep.commands.metrics import REPORTING, WAYS
@@ -45,13 +45,13 @@ def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
         try:
             function = import_path(arm.trainable, place)
         except ModuleNotFoundError:
-            return _unimportable(arm.trainable)
+            return _stand_in(arm.trainable)
     check_trainable(function, place)
     return as_generator(function)
 
 
 @functools.cache
-def _unimportable(path: str) -> Callable[..., Any]:
+def _stand_in(path: str) -> Callable[..., Any]:
     """Return the stand-in for a trainable that cannot be imported here: called, it fails as the import does.
 
     It is one object for each path, because functions are compared to tell arms of one name apart.
@@ -66,11 +66,11 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
     What is doubtful of an arm with a command has a sentence too.
     """
     axes = set(study.axis_names) - {DATA_AXIS}
+    with_settings = [name for name, arm in study.arms.items() if arm.config or arm.space or axes]
     arms = [
         name
-        for name, arm in study.arms.items()
-        if (arm.config or arm.space or axes)  # else it has no setting
-        and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
+        for name in with_settings
+        if not hasattr(find_trainable(study.arms[name], f"arms.{name}.trainable"), "settings")
     ]
     notes = []
     if arms:
@@ -81,7 +81,8 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
             f"the settings of {owner} no `settings`, so they cannot be checked; one that no trial reads is named after "
             "the run"
         )
-    notes += [_untrained(study)]
+    if not is_installed(TRAINING):
+        notes.append(_pytorch_note(study))
     if isinstance(study, Sweep) and not can_search():
         notes.append(
             "the searcher and its options are not checked: optuna and scipy are not both installed here"
@@ -89,7 +90,7 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
     for name, arm in study.arms.items():
         if arm.trainable == PATH:
             notes += _doubts_of_command(name, arm, axes, study)
-    return tuple(filter(None, notes))
+    return tuple(notes)
 
 
 def can_search() -> bool:
@@ -97,7 +98,7 @@ def can_search() -> bool:
     return is_installed("optuna") and is_installed("scipy")
 
 
-def unimportable(study: Study) -> tuple[str, ...]:
+def paths_without_pytorch(study: Study) -> tuple[str, ...]:
     """Return the dotted paths in `study` that a machine without PyTorch cannot import; () on one that has PyTorch.
 
     The settings of an arm with such a path are not checked, and stay as they were declared. So its trials have other
@@ -118,11 +119,9 @@ def unimportable(study: Study) -> tuple[str, ...]:
     return tuple(lacking)
 
 
-def _untrained(study: Study) -> str:
-    """Return a note on checks that this machine cannot make, because it lacks PyTorch; "" where it has it."""
-    if is_installed(TRAINING):
-        return ""
-    names = ", ".join(unimportable(study))
+def _pytorch_note(study: Study) -> str:
+    """Return a note on the checks that this machine cannot make, because it lacks PyTorch."""
+    names = ", ".join(paths_without_pytorch(study))
     unchecked = f", and the settings of {names} are not checked" if names else ""
     return (
         f"{TRAINING} is not installed here, so memory is known of the usual encoders alone{unchecked}: the job counts "
@@ -134,8 +133,7 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
     """Yield what is doubtful of the arm `name` with a command, a sentence each; `axes` are the study's config keys.
 
     Doubtful are: settings, a seed or a fold that no placeholder names; a command in whose code and words nothing looks
-    like a report; scripts or configurations that it may read and that nobody has named; scripts that are not on this
-    machine.
+    like a report; scripts that are not on this machine; what `_unread_flags` and `_unnamed_files` yield.
     """
     command = arm.config[COMMAND]
     options = arm.config.get(OPTIONS, {})
@@ -153,46 +151,61 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
             f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"
         )
     sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
-    texts = [*(source.data for source in sources), " ".join(command).encode()]
-    reports = any(word.encode() in text for text in texts for word in REPORTING)
-    if any(b"parse_known_args(" in text for text in texts):
-        # Such a script says nothing of a flag that it does not know. The code of each flag that it reads names it.
-        code = b"".join(texts).replace(b"-", b"_")
-        unread = [
-            key
-            for key in placeholders.unplaced((), settings)
-            if key not in options.get("names", {}) and key.replace("-", "_").encode() not in code
-        ]
-        if unread:
-            yield (
-                f"the script of arm {name} passes over flags that it does not know (parse_known_args), and its code "
-                f"does not name {', '.join(unread)}"
-            )
+    # The words of the command count as code too.
+    code = b"\n".join([*(source.data for source in sources), " ".join(command).encode()])
+    unnamed = [key for key in settings if key not in options.get("names", {})]
+    yield from _unread_flags(name, unnamed, code)
+    reports = any(word.encode() in code for word in REPORTING)
     if not (reports or "metrics" in options or "metrics" in placed):
         yield f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
-    # A script that runs others by these packages may read files that nobody has named; one note is enough.
-    for source in sources:
-        imports: set[str] = set()
-        if source.module.startswith(FILE) and source.file.endswith(".py"):
-            _, imported = parsed(source.data)
-            imports = {"runpy", "subprocess", "hydra"}.intersection(imported)
-        if imports and "code" not in options and not named_files(source.data):
-            yield (
-                f"{source.file} of arm {name} uses {min(imports)}, and names no file: a change of what it runs or "
-                "reads is not noticed, unless `code` of the arm names it (code: [conf/, main.py])"
-            )
-            break
+    if "code" not in options:
+        yield from _unnamed_files(name, sources)
     for word in placeholders.scripts(command):
         if word.startswith("/") and not Path(word).exists():
             yield f"the command of arm {name} names {word}, which is not on this machine"
 
 
+def _unread_flags(name: str, settings: list[str], code: bytes) -> Iterator[str]:
+    """Yield a sentence where a command passes over unknown flags, and its `code` does not name all of `settings`."""
+    # A script that calls this says nothing of a flag that it does not know.
+    if b"parse_known_args(" not in code:
+        return
+    # The code of each flag that it reads names the flag.
+    plain = code.replace(b"-", b"_")
+    unread = [
+        key
+        for key in placeholders.unplaced((), settings)
+        if key.replace("-", "_").encode() not in plain
+    ]
+    if unread:
+        yield (
+            f"the script of arm {name} passes over flags that it does not know (parse_known_args), and its code "
+            f"does not name {', '.join(unread)}"
+        )
+
+
+def _unnamed_files(name: str, sources: Iterable[Source]) -> Iterator[str]:
+    """Yield a sentence on the first of a command's scripts that may read files which nobody has named, if any may."""
+    for source in sources:
+        if source.module.startswith(FILE) and source.file.endswith(".py"):
+            _, imported = parsed(source.data)
+            # By these packages a script runs others, or reads configurations.
+            runners = {"runpy", "subprocess", "hydra"}.intersection(imported)
+            if runners and not named_files(source.data):
+                yield (
+                    f"{source.file} of arm {name} uses {min(runners)}, and names no file: a change of what it runs or "
+                    "reads is not noticed, unless `code` of the arm names it (code: [conf/, main.py])"
+                )
+                return
+
+
 class SettingsOfArms:
     """The settings of a study's trials, built once for each config.
 
-    A trainable's `settings` are built as `Settings(**config)`, so that a wrong key or value costs nothing. What a trial
-    keeps is all of them, defaults too. A method `resolve(self, data: Manifest) -> Self` makes concrete what depends on
-    the dataset, by its content and never by its name. A trainable without `settings` has the config as it is declared.
+    A trainable's `settings` are built as `Settings(**config)`, so that a wrong key or value costs nothing. A trial's
+    config has every setting, also those left at their defaults. A method `resolve(self, data: Manifest) -> Self` makes
+    concrete what depends on the dataset, by its content and never by its name. A trainable without `settings` has the
+    config as it is declared.
     """
 
     def __init__(self, arms: Mapping[str, Arm]) -> None:
@@ -216,8 +229,8 @@ class SettingsOfArms:
     def build(self, arm: str, config: Config, axes: MutableConfig | None = None) -> Any:
         """Return the settings of `arm` under `config`; None where its trainable has no settings.
 
-        `axes` are the values of the cell's axes (None: it does not vary this one). Raises `SpecError` where the
-        settings are wrong: at `axes` where one of them set what is wrong, else at the arm's config.
+        `axes` is axis -> value of the cell, None for an axis that the cell does not vary. Raises `SpecError` where the
+        settings are wrong: at `axes` where an axis set the wrong value, else at the arm's config.
         """
         # Arms with one function and one config share their settings.
         function = self.functions[arm]

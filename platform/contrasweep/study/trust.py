@@ -22,13 +22,14 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
     # Our own package must not be allowed as a whole: it has code that a storage may not choose.
     allowed = {name.strip() for name in os.environ.get(ALLOWED, "").split(",")} - {"contrasweep"}
     for text in _naming(stored):
-        source = re.split("[.:]", text, maxsplit=1)[0] if ":" in text else text
-        if text not in users_texts and source not in allowed:
+        # The package of a dotted path, or the kind of an address; a text without a colon is a word of a command.
+        package = re.split("[.:]", text, maxsplit=1)[0] if ":" in text else text
+        if text not in users_texts and package not in allowed:
             raise SpecError(
                 "what only a storage names is not used",
                 place=place,
                 value=text,
-                hint=f"{hint}, or set {ALLOWED}={source} if that is yours",
+                hint=f"{hint}, or set {ALLOWED}={package} if that is yours",
             )
 
 

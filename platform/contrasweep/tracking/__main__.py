@@ -25,8 +25,8 @@ LAST_S = 4 * DELIVER_S
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Driver:
-    """The driver, which is this process's parent: waits for its word on how the study stands.
+class DriverListener:
+    """Waits for the word of the driver, this process's parent, on how the study stands.
 
     `lost` says that the driver has ended without a word.
     """
@@ -83,7 +83,7 @@ def main() -> None:
     if setup is None:  # the driver died before it said anything
         return
     _be_nice(setup["niceness"])
-    driver = Driver()
+    driver = DriverListener()
     study = TrackedStudy(**setup["study"])
     trackers = Trackers(TrackingAddress(setup["store"]), tuple(setup["others"]))
     records = StudyRecords(setup["storage"], study.name)
@@ -114,8 +114,9 @@ def main() -> None:
 def _be_nice(niceness: int) -> None:
     """Set the priority of this process: `niceness` from 0, as usual, to 19, the lowest.
 
-    Linux may divide each core between sessions first (autogroups). This process has a session of its own, so the
-    niceness of the session counts then, which can be lowered again. That of a process cannot: it stays.
+    Linux may divide each core between sessions first (autogroups); this process has a session of its own. With
+    autogroups the session's niceness counts, which may be raised and lowered. Without them the process's niceness
+    counts, which may only be raised.
     """
     try:
         if AUTOGROUPS.read_text().strip() == "1":

@@ -147,6 +147,7 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
     Where a study of the same name in another storage has that folder, the name gets digits of this study's origin as a
     suffix. The file `.origin` in a folder has the origin of the study to which it belongs.
     """
+    # The second name has the origin in it, so that no other study has that folder.
     for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
         candidate = folder / name
         candidate.mkdir(parents=True, exist_ok=True)

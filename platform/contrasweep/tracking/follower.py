@@ -5,7 +5,6 @@ that they have stored so far. A tracker that is away, slow or wiped loses nothin
 """
 
 import contextlib
-import hashlib
 import math
 import os
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import filelock
 
+from contrasweep import canonical
 from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError, plural
 from contrasweep.live.state import RunningTrial, is_living, read_live
 from contrasweep.rows import step_of
@@ -30,7 +30,8 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.tracker import EndedTrial, Outcome, Target, TrackingError, TrialFiles
 
 POLL_S = 2.0
-"""Seconds from one look at the storage to the next. Reports are up to five seconds old: a curve is under ten late."""
+"""Seconds from one look at the storage to the next. Stored reports are up to five seconds old, so that a curve is less
+than ten seconds late."""
 BUSY_S = 3.0
 """Seconds for which trials that have ended are shown before those that run are looked at again."""
 KEEP_S = 10.0
@@ -130,11 +131,11 @@ class Follower:
             how = how or outcome(0.0)
             try:
                 self.look(last=how is not None, seconds=BUSY_S)
-                if over := how is not None and not self.waiting:
+                if how is not None and not self.waiting:
                     self.close(how)
-                self._note("")
-                if over:
+                    self._note("")
                     return
+                self._note("")
                 away_since = math.inf
                 # A second where a call has failed; none as long as there is more to show.
                 if self._troubled:
@@ -154,6 +155,7 @@ class Follower:
                     outcome(math.inf)
                     self._read_records()
                     return
+            # A tracker that is away for so long is given up.
             if how is not None and time.monotonic() > away_since + AWAY_S:
                 return
             if how is not None:
@@ -208,7 +210,7 @@ class Follower:
             named.append(f"and {len(self.refused) - NAMED} more")
         return f"{plural(len(self.refused), 'trial')}: {'; '.join(named)}"
 
-    def read(self) -> list[Record]:
+    def read_changed(self) -> list[Record]:
         """Return the records that are new or have changed since the last call; forget what is known of their trials.
 
         A broken record counts as refused by the tracker.
@@ -235,7 +237,7 @@ class Follower:
 
     def _read_records(self) -> None:
         """Read what is new in the storage, and put into `waiting` what the tracker does not show yet."""
-        if records := self.read():
+        if records := self.read_changed():
             self.target.learn(records)
             for record in records:
                 if not (self._connected and self.target.shows(record)):
@@ -271,7 +273,8 @@ class Follower:
         begun = self._trials.get(trial_id) or read_begun(self.records, trial_id)
         if begun is None or entry.step <= self._steps.get(trial_id, -1):
             return
-        self._trials[trial_id] = trial, since = begun
+        self._trials[trial_id] = begun
+        trial, since = begun
         files = TrialFiles(self.records, trial_id)
         self.target.show_running(trial, since, files)
         self._steps[trial_id] = step_of(files.reports[-1]) if files.reports else 0
@@ -416,8 +419,8 @@ def alone(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[N
     `StorageError` where another process holds the lock for longer than `timeout_s` seconds.
     """
     text = f"{os.getuid()}:{records.store.uri}:{records.study}:{target.name}"
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    lock = filelock.FileLock(Path(tempfile.gettempdir()) / f"contrasweep-tracking-{name}.lock")
+    name = f"contrasweep-tracking-{canonical.digest(text, 16)}.lock"
+    lock = filelock.FileLock(Path(tempfile.gettempdir()) / name)
     try:
         lock.acquire(timeout_s)
     except filelock.Timeout:

@@ -85,7 +85,7 @@ def checked_tracking(
         raise SpecError(
             "one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores]
         )
-    store = checked_uri(*stores or [NONE], connect=connect)
+    store = checked_uri(stores[0] if stores else NONE, connect=connect)
     commands = dict.fromkeys([notify] if isinstance(notify, str) else notify or ())
     return Trackers(store, tuple(map(_checked, others)), tuple(commands))
 

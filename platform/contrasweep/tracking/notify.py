@@ -186,6 +186,6 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
     bad = "".join(f", {text}" for text in state.counts_not_done)
     score = ""
     if state.best is not None:
-        name, arm = state.best
-        score = f"; best {state.name(state.metric)} {arm.best:.4g} ({state.name(name)})"
+        arm, progress = state.best
+        score = f"; best {state.name(state.metric)} {progress.best:.4g} ({state.name(arm)})"
     return f"{how}, {state.done}{of} trials{bad}{score}"

@@ -108,7 +108,7 @@ class TrackingProcess:
 
 
 @dataclass
-class Following:
+class TrackingState:
     """How a study stands, and what its trackers lack.
 
     The driver sets `outcome` before it leaves `following`; `gap` is a line on what was not shown by then, "" for
@@ -122,25 +122,25 @@ class Following:
 @contextlib.contextmanager
 def following(
     trackers: Trackers, study: TrackedStudy, records: StudyRecords
-) -> Iterator[Following]:
+) -> Iterator[TrackingState]:
     """Show the study by a process of its own while the context is open; none is started without trackers and `notify`.
 
     At the end the process is waited for: `FINISH_S` seconds, or `INTERRUPT_S` after an exception. A line on standard
     error says what it has not shown by then.
     """
-    following = Following()
+    state = TrackingState()
     if trackers.is_none and not trackers.notify:
-        yield following
+        yield state
         return
     process = TrackingProcess(trackers, study, records)
     timeout_s = INTERRUPT_S
     try:
-        yield following
+        yield state
         timeout_s = FINISH_S  # not reached after an exception
     finally:
         # Somebody has killed the process: another one finds what is missing.
         if process.process.poll() is not None:
             process = TrackingProcess(trackers, study, records)
-        following.gap = process.close(following.outcome, timeout_s)
-        if following.gap:
-            print(following.gap, file=sys.stderr)
+        state.gap = process.close(state.outcome, timeout_s)
+        if state.gap:
+            print(state.gap, file=sys.stderr)

@@ -3,7 +3,7 @@
 MLflow is a target of its own; any other tracker has four calls and is a target by `ToldTracker`. The storage keeps what
 it was told, so that nothing is told twice.
 
-    <study>/told-<tracker>.json    the tracker's address, and of each trial whose end it was told the record's digest
+    <study>/told-<tracker>.json    the tracker's address; trial id -> digest of the record that it got at the end
 """
 
 import hashlib
@@ -47,9 +47,10 @@ TOLD = "told-"
 
 @stored
 class Told:
-    """What a tracker has received: its address, and of each trial whose end it was told, id -> digest of the record."""
+    """What a tracker has received."""
 
-    tracker: Label
+    tracker: Label  # its address
+    # Trial id -> digest of the record that the tracker has received as the trial's end.
     trials: Mapping[Name, Label] = field(default_factory=dict)
 
 
@@ -67,7 +68,8 @@ class _Sent(NamedTuple):
 class ToldTracker(Target):
     """Reports a study to the tracker that `build` makes. Each report is sent once, from the trial's first on.
 
-    `told` maps trial id to the digest of the record whose end the tracker was told, `added` counts trials new to it.
+    `told` is trial id -> digest of the record that the tracker has received as the trial's end. `added` counts the
+    trials that were new to the tracker.
     """
 
     def __init__(self, name: str, records: StudyRecords, build: Callable[[], Tracker]) -> None:
@@ -123,7 +125,7 @@ class ToldTracker(Target):
         for row in rows:
             if step_of(row) > step:
                 _tried(self.tracker.report, trial.id, step_of(row), metrics(row), row["time"])
-        return max([step, *map(step_of, rows[-1:])])
+        return max(step, step_of(rows[-1])) if rows else step
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Send the tracker the trial's reports that it lacks, then its end, and note that it was told."""
@@ -314,18 +316,17 @@ def _sync(
             f"tracking {target.name} lacks {follower.refusals()}; the other trials are there"
         )
     # A trial that this follower has shown was new, or shown before in part. Any other one was right, or was mended.
+    # `target.added` counts running trials too, whose end this follower need not have shown.
     added = min(target.added, follower.shown)
     completed = len(mended) + follower.shown - added
     unchanged = len(follower.ended) - added - completed
-    values = sum(mended.values())
-    seconds = time.time() - began
     return SyncSummary(
         study=records.study,
         uri=target.name,
         added=added,
         mended=completed,
-        values=values,
+        values=sum(mended.values()),
         unchanged=unchanged,
-        seconds=seconds,
+        seconds=time.time() - began,
         url=target.url(),
     )

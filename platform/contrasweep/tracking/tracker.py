@@ -173,14 +173,13 @@ class EndedTrial:
 
 def record_digest(record: Record) -> str:
     """Return a digest of what trackers show of a record, 16 hexadecimal digits: ids and settings never change."""
-    metrics = sorted(record.metrics.items())
     facts = [
         record.trial_id,
         record.status.value,
         record.step,
         record.started,
         record.ended,
-        metrics,
+        sorted(record.metrics.items()),
     ]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

@@ -27,7 +27,7 @@ from contrasweep.study.space import Space
 from contrasweep.trial import Trial
 from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.pruners import CONTINUE
-from contrasweep.tuning.source import Next
+from contrasweep.tuning.source import NextTrial
 
 
 @dataclass
@@ -118,7 +118,7 @@ class ArmSearch:
         self.pruner = plan.pruner()
         self.spending = Spending(study.arm_budget, len(plan.search_folds))
         self.candidates: list[Candidate] = []
-        self.of: dict[str, Candidate] = {}  # trial id -> its candidate
+        self.candidate_of: dict[str, Candidate] = {}  # trial id -> its candidate
         self.waiting: deque[Trial] = deque()  # to be handed out, the next one first
         self.infeasible = set(infeasible)  # ids of trials that are to run again
         self.folder = f"{records.study}/search/{plan.search_digest(arm)}/"  # of candidates' files
@@ -127,7 +127,7 @@ class ArmSearch:
         self.start_points = study.arms[arm].start_points or []  # tried before the searcher is asked
         self._restore()
 
-    def next(self) -> Next | None:
+    def next(self) -> NextTrial | None:
         """Return a trial to start now; None where none can. `over` says whether another one may follow later."""
         self._promote()
         # A new candidate may bring no trial, because all of its trials have a record already. At the end of asking, the
@@ -137,8 +137,8 @@ class ArmSearch:
         if not self.waiting:
             return None
         trial = self.waiting.popleft()
-        notes = TrialNotes(phase=Phase.SEARCH, candidate=self.of[trial.id].number)
-        return Next(trial, notes, stopped=trial.id in self.stopped)
+        notes = TrialNotes(phase=Phase.SEARCH, candidate=self.candidate_of[trial.id].number)
+        return NextTrial(trial, notes, stopped=trial.id in self.stopped)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Count the reported steps as spent; return whether the trial goes on.
@@ -150,11 +150,12 @@ class ArmSearch:
         for row in reports:
             self.spending.report(trial_id, step_of(row))
         metric = self.study.metric
-        return all(
-            self.pruner.on_report(trial_id, step_of(row), row[metric]) is CONTINUE
-            for row in reports
-            if metric in row
-        )
+        for row in reports:
+            if metric not in row:
+                continue
+            if self.pruner.on_report(trial_id, step_of(row), row[metric]) is not CONTINUE:
+                return False
+        return True
 
     def done(self, record: Record) -> None:
         """Take the record of a trial that has ended; tell the searcher the outcome if its candidate is complete now.
@@ -171,7 +172,7 @@ class ArmSearch:
         False where the search is over, its budget has no room, or the trial has no record. The searcher is told the new
         outcome of its candidate once the trial has ended.
         """
-        candidate = self.of[trial_id]
+        candidate = self.candidate_of[trial_id]
         if self.over or trial_id not in candidate.records or not self._room_again(candidate):
             return False
         del candidate.records[trial_id]
@@ -193,15 +194,10 @@ class ArmSearch:
 
         Only candidates count that were trained to their end on all folds, and whose mean is finite.
         """
+        metric = self.study.metric
         sign = 1 if self.study.mode == "max" else -1  # so that the largest is the best
-        best = None
-        best_value = -math.inf
-        for candidate in self.candidates:
-            value = sign * candidate.value(self.study.metric) if candidate.counts else math.nan
-            if math.isfinite(value) and value > best_value:
-                best = candidate
-                best_value = value
-        return best
+        candidates = [c for c in self.candidates if c.counts and math.isfinite(c.value(metric))]
+        return max(candidates, key=lambda c: sign * c.value(metric), default=None)
 
     @property
     def _running(self) -> list[str]:
@@ -303,10 +299,9 @@ class ArmSearch:
                     self._take(recorded[trial.id])
                 elif not goes_on:
                     self.stopped.add(trial.id)
-        # Stopped trials come first, and the others keep their order.
+        # Stopped trials come first (False sorts before True); else the order stays.
         waiting = [trial for trial in self.waiting if trial.id not in recorded]
-        self.waiting = deque(trial for trial in waiting if trial.id in self.stopped)
-        self.waiting.extend(trial for trial in waiting if trial.id not in self.stopped)
+        self.waiting = deque(sorted(waiting, key=lambda trial: trial.id not in self.stopped))
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
         """Return trial id -> record of these candidates' trials, without infeasible trials that are to run again."""
@@ -322,7 +317,10 @@ class ArmSearch:
         )
 
     def _leave_infeasible(self) -> None:
-        """Keep the records of infeasible trials if later candidates have spent the budget, so that they do not run."""
+        """Keep the records of infeasible trials for which no budget is left, so that these trials do not run again.
+
+        Later candidates may have spent it.
+        """
         for candidate in self.candidates:
             # Trials that would run again: `_take` removes all others from `infeasible`.
             again = [trial.id for trial in candidate.trials if trial.id in self.infeasible]
@@ -331,7 +329,7 @@ class ArmSearch:
                     self._take(record)
         # Trials that have a record now do not wait any more.
         self.waiting = deque(
-            trial for trial in self.waiting if trial.id not in self.of[trial.id].records
+            trial for trial in self.waiting if trial.id not in self.candidate_of[trial.id].records
         )
 
     def _add(self, config: MutableConfig) -> Candidate:
@@ -341,7 +339,7 @@ class ArmSearch:
         candidate = Candidate(number, config, self.plan.search_trials(self.arm, whole_config))
         self.candidates.append(candidate)
         for trial in candidate.trials:
-            self.of[trial.id] = candidate
+            self.candidate_of[trial.id] = candidate
             self.waiting.append(trial)
             self._add_to_pruner(trial, number)
         return candidate
@@ -357,7 +355,7 @@ class ArmSearch:
         """
         self.infeasible.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
-        self.of[record.trial_id].records[record.trial_id] = record
+        self.candidate_of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
         # A trial that a pruner stopped may be resumed; any other has ended for good.
         if record.status.stopped_early:
@@ -368,7 +366,7 @@ class ArmSearch:
     def _promote(self) -> None:
         """Let the stopped trials that the pruner resumes wait again, to go on from their checkpoints."""
         for trial_id in self.pruner.resumable():
-            candidate = self.of[trial_id]
+            candidate = self.candidate_of[trial_id]
             # A trial without a record waits or trains already. The record is deleted, also in the storage, because a
             # trial with a record is finished.
             if candidate.records.pop(trial_id, None) is not None:
@@ -394,13 +392,15 @@ class ArmSearch:
         `_due`). Once the search is closed no other is chosen, and all outcomes are told.
         """
         in_order = self.study.slots is not None and not self.closed
-        for candidate in self.candidates[: self._due] if in_order else self.candidates:
+        candidates = self.candidates[: self._due] if in_order else self.candidates
+        for candidate in candidates:
             if candidate.learned:
                 continue
             # A candidate is incomplete while a trial has no record, or is paused and may still be resumed.
             if not candidate.whole or any(
                 self.pruner.is_paused(trial.id) for trial in candidate.trials
             ):
+                # In order, no later candidate is told before this one.
                 if in_order:
                     return
                 continue

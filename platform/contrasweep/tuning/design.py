@@ -84,7 +84,7 @@ class SweepDesign:
         The first replicate of all arms comes first, then the second of all, and so on.
         """
         return tuple(
-            self.trial(arm, config, fold, seed)
+            self.trial(arm, config, self.data, fold, seed)
             for fold, seed in self.replicates
             for arm, config in self.best.items()
         )
@@ -119,17 +119,13 @@ class SweepDesign:
             parts.append(self.study.arms[arm].start_points)
         return canonical.digest(parts, length=12)
 
-    def trial(self, arm: str, config: Config, fold: int | None, seed: int) -> Trial:
-        """Return the trial of the confirmation that trains `arm` with its whole `config` on this fold and seed."""
-        return self._trial(arm, config, self.data, fold, seed)
-
     def search_trials(self, arm: str, config: Config) -> list[Trial]:
         """Return the trials of one configuration of the search, one for each search fold, all with the search's seed.
 
         `config` is nested, and has both the fixed and the searched settings.
         """
         return [
-            self._trial(arm, config, self.search_data, fold, self.study.search_seed)
+            self.trial(arm, config, self.search_data, fold, self.study.search_seed)
             for fold in self.search_folds
         ]
 
@@ -140,7 +136,7 @@ class SweepDesign:
         """
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
         return [
-            self._trial(arm, config, self.search_data, self.search_folds[0], 0) for config in points
+            self.trial(arm, config, self.search_data, self.search_folds[0], 0) for config in points
         ]
 
     def searcher(self, arm: str, fixed: Config) -> searchers.Searcher:
@@ -177,9 +173,7 @@ class SweepDesign:
             **study.pruner_options,
         )
 
-    def _trial(
-        self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int
-    ) -> Trial:
+    def trial(self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int) -> Trial:
         """Return the trial of `arm` with the nested `config`, completed by the trainable's defaults for `data`."""
         whole = self.settings.resolve(arm, canonical.Config(config), data)
         return Trial(self.study.name, arm, self.study.arms[arm].path, whole, data, fold, seed)

@@ -10,7 +10,7 @@ from contrasweep.trial import Trial
 
 
 @dataclass(frozen=True)
-class Next:
+class NextTrial:
     """A trial to run now, and notes for its record.
 
     `stopped` says that its pruner has stopped it already, so that it only needs its record: an earlier driver was lost
@@ -23,7 +23,7 @@ class Next:
 
 
 class Finished:
-    """The answer of a source that will never have another trial, in place of a `Next`."""
+    """The answer of a source that will never have another trial, in place of a `NextTrial`."""
 
 
 class Source(ABC):
@@ -40,7 +40,7 @@ class Source(ABC):
         """Return whether every trial has been handed out."""
 
     @abstractmethod
-    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+    def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
         """Return the next trial; None: there is none before the next result; `Finished`: there will be no other one.
 
         The arms in `paused_arms` suggest nothing new, because enough of their candidates wait for a host.

@@ -10,13 +10,13 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.design import SweepDesign
-from contrasweep.tuning.source import Finished, Next, Source
+from contrasweep.tuning.source import Finished, NextTrial, Source
 
 
 class SweepSource(Source):
     """Hands out trials of all arms' searches in turn, and of an arm's confirmation once its search is over.
 
-    Each time an arm's search has ended, `confirmed` is called with the plan whose `best` has this arm too.
+    Each time an arm's search has ended, `on_best_found` is called with the plan whose `best` has this arm too.
     """
 
     adaptive = True
@@ -25,7 +25,7 @@ class SweepSource(Source):
         self,
         plan: SweepDesign,
         records: StudyRecords,
-        confirmed: Callable[[SweepDesign], None],
+        on_best_found: Callable[[SweepDesign], None],
         infeasible: Collection[str] = (),
     ) -> None:
         """Continue the arms' searches that are in the storage, and begin the confirmations of those that are over.
@@ -35,7 +35,7 @@ class SweepSource(Source):
         self.infeasible = set(infeasible)
         self.plan = plan
         self.records = records
-        self.confirmed = confirmed
+        self.on_best_found = on_best_found
         self.searches = {
             arm: ArmSearch(plan, arm, records, self.infeasible) for arm in plan.study.arms
         }
@@ -44,7 +44,7 @@ class SweepSource(Source):
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
 
-    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+    def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
         """Return a trial of the searches, which take turns, or else of the confirmation that has most trials left.
 
         Arms in `paused_arms` are skipped. None where there is no trial before the next result; `Finished` where all
@@ -63,7 +63,7 @@ class SweepSource(Source):
         confirming = [left for arm, left in self.confirmation.items() if arm not in paused_arms]
         longest = max(confirming, key=len, default=None)
         if longest:
-            return Next(longest.popleft(), TrialNotes(phase=Phase.CONFIRM))
+            return NextTrial(longest.popleft(), TrialNotes(phase=Phase.CONFIRM))
         return Finished() if self.finished else None
 
     @property
@@ -101,7 +101,7 @@ class SweepSource(Source):
 
         For example `no trial of its search was trained to its end (3 failed, 1 infeasible)`.
         """
-        ended = Counter(record.status for record in self.records.read(search.of).values())
+        ended = Counter(record.status for record in self.records.read(search.candidate_of).values())
         if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
             stopped = (
@@ -114,7 +114,9 @@ class SweepSource(Source):
 
     def _search_of(self, trial_id: str) -> ArmSearch | None:
         """Return the search that a trial belongs to; None for a trial of a confirmation."""
-        return next((search for search in self.searches.values() if trial_id in search.of), None)
+        return next(
+            (search for search in self.searches.values() if trial_id in search.candidate_of), None
+        )
 
     def _begin(self) -> None:
         """Begin the confirmations of arms whose search is over, if they have not begun yet.
@@ -136,7 +138,7 @@ class SweepSource(Source):
             if candidate is not None:
                 best[arm] = dict(candidate.trials[0].config)
         self.plan = replace(self.plan, best=best)
-        self.confirmed(self.plan)
+        self.on_best_found(self.plan)
         finished = self.records.finished() - self.infeasible
         for arm in ended:
             self.confirmation[arm] = deque(

@@ -79,7 +79,7 @@ def test_writing_twice_changes_nothing(tmp_path):
     recorded = records.read(records.finished())
     learned.write(records, recorded.values())
     before = file.read_bytes()
-    learned.write(records, reversed(recorded.values()))
+    learned.write(records, list(reversed(recorded.values())))
     assert file.read_bytes() == before and json.loads(before)["records"] == 4
 
 

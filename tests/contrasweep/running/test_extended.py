@@ -22,7 +22,7 @@ from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget
-from contrasweep.tuning.source import Next
+from contrasweep.tuning.source import NextTrial
 
 pytestmark = [
     pytest.mark.long,
@@ -75,7 +75,7 @@ def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
     )
     source = planned.source(records, prepared.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
-    assert not prepared.complete and isinstance(source.next(), Next)
+    assert not prepared.complete and isinstance(source.next(), NextTrial)
 
 
 def looks(storage: Path) -> int:
@@ -97,7 +97,7 @@ def from_scratch(study, storage):
     prepared = prepare(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, prepared.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
-    while isinstance(answer := source.next(), Next):
+    while isinstance(answer := source.next(), NextTrial):
         version = code.of(answer.trial.trainable, answer.trial.config).version
         options = {"metric": study.metric, "notes": answer.notes, "code": CodeRef(version.digest)}
         source.done(finish(Execution(answer.trial, valued.train, records, **options)))

@@ -57,8 +57,8 @@ def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(
     costs = search_costs(records.read(records.finished()).values(), study.arms)
     assert (costs["long"].epochs, costs["long"].gpu_hours) == (4 * long, pytest.approx(0.02 * long))
     if "epochs" in budget and budget["epochs"] > 4:
-        assert f"{4 * long} of 21 epochs" in costs["long"].beside(study.arm_budget)
-        assert costs["long"].beside(study.arm_budget).endswith("GPU-hours")
+        assert f"{4 * long} of 21 epochs" in costs["long"].spent_of(study.arm_budget)
+        assert costs["long"].spent_of(study.arm_budget).endswith("GPU-hours")
     assert [hours_text(hours) for hours in (5.17e-05, 0.0, 0.0746, 12.0)] == [
         "below 0.001",
         "0",
@@ -188,7 +188,7 @@ def test_a_search_finds_no_test_split_to_look_at(tmp_path):
 def test_without_folds_a_search_finds_the_dev_split_where_the_test_split_was(tmp_path):
     planned = with_dev(plan(sweep(), storage=str(tmp_path)), folds=None)
     [search] = planned.search_trials("short", {"epochs": 2, "lr": 0.1})
-    confirm = planned.trial("short", {"epochs": 2, "lr": 0.1}, None, 1000)
+    confirm = planned.trial("short", {"epochs": 2, "lr": 0.1}, planned.data, None, 1000)
     assert [len(open_dataset(t.data).parts(None)[1]) for t in (search, confirm)] == [544, 400]
     assert {search.data.digest, confirm.data.digest} == set(planned.datasets)
 

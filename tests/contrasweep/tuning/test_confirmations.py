@@ -13,7 +13,7 @@ from contrasweep.results.results import Results
 from contrasweep.storage.interim_log import Confirmation, read_confirmations, write_confirmation
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Next
+from contrasweep.tuning.source import NextTrial
 from contrasweep.tuning.sweep_source import SweepSource
 
 
@@ -78,7 +78,9 @@ def test_finding_14_a_parallel_search_is_that_of_its_seed(tmp_path, searcher):
         seen = []
         shuffled = random.Random(order)
         while True:
-            while isinstance(given := source.next(), Next) and given.notes.phase == Phase.SEARCH:
+            while (
+                isinstance(given := source.next(), NextTrial) and given.notes.phase == Phase.SEARCH
+            ):
                 running.append(given)
                 seen.append(given.trial.id)
             if not running:

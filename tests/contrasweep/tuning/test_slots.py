@@ -8,7 +8,7 @@ from sweeps import ARMS, record_of, sweep
 from contrasweep.planning.planner import plan
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Next
+from contrasweep.tuning.source import NextTrial
 from contrasweep.tuning.sweep_source import SweepSource
 
 ONE_ARM = {"long": ARMS["long"]}
@@ -24,7 +24,7 @@ def search(study, storage, order, *, places=4, stop_after=10**9):
     while len(collected) < stop_after:
         while (
             len(running) < places
-            and isinstance(answer := source.next(), Next)
+            and isinstance(answer := source.next(), NextTrial)
             and answer.notes.phase == Phase.SEARCH
         ):
             running.append(answer)

@@ -47,7 +47,7 @@ def test_a_search_has_the_dev_split_in_the_place_of_the_test_split():
         design = SweepDesign(study, data, SettingsOfArms(study.arms))
         for trial in [*design.search_trials("long", {"lr": 0.1}), *design.samples("long")]:
             assert trial.data.splits.get("test") == tested
-        assert design.trial("long", {"lr": 0.1}, None, 0).data.splits == shards
+        assert design.trial("long", {"lr": 0.1}, design.data, None, 0).data.splits == shards
 
 
 @pytest.mark.parametrize("searcher", ["tpe", "cmaes", "nsga2", "quasi-random"])

@@ -17,7 +17,7 @@ from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
-from contrasweep.tuning.source import Finished, Next, Source
+from contrasweep.tuning.source import Finished, NextTrial, Source
 from contrasweep.tuning.sweep_source import SweepSource
 
 
@@ -58,7 +58,7 @@ class InterimSource(Source):
         """Return whether the last look was taken and every trial was handed out."""
         return self.over and not self.waiting
 
-    def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
+    def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
         """Return the next trial of the present stage, or of the next stage once all trials of the present one ended.
 
         None while the last trials of a stage run; `Finished` once no stage follows. In a search, the arms in
@@ -68,7 +68,7 @@ class InterimSource(Source):
             # The first stage comes from the inner source, until that is finished: then the next stage begins below.
             if not self.inner.finished:
                 following = self.inner.next(paused_arms)
-                if isinstance(following, Next):
+                if isinstance(following, NextTrial):
                     self.running.add(following.trial.id)
                 if not isinstance(following, Finished):
                     return following
@@ -82,7 +82,7 @@ class InterimSource(Source):
         # Replicates after the first stage; those of a sweep confirm its best configurations.
         trial = self.waiting.popleft()
         self.running.add(trial.id)
-        return Next(
+        return NextTrial(
             trial,
             TrialNotes(phase=Phase.CONFIRM)
             if isinstance(self.inner, SweepSource)

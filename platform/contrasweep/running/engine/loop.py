@@ -27,7 +27,7 @@ from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNote
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import MOST_SILENT
 from contrasweep.trial import Trial
-from contrasweep.tuning.source import Finished, Next
+from contrasweep.tuning.source import Finished, NextTrial
 
 
 class StudyCode:
@@ -110,9 +110,9 @@ class TrialLoop:
             match self.queue.next(running=bool(self.accounts.active)):
                 case Infeasible() as infeasible:
                     self._end_infeasible(infeasible)
-                case Next(stopped=True) as candidate:
+                case NextTrial(stopped=True) as candidate:
                     self._end_stopped(candidate)
-                case Next() as candidate:
+                case NextTrial() as candidate:
                     self.placements.place(candidate.trial)
                     return self.accounts.begin(candidate.trial, candidate.notes)
                 case no_trial:  # None, or `Finished`
@@ -127,7 +127,7 @@ class TrialLoop:
             if record is not None:
                 self._end(record)
         self.queue.requeued = [
-            Next(active.trial, active.notes) for active in self.accounts.active.values()
+            NextTrial(active.trial, active.notes) for active in self.accounts.active.values()
         ]
         for trial_id in self.accounts.active:
             self.accounts.overdue.ended(trial_id)  # until a worker begins it again
@@ -158,7 +158,7 @@ class TrialLoop:
         active = self.accounts.active.get(trial_id)
         if active is None or not self.accounts.lost_host(active):
             return False
-        self.queue.requeued.append(Next(active.trial, active.notes))
+        self.queue.requeued.append(NextTrial(active.trial, active.notes))
         return True
 
     def notes(self, active: ActiveTrial) -> TrialNotes:
@@ -300,7 +300,7 @@ class TrialLoop:
             record = self._record(active, error, status, earlier, cause)
             self.records.write(record)
             if status.infeasible:
-                self.queue.ended_infeasible(Next(active.trial, active.notes), record)
+                self.queue.ended_infeasible(NextTrial(active.trial, active.notes), record)
         self._end(record)
 
     def _recorded(self, active: ActiveTrial) -> Record | None:
@@ -356,7 +356,7 @@ class TrialLoop:
             self.queue.ended_infeasible(candidate, record)
             self._end(record)
 
-    def _end_stopped(self, candidate: Next) -> None:
+    def _end_stopped(self, candidate: NextTrial) -> None:
         """Write the record of a trial that an earlier driver should have stopped, but was lost before.
 
         The record is as that driver would have written it: the trial's checkpoint has the notes of that time.
@@ -365,7 +365,7 @@ class TrialLoop:
         if self.placements.fits(trial):
             self.placements.place(trial)
         self.accounts.begin(trial, candidate.notes)
-        saved = Checkpoints(self.records.store, self.records.key(trial.id, "checkpoint")).latest()
+        saved = Checkpoints.of(self.records, trial.id).latest()
         self.give_up(trial.id, "", Status.PRUNED, saved.extra if saved else None)
 
     def _record(

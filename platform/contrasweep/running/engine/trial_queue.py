@@ -8,7 +8,7 @@ from contrasweep.cluster.hosts import Hosts
 from contrasweep.running.engine.placement import Placements
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import Finished, Next, Source
+from contrasweep.tuning.source import Finished, NextTrial, Source
 
 MAX_WAITING_PER_ARM = 4
 """Candidates of one arm that may wait for a host before its search pauses. The search would suggest more of them from
@@ -22,7 +22,7 @@ class Infeasible:
     `record` is its record of an earlier run on the same hosts; None: there was no such run.
     """
 
-    candidate: Next
+    candidate: NextTrial
     record: Record | None
 
 
@@ -54,15 +54,17 @@ class TrialQueue:
         self.records = records
         self.say = say
         self.infeasible_records = dict(infeasible_records)  # later also those of this run
-        self.waiting: list[Next] = []  # for a larger host
-        self.requeued: list[Next] = []  # handed out before, and to be handed out again
-        self._ended_here: dict[str, Next] = {}  # trials that ended infeasible in this run, by id
+        self.waiting: list[NextTrial] = []  # for a larger host
+        self.requeued: list[NextTrial] = []  # handed out before, and to be handed out again
+        self._ended_here: dict[
+            str, NextTrial
+        ] = {}  # trials that ended infeasible in this run, by id
         self._tried_on = placements.inventory  # the hosts that none of them fits
         self._arms_waiting: set[str] = set()  # arms whose message that they wait was said
         # arms whose message that a host came too late was said
         self._arms_too_late: set[str] = set()
 
-    def next(self, *, running: bool) -> Next | Infeasible | Finished | None:
+    def next(self, *, running: bool) -> NextTrial | Infeasible | Finished | None:
         """Return the next trial that fits a host, or an infeasible one; `Finished` if none is left; None: ask later.
 
         `running` says whether any trial runs. Once no larger host is expected, waiting trials are infeasible. A search
@@ -87,7 +89,7 @@ class TrialQueue:
             return retried
         # Then new ones of the source. Those that fit no host wait, as long as a larger one may join.
         following = self._suggested()
-        while isinstance(following, Next):
+        while isinstance(following, NextTrial):
             # The reports of this trial have ended it already, so it needs no host.
             if following.stopped:
                 return following
@@ -106,7 +108,7 @@ class TrialQueue:
             return None
         return self._infeasible(self._stop_waiting(self.waiting[0]))
 
-    def _suggested(self) -> Next | Finished | None:
+    def _suggested(self) -> NextTrial | Finished | None:
         """Return what the source has next. Arms of a search pause while enough of their candidates wait for a host."""
         counts = Counter(candidate.trial.arm for candidate in self.waiting)
         paused = {arm for arm, count in counts.items() if count >= MAX_WAITING_PER_ARM}
@@ -118,12 +120,12 @@ class TrialQueue:
         if inventory is not None:
             self.placements.grow(inventory)
 
-    def ended_infeasible(self, candidate: Next, record: Record) -> None:
+    def ended_infeasible(self, candidate: NextTrial, record: Record) -> None:
         """Note that a trial ended as infeasible, with this record; it may run after all once a larger host joins."""
         self._ended_here[candidate.trial.id] = candidate
         self.infeasible_records[candidate.trial.id] = record
 
-    def _wait(self, candidate: Next) -> None:
+    def _wait(self, candidate: NextTrial) -> None:
         """Let a candidate wait for a larger host, and say so once for its arm."""
         self.waiting.append(candidate)
         arm = candidate.trial.arm
@@ -134,7 +136,7 @@ class TrialQueue:
             )
         self._request_hosts()
 
-    def _stop_waiting(self, candidate: Next) -> Next:
+    def _stop_waiting(self, candidate: NextTrial) -> NextTrial:
         """Remove a candidate from those that wait, and return it."""
         self.waiting.remove(candidate)
         self._request_hosts()
@@ -145,7 +147,7 @@ class TrialQueue:
         unplaced = (c.trial for c in self.waiting if not self.placements.fits(c.trial))
         self.hosts.request({self.placements.footprints.of(trial).footprint for trial in unplaced})
 
-    def _retried(self) -> Next | None:
+    def _retried(self) -> NextTrial | None:
         """Return a trial that was infeasible in this run but fits a host that has joined since; None if there is none.
 
         A search that has gone on without the trial does not take it back, which is said once for its arm.
@@ -169,13 +171,13 @@ class TrialQueue:
         self._tried_on = self.placements.inventory
         return None
 
-    def _reopened(self, candidate: Next) -> Next:
+    def _reopened(self, candidate: NextTrial) -> NextTrial:
         """Return a candidate that may run; delete its record where it was infeasible before."""
         if self.infeasible_records.pop(candidate.trial.id, None) is not None:
             self.records.reopen(candidate.trial.id)
         return candidate
 
-    def _infeasible(self, candidate: Next) -> Infeasible:
+    def _infeasible(self, candidate: NextTrial) -> Infeasible:
         """Return a candidate as infeasible, with its record where the same hosts refused it before."""
         if self._refused_here(candidate.trial.id):
             return Infeasible(candidate, self.infeasible_records[candidate.trial.id])

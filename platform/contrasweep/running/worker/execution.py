@@ -343,7 +343,7 @@ def _fetch_start(trial: Trial, records: StudyRecords, folder: Path) -> None:
     source = StudyRecords(records.storage, trial.start.study)
     record = source.read_one(trial.start.trial)
     folder.mkdir()
-    saved = Checkpoints(source.store, source.key(trial.start.trial, "checkpoint")).fetch(folder)
+    saved = Checkpoints.of(source, trial.start.trial).fetch(folder)
     if saved is None or record is None or record.ended != trial.start.ended:
         raise StorageError(
             f"the checkpoint of trial {trial.start.trial} of {trial.start.study}, from which this trial starts, was "

@@ -116,9 +116,10 @@ def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
         _check_no_user(uri)
         return TrackingAddress(_checked_http(uri) if connect else uri.rstrip("/"))
     if scheme in DATABASES:
-        address = TrackingAddress(_with_password(uri) if connect else uri)
-        if connect:
-            _check_database(address)
+        if not connect:
+            return TrackingAddress(uri)
+        address = TrackingAddress(_with_password(uri))
+        _check_database(address)
         return address
     rule = "unknown kind of tracking store"
     if scheme in ("", "file"):

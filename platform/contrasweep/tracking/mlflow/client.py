@@ -1,6 +1,5 @@
 """An MLflow client whose errors are all `TrackingError`, whatever the store."""
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from contrasweep import canonical
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.tracker import TrackingError
 
@@ -61,7 +61,7 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
     """
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
+    name = canonical.digest(f"{os.getuid()}:{path}", 16)
     # The lock's file stays for ever, so it lies in the folder of temporary files and not beside the database.
     with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):
         if not path.exists() or not path.stat().st_size:

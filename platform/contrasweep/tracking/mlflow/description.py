@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -118,23 +118,24 @@ def final_tags(record: Record) -> dict[str, str]:
             "error": lines[-1][:500],
             "mlflow.note.content": fenced(record.error[-MAX_TAG_CHARACTERS:]),
         }
+    # The fence around a traceback adds some characters.
     return {key: value[: MAX_TAG_CHARACTERS + 100] for key, value in tags.items() if value}
 
 
 def study_code_tags(codes: Iterable[CodeRef]) -> dict[str, str]:
     """Return the tags of the study's run on its code; {} where no code is known.
 
-    `codes` are those of its trials, that of the trial that ended last first. The tags are the newest code's commit, the
-    digests of all codes, and whether any code differs from its commit.
+    `codes` has the code of each trial, ordered from the trial that ended last. The tags are the newest code's commit,
+    the digests of all codes, and whether any code differs from its commit.
     """
     coded = [code for code in codes if code.digest]
     if not coded:
         return {}
-    committed = [code.dirty for code in coded if code.commit]
+    dirty_flags = [code.dirty for code in coded if code.commit]
     tags = {
         CODE_TAG: ", ".join(dict.fromkeys(code.digest for code in coded)),
         COMMIT_TAG: coded[0].commit,
-        DIRTY_TAG: str(any(committed)).lower() if committed else "",
+        DIRTY_TAG: str(any(dirty_flags)).lower() if dirty_flags else "",
     }
     return {key: value[:MAX_TAG_CHARACTERS] for key, value in tags.items() if value}
 
@@ -234,8 +235,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     axes = [column_keys[axis] for axis in study.axes]
     params = dict.fromkeys(["arm", *axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
-    # MLflow cuts names, in which fold and seed come last. So the column is as wide as a whole name: about 6.4 pixels a
-    # letter, within what a page can show.
+    # MLflow cuts names, in which fold and seed come last. So the column is as wide as a whole name, within what a page
+    # can show. Arm, fold and seed take about 28 letters, the value of an axis 8, a letter 6.4 pixels.
     letters = 28 + sum(len(axis) + 8 for axis in study.axes)
     width = min(560, max(330, 60 + round(6.4 * letters)))
     view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: width}}
@@ -252,17 +253,21 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         if study.searches and all_trials:
             keys.insert(0, {"mode": "tag", "groupByData": "phase"})
         view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
-    conditions = []
-    if study.origin:  # runs of the same study in another storage are not averaged with these
-        conditions.append(f"tags.`contrasweep.origin` = '{study.origin}'")
-    if not all_trials:
-        untrained = sorted({RUN_STATUS[status] for status in Status if not status.trained})
-        conditions += [f"attributes.status != '{word}'" for word in untrained]
-        if study.searches:
-            conditions.append(f"tags.`phase` = '{Phase.CONFIRM}'")
+    conditions = list(_conditions(study, all_trials))
     if conditions:
         view["searchFilter"] = " AND ".join(conditions)
     return json.dumps(view | {"selectedColumns": columns})
+
+
+def _conditions(study: TrackedStudy, all_trials: bool) -> Iterator[str]:
+    """Yield the conditions, as MLflow writes them, that the runs of a view fulfil; arguments as in `shared_view`."""
+    if study.origin:  # runs of the same study in another storage are not averaged with these
+        yield f"tags.`contrasweep.origin` = '{study.origin}'"
+    if not all_trials:
+        untrained = sorted({RUN_STATUS[status] for status in Status if not status.trained})
+        yield from (f"attributes.status != '{word}'" for word in untrained)
+        if study.searches:
+            yield f"tags.`phase` = '{Phase.CONFIRM}'"
 
 
 def _charts(metric: str) -> dict[str, object]:

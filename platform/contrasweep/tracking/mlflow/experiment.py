@@ -19,9 +19,9 @@ def runs_of(
 ) -> list[FrameRow]:
     """Return a row for each finished run: `run` (its name), its parameters, and the last value of each metric.
 
-    `address` is that of the store, `experiment` the experiment's name there. `of_curve` chooses the row of a run's
-    history, which has a row a step, from which the values are taken; None: the last value of each metric counts. No
-    further page of runs is read once there are `MOST_RUNS`.
+    `address` is that of the store, `experiment` the experiment's name there. `of_curve` is given a run's history, a row
+    for each step, and returns the row whose values are taken; None: the last value of each metric counts. No further
+    page of runs is read once there are `MOST_RUNS`.
 
     Raises:
         SpecError: There is no such experiment, or no such file of sqlite.
@@ -51,6 +51,7 @@ def runs_of(
                     points = client.get_metric_history(run.info.run_id, name)
                     history[name] = {point.step: point.value for point in points}
                 curve = pd.DataFrame(history).sort_index()
+                # `of_curve` needs the step as a column, and gives a frame of one row.
                 values = of_curve(curve.assign(step=curve.index)).iloc[0].to_dict()
             runs.append({"run": run.info.run_name, **run.data.params, **values})
         if not (token := page.token):

@@ -158,7 +158,7 @@ class Server(Target):
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
             elif trial_id := run.tags.get(TRIAL_TAG):
-                self._keep(trial_id, run)
+                self._remember(trial_id, run)
         self.parent_id = parents[-1] if parents else self._create_parent(began or time.time())
         for run in self.runs.values():
             if run.tags.get(PARENT_TAG) != self.parent_id:  # somebody has deleted the study's run
@@ -168,7 +168,7 @@ class Server(Target):
         """Ask MLflow for the run of a trial; None where it has none."""
         self.runs.pop(trial_id, None)
         for found in self._search(f"tags.{TRIAL_TAG} = '{trial_id}'"):
-            self._keep(trial_id, found)
+            self._remember(trial_id, found)
         self._unsure.discard(trial_id)
         return self.runs.get(trial_id)
 
@@ -230,11 +230,9 @@ class Server(Target):
                 (folder / "traceback.txt").write_text(record.error, errors="backslashreplace")
             if any(folder.iterdir()):
                 self.client.log_artifacts(run.run_id, str(folder))
-        missing_points = [
-            point for point in self._summary(record, files, points) if point.key not in run.keys
-        ]
+        missing = [*missing, *self._missing_summary(run, record, files, points)]
         tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
-        self._log(run, [*missing, *missing_points], self._missing_params(run, description), tags)
+        self._log(run, missing, self._missing_params(run, description), tags)
         status = RUN_STATUS[record.status]
         ended = milliseconds(record.ended)
         self.client.set_terminated(run.run_id, status, ended)
@@ -258,9 +256,7 @@ class Server(Target):
         if missing is None:
             self.show_ended(record, files)
             return len(points)
-        missing += [
-            point for point in self._summary(record, files, points) if point.key not in run.keys
-        ]
+        missing += self._missing_summary(run, record, files, points)
         params = self._missing_params(run, describe_run(self.study, record))
         if missing or params:
             self._log(run, missing, params)
@@ -324,8 +320,7 @@ class Server(Target):
             now = milliseconds(time.time())
             keys = mlflow_keys(metrics)
             points = [Point(keys[name], float(value), now, 0) for name, value in metrics.items()]
-            batch = [_metric(point) for point in points]
-            self.client.log_batch(self.parent_id, metrics=batch)
+            self.client.log_batch(self.parent_id, metrics=[_metric(point) for point in points])
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
         """Write tags of a run; its other tags do not change."""
@@ -431,7 +426,7 @@ class Server(Target):
             if not token:
                 return
 
-    def _keep(self, trial_id: str, run: Run) -> None:
+    def _remember(self, trial_id: str, run: Run) -> None:
         """Remember a run as that of its trial. Of two runs, which a lost answer to `create_run` makes, one is deleted.
 
         The finished one stays; of two alike the older one.
@@ -461,7 +456,9 @@ class Server(Target):
         trial_id = description.trial_id
         run = self.find(trial_id) if trial_id in self._unsure else self.runs.get(trial_id)
         if run is not None:
-            missing = None if run.is_final and run.ended else self._missing(run, points)
+            shows_record = run.is_final and run.ended
+            # None: the run shows an earlier record, or has other values, and is replaced.
+            missing = None if shows_record else self._missing(run, points)
             if missing is not None:
                 return run, missing
             self.client.delete_run(run.run_id)
@@ -548,18 +545,23 @@ class Server(Target):
             once.setdefault((point.key, point.step), point)
         return list(once.values())
 
-    def _summary(self, record: Record, files: TrialFiles, points: Sequence[Point]) -> list[Point]:
-        """Return the points of a run that its record adds: duration, memory, settings, metrics that no report has."""
+    def _missing_summary(
+        self, run: Run, record: Record, files: TrialFiles, points: Sequence[Point]
+    ) -> list[Point]:
+        """Return the points that a record adds to the trial's `points`, if the run lacks them.
+
+        These are duration, memory, settings, and metrics that no report has.
+        """
         keys = self._keys(files, record)
         at = milliseconds(record.ended)
         of_record = [
             Point(keys[name], float(value), at, record.step)
             for name, value in record.metrics.items()
         ]
-        reported = {point.key for point in points}
+        present = run.keys | {point.key for point in points}
         # MLflow's compare view starts with the metric that came first: settings come after the measurements.
         added = [*system_points(record), *setting_points(record), *of_record]
-        return [point for point in dict.fromkeys(added) if point.key not in reported]
+        return [point for point in dict.fromkeys(added) if point.key not in present]
 
     def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
         """Return the params of the description that the run lacks."""
@@ -579,31 +581,32 @@ class Server(Target):
         from mlflow.entities import Param, RunTag
 
         first = metric_key(self.study.metric)
-        settings = sorted((params or {}).items())
-        marks = dict(tags or {})
+        sorted_params = sorted((params or {}).items())
+        tags = dict(tags or {})
         # MLflow shows first what was logged first: the study's metric (False sorts before True).
         points = sorted(points, key=lambda point: point.key != first)
         calls = max(
             math.ceil(len(points) / METRICS_PER_CALL),
-            math.ceil(len(settings) / PARAMS_PER_CALL),
-            1 if marks else 0,
+            math.ceil(len(sorted_params) / PARAMS_PER_CALL),
+            1 if tags else 0,
         )
+        # Each call has the next slice of the points, and the next one of the params.
         for i in range(calls):
             some_points = points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]
-            some_settings = settings[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]
-            last_marks = marks if i == calls - 1 else {}
+            some_params = sorted_params[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]
+            last_tags = tags if i == calls - 1 else {}
             self.client.log_batch(
                 run.run_id,
                 metrics=[_metric(point) for point in some_points],
-                params=[Param(name, value) for name, value in some_settings],
-                tags=[RunTag(name, value) for name, value in last_marks.items()],
+                params=[Param(name, value) for name, value in some_params],
+                tags=[RunTag(name, value) for name, value in last_tags.items()],
             )
         for point in points:
             run.keys.add(point.key)
             if run.newest is not None:
                 run.newest[point.key] = max(point.step, run.newest.get(point.key, point.step))
         run.params |= set(params or ())
-        run.tags.update(marks)
+        run.tags.update(tags)
 
 
 def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:

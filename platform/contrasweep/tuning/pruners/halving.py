@@ -21,9 +21,9 @@ class FoldHalving:
     A configuration is judged by the mean over its folds, so that a single lucky fold does not decide.
 
     Configurations form brackets of `bracket` (default: reduction squared), in their order. The rungs are the steps
-    min_step * reduction^k. All trials of a bracket pause at a rung, where they hold no place. Once each has reported
-    there, or ended, the best 1/reduction of the configurations go on from their checkpoints. So the decision does not
-    depend on the order of reports. Brackets do not wait for each other.
+    min_step * reduction^k. All trials of a bracket pause at a rung; a paused trial takes no slot of a host. Once each
+    has reported there, or ended, the best 1/reduction of the configurations go on from their checkpoints. So the
+    decision does not depend on the order of reports. Brackets do not wait for each other.
 
     Args:
         mode: `max` or `min`: whether a larger or a smaller value is better.
@@ -152,13 +152,17 @@ class FoldHalving:
         """Decide every rung of a bracket at which all of its configurations have a value."""
         while True:
             alive = self._alive(bracket)
-            values = {config: self._value(config, self._rung(bracket)) for config in alive}
             # A single configuration has no rungs, and where all trials have ended there is none to stop.
-            all_ended = all(trial in self.ended for c in alive for trial in self.trials[c])
-            if len(alive) <= 1 or None in values.values() or all_ended:
+            if len(alive) <= 1 or all(t in self.ended for c in alive for t in self.trials[c]):
                 return
+            values: dict[int, float] = {}
+            for config in alive:
+                value = self._value(config, self._rung(bracket))
+                if value is None:
+                    return
+                values[config] = value
             # The best come first; of equals the one that was asked for first.
-            ranked = sorted(alive, key=lambda c: (-(values[c] or 0.0), c))
+            ranked = sorted(alive, key=lambda c: (-values[c], c))
             self.alive[bracket] = sorted(ranked[: max(1, len(alive) // self.reduction)])
             self.level[bracket] += 1
 

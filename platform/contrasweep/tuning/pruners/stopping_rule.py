@@ -93,10 +93,8 @@ class Asha(StoppingRule):
                 peer_values = (first_from(history, rung) for history in peers.values())
                 at_rung = [values[step], *(v for v in peer_values if v is not None)]
                 at_rung.sort(reverse=True)
-                if (
-                    len(at_rung) >= self.reduction
-                    and values[step] < at_rung[len(at_rung) // self.reduction - 1]
-                ):
+                kept = len(at_rung) // self.reduction
+                if kept and values[step] < at_rung[kept - 1]:
                     return False
             rung *= self.reduction
         return True

@@ -65,11 +65,10 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
         levels = 1
         while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
             levels += 1
-        # A single level of a range searches nothing. With two levels the check below says that the budget is too small.
-        if levels == 1 and any(
-            not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()
-        ):
-            levels = 2
+        # One level of a range searches nothing, so two are the least. If they do not fit the budget, the error below
+        # says so.
+        if any(not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()):
+            levels = max(levels, 2)
     configs = grid(levels)
     if budget is not None and len(configs) > budget:
         raise SpecError(

@@ -137,12 +137,12 @@ class OptunaSearcher:
 
     def _ask(self) -> tuple[Any, MutableConfig]:
         """Return a trial of Optuna and the configuration that it suggests."""
-        # The seed follows from the number of asks, so that a resumed search draws the same configurations.
+        # The seed follows from the number of asks, so that a resumed search draws the same configurations. Optuna's
+        # trials count too, since another suggestion is wanted after a repeated one, which is no ask.
         if self.fresh:
-            number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
-            self.study.sampler = self.sampler(
-                int(np.random.SeedSequence(number).generate_state(1)[0])
-            )
+            seeds = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
+            seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
+            self.study.sampler = self.sampler(seed)
         trial = self.study.ask()
         return trial, drawn_by(
             self.space, self.fixed, lambda name: suggest(trial, name, self.space[name])

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,9 @@ from contrasweep.tuning.searchers.optuna_searcher import coordinate, distributio
 MIN_CONFIGURATIONS = 4
 """Fewer configurations give no importance."""
 SHUFFLES = 39
-"""How often scores are shuffled. With the scores as they are these are 40 orders; 2 of them (5 %) reach the second
-largest share."""
-ABOVE = 2
+"""How often scores are shuffled. With the real order these are 40 orders. By chance 2 of the 40 (5 %) reach the second
+largest of the shuffled shares."""
+NOISE_RANK = 2
 """The noise of a setting is the second largest of its shares under shuffled scores."""
 
 
@@ -72,15 +72,7 @@ def importance(
             usable.append((searched, value))
     if len(usable) < MIN_CONFIGURATIONS or len({value for _, value in usable}) < 2:
         return Importance(len(usable))
-    # The evaluator takes a study of Optuna with these trials.
-    study = optuna.create_study()
-    for config, value in usable:
-        trial = optuna.trial.create_trial(
-            value=value,
-            params={n: coordinate(space[n], v) for n, v in config.items()},
-            distributions={n: distribution(space[n]) for n in config},
-        )
-        study.add_trial(trial)
+    study = _optuna_study(usable, space)
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
     # It takes the smallest values for the best.
     losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
@@ -107,5 +99,24 @@ def importance(
     names = sorted(measured, key=lambda name: -measured[name])
     shares = {name: float(measured[name] / total) for name in names}
     # The 5 % level: what one order in twenty reaches by chance (see `SHUFFLES`).
-    noise = {name: min(1.0, sorted(d[name] for d in shuffled)[-ABOVE] / total) for name in names}
+    noise = {}
+    for name in names:
+        by_chance = sorted(divergence[name] for divergence in shuffled)
+        noise[name] = min(1.0, by_chance[-NOISE_RANK] / total)
     return Importance(len(usable), shares, noise)
+
+
+def _optuna_study(configs: Iterable[tuple[Config, float]], space: Space) -> Any:
+    """Return a study of Optuna with a finished trial for each pair of searched settings and value."""
+    import optuna
+
+    study = optuna.create_study()
+    for config, value in configs:
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=value,
+                params={name: coordinate(space[name], setting) for name, setting in config.items()},
+                distributions={name: distribution(space[name]) for name in config},
+            )
+        )
+    return study

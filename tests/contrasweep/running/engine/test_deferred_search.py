@@ -64,7 +64,7 @@ class Run(Driver):
             self.end_searched(candidate)
         for search in self.source.searches.values():
             account = Spending(search.spending.budget, search.spending.folds)
-            for record in self.records.read(search.of).values():
+            for record in self.records.read(search.candidate_of).values():
                 account.end(record)
             assert search.spending == account, "what is spent follows from the records alone"
         return arms
