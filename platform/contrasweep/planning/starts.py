@@ -132,6 +132,7 @@ class Sources:
         except SpecError as error:
             if error.place.startswith("arms."):
                 raise
+            # An error that names no arm is about this one.
             raise error.at(f"arms.{arm}") from None
         # The end of a source's training is 0 while it has not ended.
         return whole_config, [

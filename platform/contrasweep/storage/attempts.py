@@ -99,7 +99,6 @@ class Attempt:
         self.trial_id = trial.id
         self.key = records.key(trial.id, ATTEMPT)
         before = None if no_prior_state else read_owner(records, trial.id)
-
         self.owner = Owner(
             token=uuid.uuid4().hex,
             host=socket.gethostname(),

@@ -112,7 +112,7 @@ def _share_values(record: Record, shared: dict[object, object]) -> None:
     for name in ("config", "versions", "data", "code", "notes"):
         value = getattr(record, name)
         key = repr(value) if isinstance(value, dict) else value
-        # A record is frozen, and stays equal to what it was.
+        # A frozen record may be changed here, because it stays equal to what it was.
         object.__setattr__(record, name, shared.setdefault(key, value))
 
 
@@ -425,8 +425,8 @@ def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
 def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
     """Write the rows `fresh`, of trials that are in no part, together with those of parts that are less than half full.
 
-    Those small parts are deleted once the new parts are written. Errors of the storage are ignored, because
-    a reader may not be allowed to write.
+    Those small parts are deleted once the new parts are written. Errors of the storage are ignored, because a reader
+    may not be allowed to write.
     """
     small = [part for part in parts if len(part.trials) < PART_TRIALS // 2]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")

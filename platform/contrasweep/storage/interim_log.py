@@ -234,7 +234,7 @@ def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bo
 
 
 def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
-    """Return notes for the table's readers; [] for a grid, and for a study that gives no reason for one.
+    """Return notes on the study's confirmations for the table's readers; [] for a grid, and where none is needed.
 
     A note says that the confirmation used data of the search, or that there were several confirmations. `spec` is the
     study's plain declaration.

@@ -165,9 +165,9 @@ class AblationGrid(StudyBase):
             self._check_keys(placed)
 
     def _check_keys(self, placed: PlacedGrid) -> None:
-        """Raise `SpecError` where two axes of a grid, or an axis and the config of an arm, set or contradict one key.
+        """Raise `SpecError` where two axes of a grid clash, or an axis and the config of an arm (`dotted.clash`).
 
-        So too for an axis or an arm that cannot have its name.
+        So too for an axis that cannot have its name, and for an arm that the study does not have.
         """
         place_of_axes = f"{placed.place}.axes".lstrip(".")
         axes = axis_leaves(placed.grid.axes, placed.grid.zipped)
