@@ -260,8 +260,8 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
     for name, parameter in space.items():
         value = dotted.lookup(config, name, _MISSING)
         if value is not _MISSING and active(parameter.when, config):
-            # The component in `config` has defaults that its option does not name. So the option is one of which the
-            # component holds all that is named.
+            # A component in `config` has defaults that its option does not name. So an option matches if the component
+            # holds all that the option names.
             options = parameter.options if isinstance(parameter, Choice) else []
             matching = [option for option in options if dotted.holds(value, option)]
             # Of options that hold one another, such as `sgd` and `sgd` with a momentum, the one that says most.
