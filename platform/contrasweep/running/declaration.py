@@ -148,8 +148,8 @@ def _with_first_verdicts(declared: Config, first: Config) -> Config:
     """Return the declaration `declared` with the fields of `VERDICT` as in `first`, which verdicts follow."""
     before = comparable_fields(first)
     now = comparable_fields(declared)
-    # `comparable_fields` keeps of a field only what verdicts depend on. A field that is equal in this stays as it is declared
-    # now, such as an evaluation on other data for the same scores.
+    # `comparable_fields` keeps of a field only what verdicts depend on. A field that is equal in this stays as it is
+    # declared now, such as an evaluation on other data for the same scores.
     from_first = {name: first.get(name) for name in VERDICT if before.get(name) != now.get(name)}
     fields = {**declared, **from_first}
     # None: the first declaration lacks the field, so that the result does too.
@@ -353,7 +353,8 @@ def _check_present(
     leaving = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
     # Where an earlier declaration is restored, the rows that leave were added after it.
     restored = any(
-        entry.spec is not None and comparable_fields(entry.spec, FREE) == now for entry in earlier.log
+        entry.spec is not None and comparable_fields(entry.spec, FREE) == now
+        for entry in earlier.log
     )
     if leaving and not (restored and ended.isdisjoint(leaving)):
         count = Counter(leaving.values())
