@@ -143,7 +143,7 @@ def compare(
     # `batch_size=8`, as --set takes it, gives the axis and the value.
     fixed = {".".join(path): value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed)
-    outcome = requirement.of([versus.overall]) if requirement else None
+    outcome = requirement.outcome_of_all([versus.overall]) if requirement else None
     if json:
         document = versus.to_dict() | {"required": required(require, outcome)}
         print_json("compare", document, output)

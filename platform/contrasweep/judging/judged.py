@@ -90,7 +90,7 @@ class Judged:
             raise SpecError(
                 "what is required is of arms against a reference", place="--require", hint=hint
             )
-        return requirement.of(p.seen_from(p.b if p.a == base else p.a) for p in self.pairs)
+        return requirement.outcome_of_all(p.seen_from(p.b if p.a == base else p.a) for p in self.pairs)
 
     def to_text(self, width: int = 100) -> str:
         """Return the design, the table with its verdicts, and the advice, for a terminal."""

@@ -27,13 +27,13 @@ class Requirement:
     @classmethod
     def parse(cls, text: str) -> "Requirement":
         """Return the requirement that `text` stands for; `SpecError` where it is of none of the three forms."""
-        form, _, margin_text = text.partition(":")
+        form, colon, margin_text = text.partition(":")
         try:
             margin = float(margin_text) if margin_text else 0.0
         except ValueError:
             margin = math.nan  # which fits no form
         # `better` has no margin, the others need one.
-        fits = -math.inf < margin <= 0 if form == "better" else 0 < margin < math.inf
+        fits = not colon if form == "better" else 0 < margin < math.inf
         if form not in FORMS or not fits:
             hint = "better, not-worse:MARGIN or equivalent:MARGIN, with a margin above 0"
             raise SpecError(
@@ -68,10 +68,11 @@ class Requirement:
             return "fails"
         return "open"
 
-    def of(self, pairs: Iterable[Pair]) -> Outcome:
+    def outcome_of_all(self, pairs: Iterable[Pair]) -> Outcome:
         """Return whether all comparisons `pairs`, each of a candidate `a` with its reference `b`, meet the requirement.
 
-        It fails where any comparison fails it. A comparison without a verdict, as it was not declared, leaves it open.
+        The requirement fails where any comparison fails it. It is open where a comparison has no verdict, as the
+        comparison was not declared, and where there is no comparison.
         """
         outcomes: list[Outcome] = []
         for pair in pairs:

@@ -518,7 +518,18 @@ def test_what_is_required_holds_or_surely_does_not_or_needs_more_data(
 
 
 @pytest.mark.parametrize(
-    "text", ["best", "better:0.1", "not-worse", "not-worse:-1", "equivalent:x", "equivalent:inf"]
+    "text",
+    [
+        "best",
+        "better:",
+        "better:0",
+        "better:0.1",
+        "better:-3",
+        "not-worse",
+        "not-worse:-1",
+        "equivalent:x",
+        "equivalent:inf",
+    ],
 )
 def test_a_requirement_that_is_none_is_refused(text):
     with pytest.raises(cs.SpecError, match="--require: there is no such requirement"):
