@@ -22,7 +22,7 @@ from contrasweep.statistics.comparison import judge
 from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.predictive import enough, predict
+from contrasweep.statistics.predictive import predict, smallest_sufficient_design
 
 EFFECTS = (0.0, 0.25, 0.5, 0.8, 1.2)
 FAMILY = Family(3)
@@ -94,7 +94,9 @@ def follow(study: Replicates, pilot: int) -> dict[str, Any] | None:
             came["high"].append(promise.high)
             came["kept"].append(decided(study(times * pilot), NEXT))
     most = 80 if now.design.folds else MOST
-    if (size := enough(now, "seeds", NEXT)) is not None and size.design.seeds <= most:
+    if (
+        size := smallest_sufficient_design(now, "seeds", NEXT)
+    ) is not None and size.design.seeds <= most:
         came["advised"].append([size.assurance, decided(study(size.design.seeds), NEXT)])
     return came
 

@@ -123,13 +123,13 @@ def referee(rule: Rule) -> Keeper:
             found.trials += n + max(0, n - trained)
             trained = max(trained, n)
             if answer == "stop":
-                falls.append(Gains(screened).fell)
+                falls.append(Gains(screened).collapse_depth)
                 continue
             level = rule.granted(ledger)
             looks = rule.looks()
             # benchmarks.campaign_replay has none
             depth = arm.quality - CHANCE if getattr(world, "floor", 0.0) else 0.0
-            known = [*falls, Gains(screened).fell]
+            known = [*falls, Gains(screened).collapse_depth]
             scores = world.train(rng, arm, looks[-1])
             theirs = world.train(rng, incumbent, looks[-1])
             for look, n in enumerate(looks):
@@ -139,7 +139,7 @@ def referee(rule: Rule) -> Keeper:
                 )
                 if ruling.verdict != "more":
                     break
-            falls.append(Gains(differences).fell or Gains(screened).fell)
+            falls.append(Gains(differences).collapse_depth or Gains(screened).collapse_depth)
             found.trials += 2 * n
             found.confirmations += 1
             ledger.append(Confirmation(level, ruling.verdict == "keep", ruling.p))

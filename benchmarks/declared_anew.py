@@ -26,7 +26,7 @@ from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.declaration import redeclare, trained_again
 from contrasweep.running.prepare import study_document
-from contrasweep.statistics.comparison import LOOK
+from contrasweep.statistics.comparison import LEVEL_DIVISOR
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
@@ -210,10 +210,10 @@ def by_statistics(kind: str, study: int) -> bool:
         ]
         family = Family(len(pairs))
         raw = [
-            Evidence(contrast(mean[a] - mean[b])).p_value(family.level / LOOK**looks)
+            Evidence(contrast(mean[a] - mean[b])).p_value(family.level / LEVEL_DIVISOR**looks)
             for a, b in pairs
         ]
-        if min(family.adjusted([min(1.0, p * LOOK**looks) for p in raw])) <= family.alpha:
+        if min(family.adjusted([min(1.0, p * LEVEL_DIVISOR**looks) for p in raw])) <= family.alpha:
             return True
     return False
 

@@ -22,9 +22,9 @@ from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.plan import Cell
 from contrasweep.planning.stages import stage_after
-from contrasweep.results.interim_analysis import UNIT, Compared, judge_look, look_before
+from contrasweep.results.interim_analysis import UNIT, PairAtLook, judge_look, look_before
 from contrasweep.results.interim_verdicts import ExtensionVerdicts
-from contrasweep.statistics.comparison import LOOK, judge, judged
+from contrasweep.statistics.comparison import LEVEL_DIVISOR, judge, judged_comparisons
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps, collapsed
 from contrasweep.statistics.family import Family
@@ -141,7 +141,7 @@ def grow(
         for c, a, b in compared:
             n = min(counts[c, a], counts[c, b])
             evidence = evidence_of(values[c, a, :n], values[c, b, :n], folds)
-            pairs.append(Compared((("task", str(c)),), str(a), str(b), evidence))
+            pairs.append(PairAtLook((("task", str(c)),), str(a), str(b), evidence))
         look, _ = judge_look(pairs, stage, log, replicates, family, bounds=bounds)
         log = log.with_look(look)
     decisions = [
@@ -223,7 +223,7 @@ def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
             Evidence(contrast(values[a, :n] - values[b, :n]), Gaps(planned=n)) for a, b in ALL_PAIRS
         ]
         pairs = [
-            Compared((), str(a), str(b), one)
+            PairAtLook((), str(a), str(b), one)
             for (a, b), one in zip(ALL_PAIRS, evidence, strict=True)
         ]
         now = [one.verdict != "undecided" for one in judge(evidence, family)]
@@ -231,7 +231,7 @@ def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
         looks = [
             ExtensionVerdicts(log).looks_before((), pair.a, pair.b, pair.evidence) for pair in pairs
         ]
-        counted = judged(evidence, family, "max", looks=looks)
+        counted = judged_comparisons(evidence, family, "max", looks=looks)
         ever |= any(one.decided for one in counted)
         log = log.with_look(look_before(pairs, counted, log, n))
     return {"counted": ever, "uncounted": uncounted}
@@ -303,7 +303,9 @@ def extension_row(name: str, studies: Sequence[dict[str, bool]]) -> str:
     for which in ("counted", "uncounted"):
         rate = float(np.mean([study[which] for study in studies]))
         cells.append(f"{rate:.3f} ± {2 * math.sqrt(rate * (1 - rate) / len(studies)):.3f}")
-    most = (LOOK - LOOK ** (1 - len(EXTENSIONS[name]))) / (LOOK - 1) * 0.05
+    most = (
+        (LEVEL_DIVISOR - LEVEL_DIVISOR ** (1 - len(EXTENSIONS[name]))) / (LEVEL_DIVISOR - 1) * 0.05
+    )
     return f"| {name} | {cells[0]} | {most:.3f} | {cells[1]} | {len(studies)} |"
 
 

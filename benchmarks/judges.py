@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from contrasweep.judging.judged import judge, laid_out
-from contrasweep.statistics.comparison import Comparison, judged
+from contrasweep.judging.judged import judge, read_source
+from contrasweep.statistics.comparison import Comparison, judged_comparisons
 from contrasweep.statistics.design import Contrast, Design, contrast, contrast_over_items
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
@@ -208,7 +208,7 @@ def comparison_of(drawn: Drawn, design: Design) -> Comparison:
             found = DiscordantContrast(
                 **{entry.name: getattr(found, entry.name) for entry in fields(found)}
             )
-    return judged([Evidence(found)], Family(1), "max")[0]
+    return judged_comparisons([Evidence(found)], Family(1), "max")[0]
 
 
 def by_mushin(a: np.ndarray, b: np.ndarray) -> float:
@@ -256,7 +256,7 @@ def measure(design: Simulated, gain: float, studies: int) -> dict[str, float]:
         drawn = design.draw(np.random.default_rng([number, int(1000 * gain)]), gain)
         draws.append(drawn[:2])
         if not number:
-            layout = laid_out(frame_of(drawn), {}, "further")[2]
+            layout = read_source(frame_of(drawn), {}, "further").layout
         found = comparison_of(drawn, layout.design)
         if number < CHECKED:
             (pair,) = judge(frame_of(drawn)).pairs

@@ -661,8 +661,8 @@ MUTANTS = (
         ),
         (
             "degrees of freedom are the folds",
-            "                return units - 1.0\n",
-            "                return float(units)\n",
+            "            most = folds - 1.0\n",
+            "            most = float(folds)\n",
         ),
         (
             "the fold's component has all of the residual subtracted",
@@ -671,8 +671,8 @@ MUTANTS = (
         ),
         (
             "seeds of a fold are as many folds",
-            "+ components.residual / (units * self.seeds)",
-            "+ components.residual / (units * units * self.seeds)",
+            "+ components.residual / (folds * self.seeds)",
+            "+ components.residual / (folds * folds * self.seeds)",
         ),
         (
             "a test is one-sided",
@@ -695,7 +695,7 @@ MUTANTS = (
         f"{PLATFORM}/statistics/resampling.py",
         f"{STATISTICS} {DESIGN}",
         ("the observed pattern is not counted", "return (1 + int(", "return (0 + int("),
-        ("ties do not count", "<= tie).sum())", "< -tie).sum())"),
+        ("ties do not count", "(smaller <= tie).sum()", "(smaller < -tie).sum()"),
         ("the smallest p is half of it", "return 2.0 ** (1 - n) if", "return 2.0 ** (-n) if"),
     ),
     *_mutants(
@@ -725,13 +725,13 @@ MUTANTS = (
         ),
         (
             "a verdict does not wait",
-            "        if not e.gaps.pending:\n            share",
-            "        if True:\n            share",
+            "    if not e.gaps.pending:\n        low, high",
+            "    if True:\n        low, high",
         ),
         ("equivalence ignores the lower end", "max(-low, high) < margin", "high < margin"),
         (
             "looks cost nothing",
-            "factors = [LOOK**count for count in",
+            "factors = [LEVEL_DIVISOR**count for count in",
             "factors = [1.0 for count in",
         ),
     ),
@@ -744,11 +744,15 @@ MUTANTS = (
             'worse = -1.0 if mode == "max" else 1.0',
             'worse = 1.0 if mode == "max" else -1.0',
         ),
-        ("failures are left out", "    if failed_a or np.isfinite(bad_a).any():", "    if False:"),
+        (
+            "failures are left out",
+            "    if not arm.failed.any() and not np.isfinite(unlucky).any():",
+            "    if True:",
+        ),
         (
             "a missing trial is still to run",
-            "(lost_a, lost_b, ~known & ~ended, missing_a, missing_b)",
-            "(lost_a, lost_b, ~known & ~lost_a & ~lost_b, missing_a, missing_b)",
+            "pending=int((~known & ~ended).sum()),",
+            "pending=int((~known & ~arm_a.failed & ~arm_b.failed).sum()),",
         ),
         (
             "a replicate may lack a cell",
@@ -778,8 +782,8 @@ MUTANTS = (
         ),
         (
             "what fits no host is a loss",
-            "unscored = outside | np.isin(status, UNFIT)",
-            "unscored = outside",
+            "missing = outside | np.isin(status, UNFIT)",
+            "missing = outside",
             f"{VERDICTS} -k one_trial_of_eight",
         ),
         (

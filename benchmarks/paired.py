@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from contrasweep.statistics.comparison import Comparison, judged
+from contrasweep.statistics.comparison import Comparison, judged_comparisons
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.evidence import paired_evidence
 from contrasweep.statistics.family import Family
@@ -38,4 +38,4 @@ def compare_paired(
     frame = frame.assign(fold=list(np.arange(n) if folds is None else folds), seed=list(seeds))
     evidence = paired_evidence(frame, design, mode=mode)
     assert evidence is not None
-    return judged([evidence], Family(1, margin=smallest_difference), mode)[0]
+    return judged_comparisons([evidence], Family(1, margin=smallest_difference), mode)[0]

@@ -49,7 +49,7 @@ from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
 from contrasweep.statistics.evidence import COPIES
 from contrasweep.statistics.noise import read_noise
-from contrasweep.statistics.referee import Gains, Rule, Ruling, smaller
+from contrasweep.statistics.referee import Gains, Rule, Ruling, surely_smaller
 from contrasweep.statistics.resampling import constant
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
@@ -373,7 +373,7 @@ class Referee:
         """
         if number == FIRST:
             return self.campaign.incumbent
-        stored = dict(self.ledger.asked(number).arm)
+        stored = dict(self.ledger.asked_for(number).arm)
         arms = [plain_arm(self.campaign.incumbent)]
         if self.candidate is not None:
             arms.append(plain_arm(self.candidate))
@@ -556,7 +556,9 @@ class Referee:
             if outcome != "pass":
                 decided = self._decided(number, incumbent, "discard", "screen", seeds)
                 screened = _finite(float(np.mean(differences)))
-                return replace(decided, screened=screened, fell=Gains(differences).fell), None
+                return replace(
+                    decided, screened=screened, fell=Gains(differences).collapse_depth
+                ), None
             # Another process may write a grant for this candidate first: the level is that of the first entry.
             while grant is None:
                 # No level is spent on a comparison with an arm that is the incumbent no more.
@@ -579,7 +581,10 @@ class Referee:
         # The entry. A seed collapsed if the candidate fell far behind on it. How deep it fell is taken from the fresh
         # seeds or, if none of them collapsed, from the screen.
         decided = self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds)
-        fell = Gains(differences).fell or Gains(self._screened_differences(number, incumbent)).fell
+        fell = (
+            Gains(differences).collapse_depth
+            or Gains(self._screened_differences(number, incumbent)).collapse_depth
+        )
         decided = replace(
             decided,
             kept=is_kept,
@@ -603,7 +608,7 @@ class Referee:
         seeds = self.ledger.screening_seeds(incumbent)
         for count in self.campaign.rule().screens():
             _say(
-                f"{self.ledger.asked(number).candidate}: {plural(count, 'seed')} beside "
+                f"{self.ledger.asked_for(number).candidate}: {plural(count, 'seed')} beside "
                 f"{called(self.ledger, incumbent)}"
             )
             differences = self._train_screen(number, arm, incumbent, seeds[:count])
@@ -630,7 +635,7 @@ class Referee:
         """
         # The arms of the study, which need different names. A simpler candidate is also compared with the last better
         # one, because small losses to one incumbent after another would add up.
-        candidate = self.ledger.asked(number).candidate
+        candidate = self.ledger.asked_for(number).candidate
         if candidate in (INCUMBENT, BETTER):
             candidate = f"{candidate}.candidate"
         arms = {INCUMBENT: self.arm(incumbent), candidate: arm}
@@ -641,7 +646,7 @@ class Referee:
         # keeps no candidate whose gain would be lost if more of its seeds collapsed.
         screened_differences = self._screened_differences(number, incumbent)
         falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)]
-        falls.append(Gains(screened_differences).fell)
+        falls.append(Gains(screened_differences).collapse_depth)
         # The number of seeds at each look. A grant of more seeds adds looks, in the same steps.
         counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
         name = self.ledger.confirmation_study(number, incumbent)
@@ -700,7 +705,7 @@ class Referee:
         sizes = self._values(results, candidate, size)
         incumbent_sizes = self._values(results, INCUMBENT, size)
         savings = [incumbent_sizes[seed] - sizes[seed] for seed in seeds]
-        return "" if smaller(savings, level) else f"its {size} is not surely smaller"
+        return "" if surely_smaller(savings, level) else f"its {size} is not surely smaller"
 
     def _depth(self, values: Sequence[float]) -> float:
         """Return how far a collapsed seed could fall below the mean of `values`: to the worst value of the metric.
@@ -724,7 +729,7 @@ class Referee:
         results = Results.load(self.ledger.candidate_study(number), self.storage)
         incumbent_results = Results.load(self.ledger.screening_study(incumbent), self.storage)
         return (
-            self._values(results, self.ledger.asked(number).candidate, metric),
+            self._values(results, self.ledger.asked_for(number).candidate, metric),
             self._values(incumbent_results, INCUMBENT, metric),
         )
 
@@ -752,7 +757,7 @@ class Referee:
             self._study(screening, {INCUMBENT: self.arm(incumbent)}, seeds),
             called(self.ledger, incumbent),
         )
-        candidate = self.ledger.asked(number).candidate
+        candidate = self.ledger.asked_for(number).candidate
         study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
         results = self._train_with_retry(study, f"the candidate {candidate}")
         unread = results.unused_settings
@@ -897,7 +902,7 @@ class Referee:
         ]
         # The level of the screen or, where so few seeds cannot reach it, the smallest p that they can have.
         level = max(self.campaign.rule().screen_level, 0.5 ** len(savings))
-        return smaller(savings, level)
+        return surely_smaller(savings, level)
 
     def _decided(
         self,
@@ -945,7 +950,7 @@ class Referee:
         if incumbent == FIRST:
             incumbent_digest = self.digest(INCUMBENT, self.arm(FIRST))
         else:
-            incumbent_digest = self.ledger.asked(incumbent).digest
+            incumbent_digest = self.ledger.asked_for(incumbent).digest
         if incumbent_digest == expected.digest:
             raise SpecError(
                 "the candidate has the settings and the code of the incumbent",

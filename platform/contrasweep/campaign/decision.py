@@ -202,7 +202,7 @@ def amounts(
 
 def called(ledger: Ledger, number: int) -> str:
     """Return the name, in sentences, of the candidate with this number: `the incumbent` for the number `FIRST`."""
-    return f"the {INCUMBENT}" if number == FIRST else ledger.asked(number).candidate
+    return f"the {INCUMBENT}" if number == FIRST else ledger.asked_for(number).candidate
 
 
 def confirmations(ledger: Ledger) -> list[Confirmation]:
@@ -229,7 +229,7 @@ def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
         **shared
         | {
             "campaign": ledger.campaign,
-            "candidate": ledger.asked(number).candidate,
+            "candidate": ledger.asked_for(number).candidate,
             "number": number,
             "incumbent": called(ledger, decided.incumbent),
             "metric": metric,

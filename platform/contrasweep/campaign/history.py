@@ -270,7 +270,9 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
         if isinstance(entry, Asked)
     ]
     incumbent = ledger.incumbent
-    called = f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked(incumbent).candidate
+    called = (
+        f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked_for(incumbent).candidate
+    )
     return History(
         campaign=ledger.campaign,
         metric=metric,
@@ -362,7 +364,9 @@ def comparisons_of(storage: str) -> Comparisons:
     rows = list[ComparisonLine]()
     for ended, results in sorted(studies, key=lambda study: study[0]):
         try:
-            pairs = [pair for pair in results.answer.pairs if pair.judged and pair.comparison.n > 1]
+            pairs = [
+                pair for pair in results.answer.pairs if pair.has_verdict and pair.comparison.n > 1
+            ]
         except ContrasweepError as error:
             skipped.append(f"{results.name} is not counted: {error}")
             continue

@@ -1,11 +1,16 @@
 """Checks of the numbers that a statistic is given."""
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.errors import SpecError
 
 Floats = NDArray[np.float64]
+
+
+def floats(values: ArrayLike) -> Floats:
+    """Return numbers as an array of floats, without a copy where they are one."""
+    return np.asarray(values, dtype=np.float64)
 
 
 def checked_level(alpha: float) -> float:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -43,7 +43,7 @@ MATTERS: dict[Relevance | None, str] = {
 TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
 """Verdict on a -> the same verdict on b."""
 
-LOOK = 4.0
+LEVEL_DIVISOR = 4.0
 """The divisor of the level at each further look at a finished table. With 2, equal arms had a verdict in up to .073 of
 10,000 studies at .05; with 4 in up to .058 (`benchmarks/results/declared_anew.md`)."""
 
@@ -149,9 +149,9 @@ def judge(
 
     `family.size` may be larger than the number of comparisons, while others wait for their first replicates: these
     count with p = 1. `looks` counts the earlier looks at each comparison, with fewer replicates: each divides its level
-    by `LOOK`.
+    by `LEVEL_DIVISOR`.
     """
-    factors = [LOOK**count for count in looks or [0] * len(evidence)]
+    factors = [LEVEL_DIVISOR**count for count in looks or [0] * len(evidence)]
     # The gaps decide a comparison whose verdict is another one in the same family without gaps.
     judgements = _judge(evidence, family, mode, factors)
     without_gaps = _judge(
@@ -163,43 +163,76 @@ def judge(
     ]
 
 
+class _Test(NamedTuple):
+    """The test of one comparison, before the family is judged.
+
+    The looks before divide its `level`, and multiply its p, by `factor`. `raw_p` is the p without the looks, `looked_p`
+    that with them. `place` is that of the p among those of the family; None for a comparison that is not in it.
+    """
+
+    evidence: Evidence
+    factor: float
+    level: float
+    raw_p: float
+    looked_p: float
+    place: int | None
+
+
 def _judge(
-    evidence: Sequence[Evidence], family: Family, mode: str, factors: Sequence[float]
+    evidence: Sequence[Evidence], declared: Family, mode: str, factors: Sequence[float]
 ) -> list[Judgement]:
     """Return the judgement of each comparison; by its factor the looks before multiply its p and divide its level."""
-    # The p of each comparison, alone and with the looks before; it is 1 while trials are to run, which decides nothing.
-    family = family.without(sum(e.copies for e in evidence))
-    levels = [family.level / factor for factor in factors]
-    raw = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
-    looked = [
-        1.0 if e.gaps.pending else min(1.0, factor * p)
-        for e, factor, p in zip(evidence, factors, raw, strict=True)
-    ]
-    # Adjusted over the family, in which comparisons to come have a p of 1. Arms whose values are all equal cannot be
-    # decided wrongly, so that they are no part of it: `places` says where the others are.
-    tested = [i for i, e in enumerate(evidence) if family.margin is not None or not e.copies]
-    places = {i: place for place, i in enumerate(tested)}
-    family_p = [*(looked[i] for i in tested), *[1.0] * max(0, family.size - len(tested))]
+    # Arms whose values are all equal cannot be decided wrongly, so that they are no part of the family. With a margin
+    # they are: they may be called equivalent.
+    family = declared.without(sum(e.arms_equal for e in evidence))
+    family_p: list[float] = []
+    tests = []
+    for e, factor in zip(evidence, factors, strict=True):
+        level = family.level / factor
+        raw_p = e.p_value(level, mode)
+        # While trials are to run the p is 1, which decides nothing.
+        looked_p = 1.0 if e.gaps.pending else min(1.0, factor * raw_p)
+        place = None
+        if family.margin is not None or not e.arms_equal:
+            place = len(family_p)
+            family_p.append(looked_p)
+        tests.append(_Test(e, factor, level, raw_p, looked_p, place))
+    # Comparisons to come have a p of 1.
+    family_p += [1.0] * max(0, family.size - len(family_p))
     adjusted = family.adjusted(family_p)
-    # The interval of each comparison, at its share of alpha; the verdict is read off it.
     judgements = []
-    for i, (e, level, factor) in enumerate(zip(evidence, levels, factors, strict=True)):
-        low = -math.inf
-        high = math.inf
-        equivalence_p = None if family.margin is None else 1.0
-        if not e.gaps.pending:
-            share = family.share(family_p, places[i]) if i in places else family.level
-            low, high = e.interval(share / factor, level, mode)
-            # Equivalence by two one-sided tests, adjusted over the whole family by Bonferroni's correction.
-            if family.margin is not None:
-                equivalence_p = factor * e.equivalence_p(family.margin, level, mode)
-                equivalence_p = min(1.0, equivalence_p * max(1, family.size))
-        verdict = verdict_of(low, high, family.margin, mode)
-        p_value = float(adjusted[places[i]]) if i in places else 1.0
-        judgements.append(
-            Judgement(verdict, raw[i], p_value, low, high, level, equivalence_p, looked_p=looked[i])
-        )
+    for test in tests:
+        share = family.level
+        p_value = 1.0
+        if test.place is not None:
+            share = family.share(family_p, test.place)
+            p_value = float(adjusted[test.place])
+        judgements.append(_judgement(test, family, share, p_value, mode))
     return judgements
+
+
+def _judgement(test: _Test, family: Family, share: float, p_value: float, mode: str) -> Judgement:
+    """Return the judgement by a comparison's `share` of alpha and its p-value, adjusted over the family."""
+    e = test.evidence
+    low = -math.inf
+    high = math.inf
+    equivalence_p = None if family.margin is None else 1.0
+    if not e.gaps.pending:
+        low, high = e.interval(share / test.factor, test.level, mode)
+        # Equivalence by two one-sided tests, adjusted over the whole family by Bonferroni's correction.
+        if family.margin is not None:
+            equivalence_p = test.factor * e.equivalence_p(family.margin, test.level, mode)
+            equivalence_p = min(1.0, equivalence_p * max(1, family.size))
+    return Judgement(
+        verdict=verdict_of(low, high, family.margin, mode),
+        raw_p=test.raw_p,
+        p_value=p_value,
+        low=low,
+        high=high,
+        level=test.level,
+        equivalence_p=equivalence_p,
+        looked_p=test.looked_p,
+    )
 
 
 NOTEBOOK_COLUMNS = (
@@ -233,6 +266,20 @@ MISSING = (
     "difference is without it; but a verdict for its arm must stand as well with a bad score there. The same command "
     "runs it again"
 )
+SHOWN_FIRST = (
+    "difference",
+    "low",
+    "high",
+    "p_value",
+    "raw_p",
+    "verdict",
+    "direction",
+    "relevance",
+    "equivalence_p",
+)
+"""The attributes of `Comparison` with which `Comparison.to_dict` begins."""
+SHOWN_GAPS = ("failed_a", "failed_b", "missing_a", "missing_b", "pending", "planned")
+"""The fields of `Gaps` that `Comparison.to_dict` has."""
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """The fields of `Decided` that `Comparison.to_dict` has, with `earlier_` before their names."""
 MOST_DECIMALS = 8
@@ -306,7 +353,7 @@ class Comparison:
 
     @property
     def level(self) -> float:
-        """The level that chose the test: of the judgement, or without one of the family's first step."""
+        """The level that chose the test: the judgement's; without a judgement the level of the family's first step."""
         return self.family.level if self.judgement is None else self.judgement.level
 
     @cached_property
@@ -415,22 +462,14 @@ class Comparison:
         """Return what a reader must know of the design: one seed on all folds, runs without a partner, few seeds."""
         common = self.evidence.common
         design = common.design
-        level = self.level
         if common.n > 1 and design.folds and design.seeds == 1:
             return self._one_seed_notes()
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
-        # Few seeds, items or tasks: a t-test decides, because the exact test cannot reach the level. The mean of many
-        # is about normal, which needs no note.
+        # Many items or tasks need no note on the t-test, as their mean is about normal; that of trainings may not be.
         few = common.n > 1 and (design.unit not in SCOPES or common.n <= EXACT_UP_TO)
-        if few and not design.folds and not design.items and self.test == "t-test":
-            parts = round(self.alpha / level)
-            share = f"alpha / {parts} = {level:.2g}" if parts > 1 else f"alpha = {level:.2g}"
-            return (
-                f"with {common.n} {design.unit}s the exact sign-flip test reaches no p below "
-                f"{smallest_p(common.n):.2g}, above {share}: the t-test decides, which takes differences as normal",
-            )
-        return ()
+        missed = design.exact_test_missed(self.alpha, self.level)
+        return (missed,) if few and missed and self.test == "t-test" else ()
 
     def _one_seed_notes(self) -> tuple[str, ...]:
         """Return what is known of another seed, where all folds have one seed; no note where each fold draws anew."""
@@ -461,15 +500,7 @@ class Comparison:
         parts = self.components
         before = self.before
         row = {
-            "difference": self.difference,
-            "low": self.low,
-            "high": self.high,
-            "p_value": self.p_value,
-            "raw_p": self.raw_p,
-            "verdict": self.verdict,
-            "direction": self.direction,
-            "relevance": self.relevance,
-            "equivalence_p": self.equivalence_p,
+            **{name: getattr(self, name) for name in SHOWN_FIRST},
             "smallest_difference": self.family.margin,
             "scope": self.scope,
             "standard_error": common.standard_error,
@@ -481,12 +512,7 @@ class Comparison:
             "n": self.n,
             "pairs": self.evidence.pairs,
             "unpaired": self.evidence.unpaired,
-            "failed_a": gaps.failed_a,
-            "failed_b": gaps.failed_b,
-            "missing_a": gaps.missing_a,
-            "missing_b": gaps.missing_b,
-            "pending": gaps.pending,
-            "planned": gaps.planned,
+            **{name: getattr(gaps, name) for name in SHOWN_GAPS},
             "deviation": common.deviation,
             "alpha": self.alpha,
             "test": self.test,
@@ -545,23 +571,25 @@ class Comparison:
                 numbers += ", so that there is no interval" if math.isinf(self.low) else ""
 
         # The trials behind the numbers: pairs, missing trials and collapsed ones.
+        trials = f", over {plural(self.evidence.pairs, 'pair')}" if self.evidence.unpaired else ""
         missing = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in missing if n)
-        over = f", over {plural(self.evidence.pairs, 'pair')}" if self.evidence.unpaired else ""
-        over += f" ({lacks} of {self.gaps.planned})" if lacks else ""
-        over += self._collapses(a, b)
+        trials += f" ({lacks} of {self.gaps.planned})" if lacks else ""
+        trials += self._collapses(a, b)
 
         # The verdict stands before the numbers, and what limits it behind the trials.
         if self.judgement is None:
-            return f"{a} - {b}: {numbers}{over}"
-        if decision != "undecided":
-            size = "" if margin is None else f"; {margin:g} would matter"
-            if decision == "equivalent":
-                numbers = self.span()
-                size = f", within ±{margin:g}"
-            return f"{_told(a, b, decision, self.relevance)}: {numbers}{size}{over}{self._unseen(a, b)}"
-        reason = self._reason(a, b)
-        return f"{a} against {b} is undecided: {numbers}{over}" + (f"; {reason}" if reason else "")
+            return f"{a} - {b}: {numbers}{trials}"
+        if decision == "undecided":
+            reason = self._reason(a, b)
+            end = f"; {reason}" if reason else ""
+            return f"{a} against {b} is undecided: {numbers}{trials}{end}"
+        if decision == "equivalent":
+            # Of an equivalence the interval is told, also where all values are equal, and not the p of no difference.
+            numbers = f"{self.span()}, within ±{margin:g}"
+        elif margin is not None:
+            numbers += f"; {margin:g} would matter"
+        return f"{_told(a, b, decision, self.relevance)}: {numbers}{trials}{self._unseen(a, b)}"
 
     def span(self) -> str:
         """Return the difference with its interval, as text: `+0.025 [+0.002, +0.049]`.
@@ -591,7 +619,7 @@ class Comparison:
         # Nothing is said where collapses were seen, where nobody knows how deep an arm could fall, and where replicates
         # are no trainings, but items or tasks.
         seen = e.collapsed_a or e.collapsed_b
-        depth_unknown = self.bounds is None and not e.fell
+        depth_unknown = self.bounds is None and not e.collapse_depth
         if seen or depth_unknown or e.common.design.unit in SCOPES:
             return ""
         if e.withstands(decision, self.mode, self.family.margin, self.bounds):
@@ -668,7 +696,7 @@ def _told(a: str, b: str, verdict: Verdict, relevance: Relevance | None) -> str:
     return f"{a} is {verdict} than {b}{MATTERS[relevance]}"
 
 
-def judged(
+def judged_comparisons(
     evidence: Sequence[Evidence],
     family: Family,
     mode: Literal["max", "min"],
@@ -685,7 +713,7 @@ def judged(
         return [Comparison(e, family, None, mode, bounds=bounds) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
     # Comparisons show the family that was judged, which leaves out arms whose values are all equal.
-    family = family.without(sum(e.copies for e in evidence))
+    family = family.without(sum(e.arms_equal for e in evidence))
     return [
         Comparison(e, family, j, mode, bounds=bounds)
         for e, j in zip(evidence, judgements, strict=True)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from contrasweep.statistics.checks import Floats
+from contrasweep.statistics.checks import Floats, floats
 from contrasweep.statistics.resampling import constant, sign_flip_interval, sign_flip_p, smallest_p
 
 SUBTRACTED = 0.7
@@ -97,33 +97,35 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     around_folds = d - (np.bincount(folds, d) / in_fold)[folds]
     around_seeds = d - (np.bincount(seeds, d) / in_seed)[seeds]
     # The residual: what folds and seeds together leave of the differences. The effects of folds beside those of seeds
-    # are fitted by least squares to the columns of folds, less the means of each seed.
-    columns = np.eye(k)[folds] - (counts / in_seed)[:, seeds].T
-    solution, _, rank, _ = np.linalg.lstsq(columns, around_seeds, rcond=None)
-    rest = float(((around_seeds - columns @ solution) ** 2).sum())
-    degrees = n - m - int(rank)
-    if degrees < 1:
+    # are fitted by least squares. A column of the incidence of folds [n, k] is 1 in the differences of its fold; like
+    # the differences, it is taken less its mean in each seed.
+    incidence_less_seed_means = np.eye(k)[folds] - (counts / in_seed)[:, seeds].T
+    effects, _, rank, _ = np.linalg.lstsq(incidence_less_seed_means, around_seeds, rcond=None)
+    left = around_seeds - incidence_less_seed_means @ effects
+    sum_of_squares = float((left**2).sum())
+    residual_degrees = n - m - int(rank)
+    if residual_degrees < 1:
         return None
-    residual = rest / degrees
+    residual = sum_of_squares / residual_degrees
     seed_degrees = m + int(rank) - k  # the rank of both together, less the rank of the folds
     # The component of folds by what they explain beside seeds, and that of seeds by what they explain beside folds.
     fold, cautious_fold = _component(
-        float((around_seeds**2).sum()) - rest,
-        int(rank),
-        n - float((counts**2 / in_seed).sum()),
-        residual,
+        gain=float((around_seeds**2).sum()) - sum_of_squares,
+        degrees=int(rank),
+        expected=n - float((counts**2 / in_seed).sum()),
+        residual=residual,
     )
     seed, cautious_seed = _component(
-        float((around_folds**2).sum()) - rest,
-        seed_degrees,
-        n - float((counts**2 / in_fold[:, None]).sum()),
-        residual,
+        gain=float((around_folds**2).sum()) - sum_of_squares,
+        degrees=seed_degrees,
+        expected=n - float((counts**2 / in_fold[:, None]).sum()),
+        residual=residual,
     )
     return FoldEstimate(
         Components(fold, seed, residual),
         Components(cautious_fold, cautious_seed, residual),
         seed_degrees,
-        degrees,
+        residual_degrees,
     )
 
 
@@ -261,7 +263,7 @@ class Design:
     searched: int = 0
 
     @property
-    def units(self) -> int:
+    def replicates(self) -> int:
         """The number of replicates that are independent, or nearly so: folds of all repeats, or seeds."""
         return self.folds * self.repeats - self.searched if self.folds else self.seeds
 
@@ -281,11 +283,11 @@ class Design:
         """Return the variance of the mean paired difference of this design, for noise of these components."""
         # Each source of noise is divided by how often it is drawn anew; the module's docstring has the formulas.
         if self.folds:
-            units = self.units
+            folds = self.replicates
             return (
-                components.fold * (1 / units + self.overlap)
+                components.fold * (1 / folds + self.overlap)
                 + components.seed / self.seeds
-                + components.residual / (units * self.seeds)
+                + components.residual / (folds * self.seeds)
             )
         if self.items:
             return (
@@ -296,23 +298,31 @@ class Design:
         return (components.fold + components.seed + components.residual) / self.seeds
 
     def degrees(self, components: Components) -> float:
-        """Return the degrees of freedom of the estimate of `variance`, by Satterthwaite; at most folds - 1."""
+        """Return the degrees of freedom of the estimate of `variance`, by Satterthwaite.
+
+        Over folds they are at most the number of folds, of all repeats, less 1.
+        """
         if self.folds:
-            units = self.units
+            folds = self.replicates
+            most = folds - 1.0
             m = self.seeds
-            # With one seed all of the spread counts as the folds'; a part of seeds is known by an earlier study.
+            # With one seed all of the spread counts as that of folds. The variance between seeds, if there is a part of
+            # it, was estimated by an earlier study, with the degrees of freedom of that study.
             if m == 1:
-                if components.seed and self.seed_part:
-                    return min(units - 1.0, self.seed_part.degrees)
-                return units - 1.0
+                return (
+                    min(most, self.seed_part.degrees)
+                    if components.seed and self.seed_part
+                    else most
+                )
             # Each term of the variance with its degrees of freedom.
             parts = [
-                (components.fold * (1 / units + self.overlap), units - 1),
+                (components.fold * (1 / folds + self.overlap), folds - 1),
                 (components.seed / m, m - 1),
-                (components.residual / (units * m), (units - 1) * (m - 1)),
+                (components.residual / (folds * m), (folds - 1) * (m - 1)),
             ]
-            return min(units - 1.0, satterthwaite(parts))
+            return min(most, satterthwaite(parts))
         if self.items:
+            # The residual has no term, as in `crossed`: there it is a part of the mean squares of seeds and of items.
             return satterthwaite(
                 [
                     (components.item / self.items, self.items - 1),
@@ -331,6 +341,21 @@ class Design:
             return "corrected t-test"
         few = not self.items and self.seeds <= MANY
         return SIGN_FLIP if few and smallest_p(self.seeds) <= level else "t-test"
+
+    def exact_test_missed(self, alpha: float, level: float) -> str:
+        """Return that the exact test of seeds, items or tasks cannot reach `level`, which is `alpha` or a part of it.
+
+        "" where it can reach the level, and for designs that it does not judge.
+        """
+        least = smallest_p(self.seeds)
+        if self.folds or self.items or least <= level:
+            return ""
+        divisor = round(alpha / level)
+        share = f"alpha / {divisor} = {level:.2g}" if divisor > 1 else f"alpha = {level:.2g}"
+        return (
+            f"with {self.seeds} {self.unit}s the exact sign-flip test reaches no p below {least:.2g}, above {share}: "
+            "the t-test decides, which takes differences as normal"
+        )
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
@@ -456,10 +481,10 @@ def contrast(
     Replicates may be missing: the seeds of a fold are averaged, the estimate is the mean over folds, and components are
     estimated from the differences that there are (Henderson's method 3).
     """
-    d = np.asarray(differences, dtype=np.float64)
+    d = floats(differences)
     # Differences are stretched by their weights, so that their plain mean is the weighted one.
     if weights is not None:
-        w = np.asarray(weights, dtype=np.float64)
+        w = floats(weights)
         mean = float(np.average(d, weights=w))
         d = mean + (d - mean) * w / w.mean()
     # Independent replicates on one split.
@@ -567,9 +592,9 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     A column may stand for a group of items; `weights` [items] are then the sizes of the groups. Seeds and items are
     crossed: the variance of the mean is `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the analysis of variance.
     """
-    d = np.asarray(differences, dtype=np.float64)
+    d = floats(differences)
     seeds, items = d.shape
-    w = np.ones(items) if weights is None else np.asarray(weights, dtype=np.float64)
+    w = np.ones(items) if weights is None else floats(weights)
     by_seed = np.average(d, axis=1, weights=w)
     mean = float(by_seed.mean())
     design = Design(None, 1, seeds, items)

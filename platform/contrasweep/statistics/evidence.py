@@ -7,13 +7,14 @@ is over the same cells.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from contrasweep.statistics.checks import floats
 from contrasweep.statistics.design import (
     SCOPES,
     Contrast,
@@ -70,7 +71,8 @@ class Evidence:
 
     `pairs` counts the pairs of trials behind `common`, `unpaired` the finished trials of either arm without a partner.
     `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the collapsed trials of that
-    arm. `fell` is how far the worst collapse is from the median of its arm and cell, of these arms or any of the study.
+    arm. `collapse_depth` is how far the worst collapse is from the median of its arm and cell: the worst of these arms,
+    or of any arm of the study.
 
     `constant`: each arm has one value in all replicates. Trainings with other random numbers give other values, unless
     the metric has few values. So the replicates are taken for copies of one run, which tell nothing of its noise: there
@@ -86,12 +88,12 @@ class Evidence:
     means: tuple[float, float] = (math.nan, math.nan)
     collapsed_a: tuple[str, ...] = ()
     collapsed_b: tuple[str, ...] = ()
-    fell: float = 0.0
+    collapse_depth: float = 0.0
     constant: bool = False
 
     @property
-    def copies(self) -> bool:
-        """Whether both arms have the same value in every planned replicate, so that no test could tell them apart."""
+    def arms_equal(self) -> bool:
+        """Whether both arms have equal values in every planned replicate, so that no test could tell them apart."""
         common = self.common
         return (
             common.n > 1
@@ -113,44 +115,50 @@ class Evidence:
         """Whether a verdict would stand if a share `unseen` of an arm's trials collapsed.
 
         These would fall to the worst value that the metric's `bounds` (least, largest) allow; without bounds, as deep
-        as the deepest fall of the study, `fell`. A direction is overturned by collapses of the arm that leads, an
-        equivalence by those of either arm.
+        as the `collapse_depth`. A direction is overturned by collapses of the arm that leads, an equivalence by those
+        of either arm.
         """
-        # How far a trial of a and of b would fall; `lead` is the place of the arm that leads, 0 or 1.
-        lead = int((self.means[1] > self.means[0]) == (mode == "max"))
-        floor = None if bounds is None else bounds[0 if mode == "max" else 1]
-        depths = [self.fell if floor is None else abs(mean - floor) for mean in self.means]
+        # How far a trial of a and of b would fall.
+        mean_a, mean_b = self.means
+        depth_a = depth_b = self.collapse_depth
+        if bounds is not None:
+            worst = bounds[0] if mode == "max" else bounds[1]
+            depth_a = abs(mean_a - worst)
+            depth_b = abs(mean_b - worst)
         apart = abs(self.common.difference)
         if verdict == "equivalent":
-            return margin is not None and apart + self.unseen * max(depths) < margin
-        return bool(self.unseen * depths[lead] <= apart)
+            return margin is not None and apart + self.unseen * max(depth_a, depth_b) < margin
+        b_leads = (mean_b > mean_a) == (mode == "max")
+        depth_of_leader = depth_b if b_leads else depth_a
+        return bool(self.unseen * depth_of_leader <= apart)
 
-    def early(
+    def may_decide_early(
         self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None
     ) -> bool:
         """Whether a look before the last one may give this verdict, which later collapses could overturn.
 
-        It may not where trials of either arm collapsed, nor where the verdict would not withstand unseen collapses.
-        Where nobody knows how deep an arm could fall (no `bounds`, no collapse in the study), `ENOUGH_PAIRS` suffice.
+        The look may not where trials of either arm collapsed, nor where the verdict would not withstand unseen
+        collapses. Where nobody knows how deep an arm could fall (no `bounds`, no collapse in the study), `ENOUGH_PAIRS`
+        suffice.
         """
         if self.collapsed_a or self.collapsed_b:
             return False
-        if bounds is None and not self.fell:
+        if bounds is None and not self.collapse_depth:
             return self.pairs >= ENOUGH_PAIRS
         return self.withstands(verdict, mode, margin, bounds)
 
     def interval(self, alpha: float, level: float, mode: str = "max") -> tuple[float, float]:
         """Return the 1 - alpha interval of the difference a - b.
 
-        It excludes 0 exactly where `p_value` at `level` is at most alpha. Each end is the outer one of two: over the
-        common replicates, and with the losses of the arm that this end is good for.
+        The interval excludes 0 exactly where `p_value` at `level` is at most alpha. Each end is the outer one of two
+        intervals: that of the common replicates, and that in which the arm favoured by this end has its losses.
         """
         if self.constant:
             return -math.inf, math.inf
-        lowest, highest = self._bounds(mode)
+        below, above = self._contrasts_below_and_above(mode)
         return (
-            min(_interval(bound, alpha, level)[0] for bound in lowest),
-            max(_interval(bound, alpha, level)[1] for bound in highest),
+            min(_interval(view, alpha, level)[0] for view in below),
+            max(_interval(view, alpha, level)[1] for view in above),
         )
 
     def p_value(self, level: float, mode: str = "max") -> float:
@@ -161,11 +169,11 @@ class Evidence:
         """
         if self.common.difference == 0 or self.constant:
             return 1.0
-        # A difference above 0 must be surely above it by each contrast that bounds it from below, and vice versa.
-        lowest, highest = self._bounds(mode)
+        # A difference above 0 must be surely above 0 by each contrast that bounds it from below, and vice versa.
+        below, above = self._contrasts_below_and_above(mode)
         if self.common.difference > 0:
-            return min(1.0, 2 * max(bound.p_above(0.0, level) for bound in lowest))
-        return min(1.0, 2 * max(bound.p_below(0.0, level) for bound in highest))
+            return min(1.0, 2 * max(view.p_above(0.0, level) for view in below))
+        return min(1.0, 2 * max(view.p_below(0.0, level) for view in above))
 
     def equivalence_p(self, margin: float, level: float, mode: str = "max") -> float:
         """Return the p of a difference of `margin` or more: twice the larger of two one-sided p-values.
@@ -174,11 +182,12 @@ class Evidence:
         """
         if self.constant:
             return 1.0
-        lowest, highest = self._bounds(mode)
-        above = max(bound.p_above(-margin, level) for bound in lowest)
-        return min(1.0, 2 * max(above, *(bound.p_below(margin, level) for bound in highest)))
+        below, above = self._contrasts_below_and_above(mode)
+        p_of_less = max(view.p_above(-margin, level) for view in below)
+        p_of_more = max(view.p_below(margin, level) for view in above)
+        return min(1.0, 2 * max(p_of_less, p_of_more))
 
-    def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
+    def _contrasts_below_and_above(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
         """Return the contrasts that bound the difference from below, and those that bound it from above.
 
         A loss of a lowers a - b where larger values are better, and raises it where smaller ones are.
@@ -190,15 +199,15 @@ class Evidence:
         return [c for c in lower if c], [c for c in upper if c]
 
 
-def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float]:
+def _interval(view: Contrast, alpha: float, level: float) -> tuple[float, float]:
     """Return the interval of a contrast, in which an end that is 0 up to rounding is exactly 0, as in the test.
 
     Where all differences are equal, and too few for the sign-flip test, the interval is infinite.
     """
-    if bound.n > 1 and bound.standard_error == 0 and smallest_p(bound.n) > alpha:
+    if view.n > 1 and view.standard_error == 0 and smallest_p(view.n) > alpha:
         return -math.inf, math.inf
-    low, high = bound.interval(alpha, level)
-    rounding = TIE * float(np.abs(bound.values).sum())
+    low, high = view.interval(alpha, level)
+    rounding = TIE * float(np.abs(view.values).sum())
     if abs(low) <= rounding:
         low = 0.0
     if abs(high) <= rounding:
@@ -240,11 +249,16 @@ def paired_evidence(
     Any other row without a value is still to run. `weights` [rows] are the numbers of items of the folds. With `items`,
     on one split, seeds are crossed with test items.
     """
-    a = pairs["a"].to_numpy(dtype=np.float64)
-    b = pairs["b"].to_numpy(dtype=np.float64)
-    lost_a, lost_b = (_mask(pairs, name) for name in ("failed_a", "failed_b"))
-    missing_a, missing_b = (_mask(pairs, name) for name in ("missing_a", "missing_b"))
-    ended = lost_a | lost_b | missing_a | missing_b
+    arm_a, arm_b = (
+        _Arm(
+            floats(pairs[arm]),
+            *(_mask(pairs, f"{cause}_{arm}") for cause in ("failed", "missing", "collapsed")),
+        )
+        for arm in ("a", "b")
+    )
+    a = arm_a.values
+    b = arm_b.values
+    ended = arm_a.failed | arm_b.failed | arm_a.missing | arm_b.missing
 
     # The differences of the pairs that both finished. Pairs with a failed or missing trial come back below.
     d = np.where(ended, np.nan, a - b)
@@ -257,50 +271,63 @@ def paired_evidence(
     common = rows.contrast(d)
     if common is None:
         return None
-    # How many pairs lack a difference, by cause.
-    failed_a, failed_b, pending, gone_a, gone_b = (
-        int(mask.sum()) for mask in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
+    gaps = Gaps(
+        failed_a=int(arm_a.failed.sum()),
+        failed_b=int(arm_b.failed.sum()),
+        pending=int((~known & ~ended).sum()),
+        planned=len(pairs),
+        missing_a=int(arm_a.missing.sum()),
+        missing_b=int(arm_b.missing.sum()),
     )
-
     # Which trainings collapsed; how far these fell says what a collapse that is not seen yet would cost.
-    collapsed_a, fell_a = rows.collapses(a, _mask(pairs, "collapsed_a"), mode)
-    collapsed_b, fell_b = rows.collapses(b, _mask(pairs, "collapsed_b"), mode)
-
-    # The worst view of a, with more differences: where a alone is missing it had bad luck, and where a alone failed it
-    # loses by the most.
-    worse = -1.0 if mode == "max" else 1.0
-    a_loses = None
-    only_a = missing_a & ~missing_b & ~lost_b
-    bad_a = rows.bad_luck(np.where(known, a, np.nan), only_a, worse) - b
-    if failed_a or np.isfinite(bad_a).any():
-        filled = np.where(np.isfinite(bad_a), bad_a, d)
-        a_loses = rows.contrast(rows.with_losses(filled, d, lost_a & ~lost_b, worse))
-    # And the worst view of b, in which a - b moves the other way.
-    b_loses = None
-    only_b = missing_b & ~missing_a & ~lost_a
-    bad_b = a - rows.bad_luck(np.where(known, b, np.nan), only_b, worse)
-    if failed_b or np.isfinite(bad_b).any():
-        filled = np.where(np.isfinite(bad_b), bad_b, d)
-        b_loses = rows.contrast(rows.with_losses(filled, d, lost_b & ~lost_a, -worse))
-
+    collapsed_a, depth_a = rows.collapses(a, arm_a.collapsed, mode)
+    collapsed_b, depth_b = rows.collapses(b, arm_b.collapsed, mode)
     in_contrast = rows.in_contrast(d)
     constant = False
     # Only replicates that are trainings can be copies of each other; items and tasks are not.
     if common.n > 1 and common.standard_error == 0 and design.unit not in SCOPES:
         arms = [rows.contrast(np.where(np.isfinite(d), values, np.nan)) for values in (a, b)]
         constant = all(arm is not None and arm.standard_error == 0 for arm in arms)
+    # A worse value of a lowers a - b where larger values are better; a worse value of b moves a - b the other way.
     return Evidence(
         common,
-        Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b),
-        a_loses,
-        b_loses,
+        gaps,
+        a_loses=_worst_view(arm_a, arm_b, rows, d, mode, sign=1.0),
+        b_loses=_worst_view(arm_b, arm_a, rows, d, mode, sign=-1.0),
         pairs=int(in_contrast.sum()),
         means=(float(a[in_contrast].mean()), float(b[in_contrast].mean())),
         collapsed_a=collapsed_a,
         collapsed_b=collapsed_b,
-        fell=max(fell_a, fell_b),
+        collapse_depth=max(depth_a, depth_b),
         constant=constant,
     )
+
+
+class _Arm(NamedTuple):
+    """One arm of `paired_evidence`, as arrays [rows]: its values, and masks of what became of its trials."""
+
+    values: Any
+    failed: Any
+    missing: Any
+    collapsed: Any
+
+
+def _worst_view(
+    arm: _Arm, other: _Arm, rows: "_Rows", d: Any, mode: str, sign: float
+) -> Contrast | None:
+    """Return the contrast of a - b with further differences, in which `arm` does badly; None where there are none.
+
+    Where the arm alone is missing it had bad luck, and where it alone failed it loses by the most. `d` [rows] are the
+    differences of the pairs that both arms finished. `sign` is 1 for arm a, and -1 for arm b.
+    """
+    worse = -1.0 if mode == "max" else 1.0
+    finished = np.where(np.isfinite(d), arm.values, np.nan)
+    alone_missing = arm.missing & ~other.missing & ~other.failed
+    unlucky = sign * (rows.bad_luck(finished, alone_missing, worse) - other.values)
+    if not arm.failed.any() and not np.isfinite(unlucky).any():
+        return None
+    filled = np.where(np.isfinite(unlucky), unlucky, d)
+    return rows.contrast(rows.with_losses(filled, d, arm.failed & ~other.failed, sign * worse))
 
 
 def _mask(pairs: pd.DataFrame, name: str) -> Any:
@@ -339,7 +366,7 @@ def mean_contrast(
     the cells that it has.
     """
     return _Rows(values, design, weights, items).contrast(
-        values["value"].to_numpy(dtype=np.float64), in_all_cells=False
+        floats(values["value"]), in_all_cells=False
     )
 
 
@@ -348,8 +375,8 @@ class _Rows:
 
     Attributes:
         cell: A code of each row's cell [n].
-        units: The (fold, seed) of each row.
-        unit: A code of each row's replicate [n].
+        replicates: The (fold, seed) of each row.
+        replicate_code: A code of each row's replicate [n].
     """
 
     def __init__(
@@ -362,9 +389,9 @@ class _Rows:
         self.items = items
         self.design = design
         self.cell = codes_of(pairs["cell"])
-        self.units = list(zip(map(str, pairs["fold"]), pairs["seed"], strict=True))
-        self.unit = codes_of(self.units)
-        self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+        self.replicates = list(zip(map(str, pairs["fold"]), pairs["seed"], strict=True))
+        self.replicate_code = codes_of(self.replicates)
+        self.weights = None if weights is None else floats(weights)
 
     def bad_luck(self, values: Any, gone: Any, sign: float) -> Any:
         """Return pessimistic values [n] for the trials in the mask `gone` [n]; NaN elsewhere.
@@ -406,17 +433,17 @@ class _Rows:
         if self.items is not None:
             return self._over_items(self.items, d, complete)
         # The mean of each replicate. Cells that cancel out but for rounding have a mean of exactly 0.
-        means = np.bincount(self.unit[known], d[known], len(self.units))[complete] / count[complete]
+        means = self._sums(d, known)[complete] / count[complete]
         means[np.abs(means) <= TIE * np.abs(d[known]).max()] = 0.0
 
         # The fold and the seed of each replicate, where the design has folds, and its weight.
         folds = seeds = None
         if self.design.folds:
-            names = dict(zip(self.unit.tolist(), self.units, strict=True))
+            names = dict(zip(self.replicate_code.tolist(), self.replicates, strict=True))
             folds, seeds = zip(*(names[code] for code in complete.tolist()), strict=True)
         weights = None
         if self.weights is not None:
-            weights = np.bincount(self.unit[known], self.weights[known], len(self.units))[complete]
+            weights = self._sums(self.weights, known)[complete]
         result = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
 
         # Where items are right or wrong, all differences are 1, -1 or 0, which McNemar's test judges.
@@ -426,9 +453,7 @@ class _Rows:
             and weights is None
             and np.isin(means, (-1.0, 0.0, 1.0)).all()
         ):
-            return DiscordantContrast(
-                **{entry.name: getattr(result, entry.name) for entry in fields(result)}
-            )
+            return DiscordantContrast(**vars(result))
         return result
 
     def collapses(self, values: Any, reported: Any, mode: str) -> tuple[tuple[str, ...], float]:
@@ -441,30 +466,35 @@ class _Rows:
         if self.design.unit not in SCOPES:  # an item or a task is no training, which could collapse
             has_collapsed = reported | collapsed(values, self.cell, mode)
         names = []
-        fell = 0.0
+        depth = 0.0
         for i in np.flatnonzero(has_collapsed).tolist():
-            fold, seed = self.units[i]
+            fold, seed = self.replicates[i]
             names.append(f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}")
             if np.isfinite(values[i]):
                 median = np.nanmedian(values[self.cell == self.cell[i]])
-                fell = max(fell, abs(float(median - values[i])))
-        return tuple(dict.fromkeys(names)), fell
+                depth = max(depth, abs(float(median - values[i])))
+        return tuple(dict.fromkeys(names)), depth
 
     def in_contrast(self, d: Any) -> Any:
         """Return a mask [n] of the rows that enter the contrast of the differences `d` [n]."""
         known = np.isfinite(d)
         _, complete = self._complete(known, in_all_cells=True)
-        return known & np.isin(self.unit, complete)
+        return known & np.isin(self.replicate_code, complete)
 
     def _complete(self, known: Any, in_all_cells: bool) -> tuple[Any, Any]:
         """Return how many `known` rows each replicate has [replicates], and the codes of the replicates that count.
 
         With `in_all_cells` these have a row in each cell that has any; without, a row in any cell.
         """
-        count = np.bincount(self.unit[known], minlength=len(self.units))
+        count = self._sums(np.ones(len(known)), known)
         return count, np.flatnonzero(
             count >= (len(np.unique(self.cell[known])) if in_all_cells else 1)
         )
+
+    def _sums(self, values: Any, known: Any) -> Any:
+        """Return the sum of `values` [n] over the rows in the mask `known` [n] of each replicate, by its code."""
+        # There are as many sums as rows: more than replicates, and the further sums are 0.
+        return np.bincount(self.replicate_code[known], values[known], len(known))
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
         """Return the contrast of seeds crossed with items; a trial that counts as a loss is a loss in every item.
@@ -473,9 +503,9 @@ class _Rows:
         """
         # By replicate and test part, the scores of the part's items in each of the replicate's cells.
         replicates = []
-        for unit in complete.tolist():
+        for code in complete.tolist():
             scores_of: dict[str, list[Any]] = {}
-            for i in np.flatnonzero((self.unit == unit) & np.isfinite(d)).tolist():
+            for i in np.flatnonzero((self.replicate_code == code) & np.isfinite(d)).tolist():
                 part = items.parts[i]
                 scores = items.differences[i]
                 if scores is None:

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.checks import Floats, checked_level
+from contrasweep.statistics.checks import Floats, checked_level, floats
 
 Question = Literal["overall", "cells"]
 
@@ -49,12 +49,12 @@ class Family:
                 value=self.margin,
             )
 
-    def without(self, copies: int) -> "Family":
-        """Return the family without `copies` comparisons of arms whose values are all equal.
+    def without(self, count: int) -> "Family":
+        """Return the family without `count` comparisons of arms whose values are all equal.
 
         No such comparison can be decided wrongly. With a margin they stay, as the arms may be called equivalent.
         """
-        return self if self.margin is not None else replace(self, size=max(0, self.size - copies))
+        return self if self.margin is not None else replace(self, size=max(0, self.size - count))
 
     @property
     def level(self) -> float:
@@ -92,7 +92,7 @@ class Family:
         before = int((np.asarray(p_values) < p_values[index]).sum())
         return self.alpha / max(1, len(p_values) - min(before, decided))
 
-    def levels(self, decided: int) -> float:
+    def level_after(self, decided: int) -> float:
         """Return the level at which the remaining comparisons are tested once `decided` of the family are decided.
 
         It is alpha over the number of remaining ones (Holm's step-down), or alpha / size where there is a margin.
@@ -142,7 +142,7 @@ def holm(p_values: Sequence[float]) -> Floats:
     dependence.
     """
     # The smallest p times m, the next times m - 1, and so on; no value is less than the one before, and none above 1.
-    p = np.asarray(p_values, dtype=np.float64)
+    p = floats(p_values)
     order = np.argsort(p, kind="stable")
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     adjusted = np.empty_like(p)
@@ -152,6 +152,6 @@ def holm(p_values: Sequence[float]) -> Floats:
 
 def bonferroni(p_values: Sequence[float], size: int | None = None) -> Floats:
     """Return the p-values [m] times the number of comparisons (`size`, or as many as there are), at most 1."""
-    p = np.asarray(p_values, dtype=np.float64)
+    p = floats(p_values)
     adjusted: Floats = np.minimum(p * (len(p) if size is None else size), 1)
     return adjusted

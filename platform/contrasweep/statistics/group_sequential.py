@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from contrasweep.errors import SpecError, check_known
-from contrasweep.statistics.checks import Floats
+from contrasweep.statistics.checks import Floats, floats
 from contrasweep.statistics.family import Family
 
 SpendingName = Literal["obrien-fleming", "power"]
@@ -51,7 +51,7 @@ def obrien_fleming(alpha: ArrayLike, time: ArrayLike) -> Floats:
     """
     with np.errstate(divide="ignore"):
         spent: Floats = 2 * special.ndtr(
-            special.ndtri(np.asarray(alpha) / 2) / np.sqrt(np.asarray(time, np.float64))
+            special.ndtri(np.asarray(alpha) / 2) / np.sqrt(floats(time))
         )
     return spent
 
@@ -61,7 +61,7 @@ def power_family(alpha: ArrayLike, time: ArrayLike) -> Floats:
 
     More is spent early than by O'Brien and Fleming, and less than in proportion to time.
     """
-    spent: Floats = np.asarray(alpha) * np.asarray(time, np.float64) ** 2
+    spent: Floats = np.asarray(alpha) * floats(time) ** 2
     return spent
 
 
@@ -125,17 +125,20 @@ class Looks:
         return values
 
     def nominal_levels(self, alpha: float) -> Floats:
-        """Return the two-sided p [looks] that decides at each look; by the looks the last is a little below `alpha`."""
+        """Return the two-sided p [looks] that decides at each look.
+
+        Because of the earlier looks, the last one is a little below `alpha`.
+        """
         levels: Floats = 2 * special.ndtr(-self.critical_values(alpha))
         return levels
 
     def t_inflation(self, alpha: float) -> float:
-        """Return the factor, at least 1, by which looks at t statistics of growing seeds exceed `alpha`.
+        """Return the factor, at least 1, by which the chance of a false verdict exceeds `alpha`.
 
-        Each look's p is exact, but critical values assume that the statistic moves from look to look as a Brownian
-        motion. Early values of a t statistic are less correlated with its later ones. By simulation the factor is 1.01
-        to 1.05 with steps of five seeds and O'Brien-Fleming spending. It is up to 1.28 with a look at each of 2 to 8
-        seeds.
+        It is for looks at t statistics of more and more seeds. Each look's p is exact, but critical values assume that
+        the statistic moves from look to look as a Brownian motion. Early values of a t statistic are less correlated
+        with its later ones. By simulation the factor is 1.01 to 1.05 with steps of five seeds and O'Brien-Fleming
+        spending. It is up to 1.28 with a look at each of 2 to 8 seeds.
         """
         return _t_inflation(self, float(alpha))
 
@@ -145,7 +148,7 @@ class Looks:
         A sequential p is the smallest level at which any of these looks would have decided. A p of NaN says that the
         comparison was not tested at that look.
         """
-        p = np.asarray(p_values, np.float64)
+        p = floats(p_values)
         z = -special.ndtri(np.clip(p, 1e-300, 1.0) / 2)
         smallest = np.ones(p.shape[:-1])
         for look in range(p.shape[-1]):
@@ -313,7 +316,7 @@ def judge_looks(
     equivalence_p: Sequence[Sequence[float]] | None = None,
     standard_errors: Sequence[float] | None = None,
     decided: Sequence[bool] | None = None,
-    early: Sequence[bool] | None = None,
+    may_decide: Sequence[bool] | None = None,
     mode: Literal["max", "min"] = "max",
     inflation: float = 1.0,
 ) -> list[Standing]:
@@ -327,21 +330,22 @@ def judge_looks(
         equivalence_p: The p of a difference as large as the family's margin, in the shape of `p_values`.
         standard_errors: The standard errors [comparisons] that the estimates will have at the last look.
         decided: Which comparisons an earlier look decided: these pass their share of alpha on, whatever their p is now.
-        early: Which comparisons may have a verdict at this look; the others have a p of 1, and may be futile.
+        may_decide: Which comparisons may have a verdict at this look (default: all). The others have a p of 1, and may
+            be futile.
         mode: Whether larger or smaller values are better.
         inflation: The factor of repeated p-values; for statistics of seeds that of `Looks.t_inflation`.
     """
-    p = np.asarray(p_values, dtype=np.float64)
+    p = floats(p_values)
     decided_before = [False] * len(p) if decided is None else list(decided)
-    too_early = [False] * len(p) if early is None else [not value for value in early]
+    may_decide = [True] * len(p) if may_decide is None else may_decide
     errors = [None] * len(p) if standard_errors is None else standard_errors
     # The newest look that tested each comparison (-1: none did), and its repeated p there.
     latest = [
         int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p
     ]
     repeated_ps = [
-        1.0 if look < 0 or wait else min(1.0, inflation * looks.repeated_p(row[look], look))
-        for row, look, wait in zip(p, latest, too_early, strict=True)
+        min(1.0, inflation * looks.repeated_p(row[look], look)) if look >= 0 and may else 1.0
+        for row, look, may in zip(p, latest, may_decide, strict=True)
     ]
     # For the others a comparison that an earlier look decided has a p of 0, and so passes its share of alpha on by
     # Holm's procedure. Comparisons of the family without data have a p of 1.
@@ -351,18 +355,19 @@ def judge_looks(
     untested_ps = [1.0] * max(0, family.size - len(p))
     # The level of the comparisons that are still open, by which futility is judged.
     adjusted_ps = family.adjusted([*counted_ps, *untested_ps])[: len(p)]
-    level_left = family.levels(int((adjusted_ps <= family.alpha).sum()))
+    level_left = family.level_after(int((adjusted_ps <= family.alpha).sum()))
     standings = []
     for i, (difference, look) in enumerate(zip(differences, latest, strict=True)):
         # For itself a comparison has its present p, whether it was decided before or not.
-        family_p = [*counted_ps[:i], repeated_ps[i], *counted_ps[i + 1 :], *untested_ps]
-        adjusted = float(family.adjusted(family_p)[i])
-        share = family.share(family_p, i)
+        family_ps = [*counted_ps, *untested_ps]
+        family_ps[i] = repeated_ps[i]
+        adjusted = float(family.adjusted(family_ps)[i])
+        level = looks.level_at(family.share(family_ps, i) / inflation, max(0, look))
         # Equivalence is adjusted by Bonferroni's correction.
         equivalence = None
         if family.margin is not None and equivalence_p is not None:
             equivalence = 1.0
-            if look >= 0 and not too_early[i]:
+            if look >= 0 and may_decide[i]:
                 equivalence = inflation * looks.repeated_p(equivalence_p[i][look], look)
             equivalence = min(1.0, equivalence * max(1, family.size))
         decision: Decision = "open"
@@ -372,7 +377,6 @@ def judge_looks(
             decision = "equivalent"
         elif _futile(p[i], difference, looks, level_left, family.margin, errors[i]):
             decision = "futile"
-        level = looks.level_at(share / inflation, max(0, look))
         standings.append(Standing(adjusted, equivalence, level, decision))
     return standings
 
@@ -403,16 +407,24 @@ def _futile(
     if margin is None or not error:
         drift = critical + float(special.ndtri(POWER_WANTED))
         return bool(conditional_power(z, time, critical, drift) < FUTILE_BELOW)
-    if conditional_power(z, time, critical, max(margin, abs(difference)) / error) >= FUTILE_BELOW:
+    drift = max(margin, abs(difference)) / error
+    if conditional_power(z, time, critical, drift) >= FUTILE_BELOW:
         return False
-    # Equivalence: all in standard errors of the last estimate, which must be within `room` of 0 for its interval to lie
-    # within the margin. If there is no true difference, it is normal around `centre` with this `spread`.
-    room = margin / error - critical
-    centre = time * difference / error
+    return _equivalence_unlikely(difference / error, margin / error, time, critical)
+
+
+def _equivalence_unlikely(difference: float, margin: float, time: float, critical: float) -> bool:
+    """Whether equivalence has hardly a chance at the last look, if there is no true difference.
+
+    `difference` and `margin` are in standard errors of the last look's estimate. `time` is the share of its information
+    that is there, and `critical` its critical value.
+    """
+    # For its interval to lie within the margin, the last estimate must be within `room` of 0. If there is no true
+    # difference, the last estimate is normal around `centre` with this `spread`.
+    room = margin - critical
+    centre = time * difference
     spread = (1 - time) ** 0.5
     if room <= 0:
         return True
-    if spread == 0:
-        return abs(centre) > room
     chance = special.ndtr((room - centre) / spread) - special.ndtr((-room - centre) / spread)
     return bool(chance < FUTILE_BELOW)

@@ -31,23 +31,23 @@ class DiscordantContrast(Contrast):
         values = np.asarray(self.values)
         wins = int((values > 0).sum())
         losses = int((values < 0).sum())
-        differ = wins + losses
+        differing = wins + losses
         if self.n < 2:
             return -math.inf, math.inf
         # Where no item differs, the bound of the share of differing items that may not have shown (rule of three).
-        if not differ:
-            most = 1 - (alpha / 2) ** (1 / self.n)
-            return -most, most
+        if not differing:
+            unseen_share = 1 - (alpha / 2) ** (1 / self.n)
+            return -unseen_share, unseen_share
         # Clopper and Pearson's bounds of a's share q of the items where the arms differ. Where these are a share s of
         # all items, the difference is s (2 q - 1).
-        least = float(special.betaincinv(wins, losses + 1, alpha / 2)) if wins else 0.0
-        most = float(special.betaincinv(wins + 1, losses, 1 - alpha / 2)) if losses else 1.0
+        q_low = float(special.betaincinv(wins, losses + 1, alpha / 2)) if wins else 0.0
+        q_high = float(special.betaincinv(wins + 1, losses, 1 - alpha / 2)) if losses else 1.0
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
-        share = differ / self.n
+        share = differing / self.n
         # Each end is the outer one of both tests'.
         return (
-            max(-1.0, min(self.difference - half, share * (2 * least - 1))),
-            min(1.0, max(self.difference + half, share * (2 * most - 1))),
+            max(-1.0, min(self.difference - half, share * (2 * q_low - 1))),
+            min(1.0, max(self.difference + half, share * (2 * q_high - 1))),
         )
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
@@ -68,5 +68,5 @@ class DiscordantContrast(Contrast):
             return t
         # The chance that as many of the differing items or more are on this side, if both sides are equally likely.
         above_zero = int((shifted > 0).sum())
-        differ = int((shifted != 0).sum())
-        return max(t, float(special.bdtrc(above_zero - 1, differ, 0.5)) if above_zero else 1.0)
+        differing = int((shifted != 0).sum())
+        return max(t, float(special.bdtrc(above_zero - 1, differing, 0.5)) if above_zero else 1.0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked, validate
-from contrasweep.statistics.comparison import Comparison, judged, p_text, span
+from contrasweep.statistics.comparison import Comparison, judged_comparisons, p_text, span
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
@@ -69,7 +69,7 @@ class Noise:
     def comparison(self) -> Comparison:
         """The first runs against the second at alpha .05, paired by seed where they have common seeds."""
         evidence = Evidence(contrast(self.differences) if self.paired else self.unpaired)
-        return judged([evidence], Family(1), "max")[0]
+        return judged_comparisons([evidence], Family(1), "max")[0]
 
     @property
     def failed(self) -> bool:
@@ -77,7 +77,7 @@ class Noise:
         return self.comparison.decided
 
     @property
-    def alike(self) -> float | None:
+    def paired_deviation(self) -> float | None:
         """The standard deviation of the difference of two runs with the same seed, in units of the metric.
 
         None where all such differences are 0, or no seed is shared.
@@ -91,7 +91,8 @@ class Noise:
         arm; None where it is not known how alike these are. At worst they have nothing in common.
         """
         effect = float(detectable_effect(seeds, alpha=alpha))
-        at_best = None if self.alike is None else effect * self.alike
+        paired = self.paired_deviation
+        at_best = None if paired is None else effect * paired
         return at_best, effect * self.unpaired.deviation
 
     def to_dict(self) -> dict[str, object]:
@@ -103,7 +104,7 @@ class Noise:
             detectable.append({"seeds": seeds, "paired": at_best, "unpaired": at_worst})
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
             "differ_by_seed": int((self.differences != 0).sum()) if self.paired else None,
-            "paired_deviation": self.alike,
+            "paired_deviation": self.paired_deviation,
             "unpaired_deviation": self.unpaired.deviation,
             "failed": self.failed,
             **{name: getattr(result, name) for name in ("p_value", "difference", "low", "high")},
@@ -129,7 +130,9 @@ class Noise:
         deviation = self.unpaired.deviation
         lines.append(f"spread         {deviation / math.sqrt(2):.3g} of runs (standard deviation)")
         if len(changed):
-            lines.append(f"               {self.alike:.3g} of the difference of two runs of a seed")
+            lines.append(
+                f"               {self.paired_deviation:.3g} of the difference of two runs of a seed"
+            )
         lines.append(
             f"               {deviation:.3g} of the difference of two runs of different seeds"
         )

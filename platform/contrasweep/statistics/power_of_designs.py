@@ -10,7 +10,7 @@ import numpy as np
 # not stats or optimize, whose import takes longer than the rest of a plan
 from scipy import special
 
-from contrasweep.statistics.design import SIGN_FLIP, Design
+from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, smallest_p
 
@@ -120,7 +120,7 @@ class PlannedPower:
         """Sentences on what the design is too small for, and what would be enough."""
         if not math.isfinite(self.least):
             why = "one replicate tells nothing about noise; add seeds or folds"
-            if self.design.units > 1:
+            if self.design.replicates > 1:
                 why = "one seed on all folds, which they may share: what another would change is not known; add seeds"
             elif self.design.searched:
                 why = "the search leaves one fold, which tells nothing about noise; search fewer folds"
@@ -129,18 +129,11 @@ class PlannedPower:
         d = self.design
         level = self.family.level
         # Too few seeds for the exact test.
-        if not d.folds and d.test(level) != SIGN_FLIP:
-            share = (
-                f"alpha / {self.family.size} = {level:.2g}"
-                if self.family.size > 1
-                else f"alpha = {level:.2g}"
-            )
+        missed = d.exact_test_missed(self.family.alpha, level)
+        if missed:
             # The fewest seeds with which the sign-flip test can reach the level.
             enough = next(n for n in range(2, 64) if smallest_p(n) <= level)
-            lines.append(
-                f"with {d.seeds} seeds the exact sign-flip test reaches no p below {smallest_p(d.seeds):.2g}, above "
-                f"{share}: the t-test decides, which takes differences as normal; {enough} seeds would be exact"
-            )
+            lines.append(f"{missed}; {enough} seeds would be exact")
         # Too few replicates for any but large differences.
         if self.least > LARGE:
             little = (
@@ -182,12 +175,12 @@ def _detectable(design: Design, level: float) -> float:
     """
     # Nothing is decided by one replicate, nor by one seed on all folds where nobody knows what another would change.
     unknown = design.seed_part is not None and math.isinf(design.seed_part.variance)
-    if design.units < 2 or (unknown and design.seeds == 1):
+    if design.replicates < 2 or (unknown and design.seeds == 1):
         return math.inf
     if not design.folds:
         return detectable_effect(design.seeds, alpha=level)
-    error = math.sqrt((1 / design.units + design.overlap) / design.seeds)
-    degrees = design.units - 1.0
+    error = math.sqrt((1 / design.replicates + design.overlap) / design.seeds)
+    degrees = design.replicates - 1.0
 
     def beyond_wanted(effect: float) -> float:
         return t_power(effect / error, degrees, level) - POWER

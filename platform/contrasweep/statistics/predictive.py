@@ -11,7 +11,7 @@ Without it an estimate that happens to be large would be believed, and too much 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import special
@@ -53,31 +53,40 @@ def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDra
     return draw(now, design, np.random.default_rng(0), fresh)
 
 
-def moments(now: Contrast, design: Design, components: Components) -> tuple[Any, Any, Any, Any]:
-    """Return (mean, shrinkage, present variance, later variance), by which the estimate of `design` is predicted.
+class Moments(NamedTuple):
+    """What predicts the estimate of a larger design, as arrays [draws].
 
-    The true difference is normal with this mean and the variance shrinkage x present variance: the posterior of a prior
-    around 0 that is worth one replicate. Shrinkage (0 to 1) is the weight of the data in it. The two variances are
-    those of the present and of the later estimate, for noise of these `components`.
+    The true difference is normal with this `mean` and the variance `shrinkage` x `present`: the posterior of a prior
+    around 0 that is worth one replicate. `shrinkage` (0 to 1) is the weight of the data in it. `present` and `later`
+    are the variances of the present and of the later estimate.
     """
-    before: Any = now.design.variance(components)
-    after: Any = np.minimum(design.variance(components), before)
-    shrink = components.total / (components.total + before)
-    return shrink * now.difference, shrink, before, after
+
+    mean: Any
+    shrinkage: Any
+    present: Any
+    later: Any
+
+
+def moments(now: Contrast, design: Design, components: Components) -> Moments:
+    """Return what predicts the estimate of `design` after the comparison `now`, for noise of these `components`."""
+    present: Any = now.design.variance(components)
+    later: Any = np.minimum(design.variance(components), present)
+    shrinkage = components.total / (components.total + present)
+    return Moments(shrinkage * now.difference, shrinkage, present, later)
 
 
 def _estimate(now: Contrast, design: Design, components: Components, rng: Any, fresh: bool) -> Any:
     """Return draws [draws] of the larger design's estimate of the difference."""
-    mean, shrink, before, after = moments(now, design, components)
-    delta = mean + np.sqrt(shrink * before) * rng.normal(size=DRAWS)
+    mean, shrinkage, present, later = moments(now, design, components)
+    delta = mean + np.sqrt(shrinkage * present) * rng.normal(size=DRAWS)
     if fresh:
-        return delta + np.sqrt(after) * rng.normal(size=DRAWS)
+        return delta + np.sqrt(later) * rng.normal(size=DRAWS)
     # The present estimate is a part of the later one, with this weight, and moves it away from the true difference.
-    weight = after / before
+    weight = later / present
     return (
         delta
         + weight * (now.difference - delta)
-        + np.sqrt(after * (1 - weight)) * rng.normal(size=DRAWS)
+        + np.sqrt(later * (1 - weight)) * rng.normal(size=DRAWS)
     )
 
 
@@ -120,20 +129,46 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     The mean squares of folds, seeds and the rest are drawn, then the means of the folds, old and new. The standard
     error of the larger study follows from these as `design.contrast` makes it.
     """
-    # Now there are k folds and m seeds; the larger design has `units` folds of all repeats, and `seeds`.
+    components = _drawn_components(now, rng)
+    difference = _estimate(now, design, components, rng, fresh)
+    between = _between_folds(now, design, components, rng, fresh)
+    folds = design.replicates
+    seeds = max(design.seeds, now.design.seeds)
+    scale = 1 / folds + design.overlap
+    if seeds == 1:
+        error = np.sqrt(scale * between + now.components.seed)
+        return PredictiveDraws(components, difference, error, folds - 1.0)
+    # The mean squares of the residual and of seeds that the larger study would see, and the standard error by the terms
+    # of the variance with their degrees of freedom.
+    present = 0 if fresh else (now.n - 1) * (now.design.seeds - 1)
+    degrees = max((folds - 1) * (seeds - 1), present + 1)
+    added = components.residual * _chi2(rng, degrees - present)
+    residual = (present * now.components.residual + added) / degrees
+    of_seeds = components.residual + folds * components.seed
+    of_seeds = of_seeds * _chi2(rng, seeds - 1) / (seeds - 1)
+    parts = [
+        (scale * np.maximum(0.0, between - SUBTRACTED * residual / seeds), folds - 1),
+        (np.maximum(0.0, of_seeds - SUBTRACTED * residual) / folds / seeds, seeds - 1),
+        (residual / (folds * seeds), degrees),
+    ]
+    variance = sum(part for part, _ in parts)
+    satterthwaite = variance**2 / sum(part**2 / d for part, d in parts)
+    return PredictiveDraws(
+        components, difference, np.sqrt(variance), np.minimum(folds - 1.0, satterthwaite)
+    )
+
+
+def _drawn_components(now: Contrast, rng: Any) -> Components:
+    """Return draws [draws] of the components of folds and seeds, each as well known as its degrees of freedom say."""
     k = now.n
     m = now.design.seeds
-    units = design.units
-    seeds = max(design.seeds, now.design.seeds)
-    means = np.asarray(now.values)
-    spread = float(np.var(now.values, ddof=1))
-    # Each mean square is known only as well as its degrees of freedom say.
-    total: Any = spread * (k - 1) / _chi2(rng, k - 1)
-    rest_degrees = (k - 1) * (m - 1)
+    total: Any = float(np.var(now.values, ddof=1)) * (k - 1) / _chi2(rng, k - 1)
     seed: Any = np.zeros(DRAWS)
     if m > 1:
-        residual = now.components.residual * rest_degrees / _chi2(rng, rest_degrees)
+        degrees = (k - 1) * (m - 1)
+        residual = now.components.residual * degrees / _chi2(rng, degrees)
         of_seeds = (now.components.seed * k + now.components.residual) * (m - 1) / _chi2(rng, m - 1)
+        # Seeds whose component is estimated as 0 are taken to change nothing.
         if now.components.seed > 0:
             seed = np.maximum(0.0, of_seeds - residual) / k
     else:
@@ -142,42 +177,32 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         part = now.design.seed_part
         if part is not None and part.variance > 0:
             seed = part.variance * part.degrees / _chi2(rng, part.degrees)
-    fold = np.maximum(0.0, total - residual / m)
-    components = Components(fold, seed, residual)
-    difference = _estimate(now, design, components, rng, fresh)
-    # The true effects of the present folds: their means, shrunk by the share of these that is noise.
+    return Components(np.maximum(0.0, total - residual / m), seed, residual)
+
+
+def _between_folds(
+    now: Contrast, design: Design, components: Components, rng: Any, fresh: bool
+) -> Any:
+    """Return draws [draws] of the variance between the means of folds in the larger study."""
+    k = now.n
+    m = now.design.seeds
+    seeds = max(design.seeds, m)
+    fold: Any = components.fold
+    residual: Any = components.residual
+    deviations = np.asarray(now.values) - np.mean(now.values)
+    # The true effects of the present folds: their means, shrunk by the share of these that is noise. The tiny number
+    # stands for 0 / 0.
     share = fold / (fold + residual / m + 1e-300)
-    deviations = np.sqrt(fold * (1 - share))[:, None]
-    effects = share[:, None] * (means - means.mean()) + deviations * rng.normal(size=(DRAWS, k))
-    # The means of the present folds with the seeds that are added, then those of the folds that are added, and the
-    # variance between all of them.
+    doubt = np.sqrt(fold * (1 - share))[:, None]
+    effects = share[:, None] * deviations + doubt * rng.normal(size=(DRAWS, k))
+    # The means of the present folds with the seeds that are added, then those of the folds that are added.
     more = seeds if fresh else seeds - m
     noise = np.sqrt(residual / max(1, more))[:, None] * rng.normal(size=(DRAWS, k))
     new_means = effects + noise if more > 0 else effects
-    fold_means = new_means if fresh else (m * (means - means.mean()) + more * new_means) / seeds
-    added = np.sqrt(fold + residual / seeds)[:, None] * rng.normal(size=(DRAWS, max(0, units - k)))
-    between = np.hstack([fold_means, added]).var(axis=1, ddof=1)
-    scale = 1 / units + design.overlap
-    if seeds == 1:
-        return PredictiveDraws(
-            components, difference, np.sqrt(scale * between + now.components.seed), units - 1.0
-        )
-    # The mean squares of the rest and of seeds that the larger study would see, and the standard error by the terms
-    # of the variance with their degrees of freedom.
-    present = 0 if fresh else rest_degrees
-    degrees = max((units - 1) * (seeds - 1), present + 1)
-    rest = (present * now.components.residual + residual * _chi2(rng, degrees - present)) / degrees
-    crossing = (residual + units * seed) * _chi2(rng, seeds - 1) / (seeds - 1)
-    parts = [
-        (scale * np.maximum(0.0, between - SUBTRACTED * rest / seeds), units - 1),
-        (np.maximum(0.0, crossing - SUBTRACTED * rest) / units / seeds, seeds - 1),
-        (rest / (units * seeds), degrees),
-    ]
-    variance = sum(part for part, _ in parts)
-    satterthwaite = variance**2 / sum(part**2 / d for part, d in parts)
-    return PredictiveDraws(
-        components, difference, np.sqrt(variance), np.minimum(units - 1.0, satterthwaite)
-    )
+    fold_means = new_means if fresh else (m * deviations + more * new_means) / seeds
+    new_folds = max(0, design.replicates - k)
+    added = np.sqrt(fold + residual / seeds)[:, None] * rng.normal(size=(DRAWS, new_folds))
+    return np.hstack([fold_means, added]).var(axis=1, ddof=1)
 
 
 def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
@@ -293,13 +318,15 @@ def _chances(
     The estimate to come is normal, with the mean `centre` and the standard deviation `spread`. It decides a direction
     beyond ±`bound`, and with a margin equivalence within ±`room`.
     """
-    # The distribution of the estimate to come; the present estimate is a part of it, by its weight.
-    mean, shrink, before, after = moments(now, design, futures.components)
-    weight: Any = 0.0 if fresh else after / before
+    # The distribution of the estimate to come; the present estimate is a part of it, by its weight. The rest of it
+    # varies by the doubt about the true difference, and by the noise of the replicates to come.
+    mean, shrinkage, present, later = moments(now, design, futures.components)
+    weight: Any = 0.0 if fresh else later / present
     centre = mean + weight * (now.difference - mean)
-    spread = np.sqrt(np.maximum((1 - weight) ** 2 * shrink * before + after * (1 - weight), 1e-300))
+    variance = (1 - weight) ** 2 * shrinkage * present + later * (1 - weight)
+    spread = np.sqrt(np.maximum(variance, 1e-300))
     # The chance of a direction.
-    error = np.sqrt(after)
+    error = np.sqrt(later)
     degrees = np.median(futures.degrees)
     attained, strictness = _attained(design, level)
     bound = -special.stdtrit(degrees, attained / 2) * error / strictness
@@ -340,8 +367,10 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
     components = now.components
     degrees = now.degrees
     error = now.standard_error
-    # The error and degrees of the present design are known; those of another one follow from the components.
-    if replace(design, seed_part=now.design.seed_part) != now.design:
+    # The error and degrees of the present design are known; those of another one follow from the components. What is
+    # known of seeds is no part of a design's size.
+    is_present = replace(design, seed_part=now.design.seed_part) == now.design
+    if not is_present:
         # With one seed a fold half of the noise is taken to be of training, as that share is not known.
         if now.design.folds and now.design.seeds == 1:
             components = replace(components, fold=components.fold / 2, residual=components.fold / 2)
@@ -352,7 +381,7 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
     return error * root(lambda x: t_power(x, degrees, level) - POWER, 1e5)
 
 
-def enough(
+def smallest_sufficient_design(
     now: Contrast, unit: Unit, level: float, margin: float | None = None, *, fresh: bool = False
 ) -> Prediction | None:
     """Return the prediction for the smallest design that decides the comparison with the chance `POWER` or more.
@@ -361,14 +390,14 @@ def enough(
     has this chance.
     """
 
-    def at(count: int) -> Prediction | None:
+    def sufficient(count: int) -> Prediction | None:
         tried = predict(now, resized(now.design, unit, count), level, margin, fresh=fresh)
         return tried if tried is not None and tried.assurance >= POWER else None
 
-    return _smallest(at, count_of(now.design, unit), fresh)
+    return _smallest(sufficient, count_of(now.design, unit), fresh)
 
 
-def enough_as_estimated(
+def smallest_count_as_estimated(
     now: Contrast, unit: Unit, level: float, *, fresh: bool = False
 ) -> int | None:
     """Return the smallest number of seeds or repeats (`unit`) that would detect a difference as large as the present.
@@ -377,28 +406,28 @@ def enough_as_estimated(
     times the present replicates are not enough.
     """
 
-    def at(count: int) -> int | None:
+    def sufficient(count: int) -> int | None:
         least = detectable_difference(now, resized(now.design, unit, count), level)
         return count if least <= abs(now.difference) else None
 
-    return _smallest(at, count_of(now.design, unit), fresh)
+    return _smallest(sufficient, count_of(now.design, unit), fresh)
 
 
 T = TypeVar("T")
 
 
-def _smallest(at: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
-    """Return `at(n)` for about the smallest number n of replicates for which it is not None; None if there is none.
+def _smallest(sufficient: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
+    """Return `sufficient(n)` for about the smallest number n of replicates that has a result; None if none has.
 
     n is up to `MOST_TIMES` times the `present` number, and above it unless the study is a `fresh` one.
     """
     low = 1 if fresh else present
     high = present * MOST_TIMES
-    best = at(high)
+    best = sufficient(high)
     # By halving on a logarithmic scale, to within a sixteenth: a chance by simulation is no more exact than that.
     while best is not None and high - low > max(1, low // 16):
         middle = max(low + 1, min(high - 1, round(math.sqrt(low * high))))
-        tried = at(middle)
+        tried = sufficient(middle)
         if tried is None:
             low = middle
         else:

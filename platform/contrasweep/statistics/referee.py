@@ -28,15 +28,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from contrasweep.errors import SpecError
-from contrasweep.statistics.checks import Floats
+from contrasweep.statistics.checks import Floats, floats
 from contrasweep.statistics.group_sequential import POWER_WANTED, conditional_power, power_family
 from contrasweep.statistics.resampling import constant, sign_flip_p
 
 Verdict = Literal["keep", "discard", "undecided", "equivalent", "more"]
 RESERVE = 0.1
 """The share of a confirmation's level that is left for seeds beyond `most`."""
-HOPELESS = (0.7, 0.5)
-"""One-sided p above which a candidate is not screened further: on the first seeds, and from the second step on."""
+HOPELESS_FIRST = 0.7
+"""One-sided p above which a candidate is not screened further on the first seeds."""
+HOPELESS_LATER = 0.5
+"""One-sided p above which a candidate is not screened further from the second step on."""
 FUTILE = 0.1
 """A confirmation ends where the chance of being kept by the last look is below this."""
 COLLAPSED = 4.0
@@ -45,11 +47,13 @@ COLLAPSED = 4.0
 DEEP = 8.0
 """Gains this many times as far from the median gain as is typical tell how deep collapses are. Heavy tails hardly reach
 so far."""
-OBJECTIONS = (0.3, 0.1)
-"""One-sided levels at which more collapsed seeds, or a lower mean, object to keeping a candidate: before the last look
-(2 collapses against 0), where seeds to come may settle it, and at the last look (4 against 0)."""
+OBJECTION_EARLY = 0.3
+"""One-sided level at which more collapsed seeds (2 against 0), or a lower mean, object to keeping a candidate before
+the last look, where seeds to come may settle it."""
+OBJECTION_LAST = 0.1
+"""The same level at the last look (4 collapses against 0)."""
 SURELY = 0.02
-"""The level at which more collapsed seeds (6 against 0) end a confirmation; a screen ends at `OBJECTIONS[1]`. It is
+"""The level at which more collapsed seeds (6 against 0) end a confirmation; a screen ends at `OBJECTION_LAST`. It is
 also the chance that `unseen` is too low a bound."""
 PRESUMED = 16.0
 """How deep collapses are taken to be where none was seen: this many times the `Gains.spread`."""
@@ -72,7 +76,8 @@ class Ruling:
 
     `estimate` is the typical difference candidate - incumbent, in units of the metric, and `low` to `high` its interval
     of coverage `confidence`. `p` is the one-sided p of "no better", over `seeds`. `why` says what stood against a
-    candidate whose p alone would have kept it, or which collapses could overturn that it is kept.
+    candidate whose p alone would have kept it. Of a candidate that is kept it says how many unseen collapses would
+    overturn that.
     """
 
     verdict: Verdict
@@ -143,11 +148,11 @@ class Rule:
         if gains.seeds < first:
             return "more"
         # Collapses stop a screen at the level of their objection at the last look, such as 4 against 0.
-        if gains.seeds >= second and gains.collapses_p <= OBJECTIONS[1]:
+        if gains.seeds >= second and gains.collapses_p <= OBJECTION_LAST:
             return "stop"
         if gains.seeds >= second and gains.p <= self.screen_level:
             return "pass"
-        hopeless = HOPELESS[0] if gains.seeds < second else HOPELESS[1]
+        hopeless = HOPELESS_FIRST if gains.seeds < second else HOPELESS_LATER
         return "stop" if gains.seeds >= last or gains.p > hopeless else "more"
 
     def screens(self) -> tuple[int, int, int]:
@@ -218,7 +223,8 @@ class Rule:
             level: The level that the confirmation was granted.
             look: The number of the look, from 0: there are `looks()[look]` seeds.
             screened: The differences of the candidate's screen, which count for its collapses alone.
-            falls: How deep collapses of the campaign were so far (`Gains.fell`), with those of this candidate's screen.
+            falls: How deep collapses of the campaign were so far (`Gains.collapse_depth`), with those of this
+                candidate's screen.
             depth: How far the candidate could fall, down to the worst value of its metric. 0 where nobody knows: a
                 depth is then presumed until the campaign shows one. Where seeds to come could collapse so deep that the
                 gain is lost, the candidate is kept at the last look at the earliest.
@@ -232,29 +238,38 @@ class Rule:
         last = look >= len(self.looks()) - 1
 
         # What stands against the candidate: collapses, at weaker signs before the last look, as later seeds may clear
-        # them; and collapses that may not have shown. Those are taken to be as deep as the campaign has shown, and
-        # before the last look also as deep as they could be.
+        # them; and collapses that may not have shown.
         surely_collapses = gains.collapses_p <= SURELY
-        why = ""
-        if passes or surely_collapses:
-            why = gains.objection(OBJECTIONS[1] if last else OBJECTIONS[0])
+        possible_depth = depth
         if not depth and not any(falls):
-            depth = PRESUMED * gains.spread
-        known_falls = [fell for fell in (*falls, gains.fell) if fell]
-        shown = float(np.median(known_falls)) if known_falls else 0.0
-        deep = shown if last else max(shown, depth)
+            possible_depth = PRESUMED * gains.spread
         all_gains = gains.all
         if len(screened):
             all_gains = np.concatenate([all_gains, self._gains(screened).all])
-        if passes and not why and overturned(gains.estimate, all_gains, deep):
-            why = f"up to {unseen(all_gains, deep):.0%} of its seeds may collapse, which would outweigh its gain"
+        objection = ""
+        if passes or surely_collapses:
+            objection = gains.objection(OBJECTION_LAST if last else OBJECTION_EARLY)
+        if passes and not objection:
+            # Unseen collapses are taken to be as deep as the campaign has shown, and before the last look also as deep
+            # as is possible.
+            known_depths = [known for known in (*falls, gains.collapse_depth) if known]
+            taken_depth = float(np.median(known_depths)) if known_depths else 0.0
+            if not last:
+                taken_depth = max(taken_depth, possible_depth)
+            if overturned(gains.estimate, all_gains, taken_depth):
+                share = unseen(all_gains, taken_depth)
+                objection = (
+                    f"up to {share:.0%} of its seeds may collapse, which would outweigh its gain"
+                )
 
         # Keep or call equivalent what passes, discard what surely collapses, and stop early what has hardly a chance.
         verdict: Verdict = "more"
-        if passes and not why:
+        why = objection
+        if passes and not objection:
             verdict = "keep" if low > 0 else "equivalent"
-            if overturned(gains.estimate, all_gains, depth):
-                why = f"up to {unseen(all_gains, depth):.0%} of its seeds may collapse unseen"
+            if overturned(gains.estimate, all_gains, possible_depth):
+                share = unseen(all_gains, possible_depth)
+                why = f"up to {share:.0%} of its seeds may collapse unseen"
         elif surely_collapses:
             verdict = "discard"
         elif (
@@ -265,7 +280,7 @@ class Rule:
         ):
             verdict = "equivalent"
         elif last:
-            hopeful = not why and self.chance(differences, level, gains.seeds) >= FUTILE
+            hopeful = not objection and self.chance(differences, level, gains.seeds) >= FUTILE
             verdict = "undecided" if hopeful else "discard"
         elif self._futile(gains.p, gains.seeds, level):
             verdict = "discard"
@@ -288,7 +303,9 @@ class Rule:
         rng = np.random.default_rng(0)
         # In each draw the present gains have random weights, by which `more` of them are drawn as the seeds to come.
         shares = rng.dirichlet(np.ones(len(d)), DRAWS).cumsum(axis=1)
-        following = d[(rng.uniform(size=(DRAWS, more, 1)) > shares[:, None, :-1]).sum(axis=2)]
+        # A uniform number picks the gain up to which the weights add up to it.
+        uniform = rng.uniform(size=(DRAWS, more, 1))
+        following = d[(uniform > shares[:, None, :-1]).sum(axis=2)]
         all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
         # The test of `confirm` on all seeds of each draw: it counts Walsh averages of seeds that have not collapsed.
         within_bound = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
@@ -301,7 +318,7 @@ class Rule:
         better = ((averages > 0) & pair_used).sum(axis=1) >= critical
         no_worse = ((averages > allowed - margin) & pair_used).sum(axis=1) >= critical
         no_better = ((averages < allowed + margin) & pair_used).sum(axis=1) >= critical
-        return float((better | no_worse & no_better).mean())
+        return float((better | (no_worse & no_better)).mean())
 
     @property
     def _sign(self) -> int:
@@ -314,7 +331,7 @@ class Rule:
 
     def _gains(self, differences: ArrayLike) -> "Gains":
         """Return the gains, with the allowance added; larger is better, and a failed candidate has minus infinity."""
-        d = self._sign * np.asarray(differences, np.float64)
+        d = self._sign * floats(differences)
         return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
@@ -344,7 +361,7 @@ class Gains:
     """
 
     def __init__(self, gains: ArrayLike) -> None:
-        self.all: Floats = np.sort(np.asarray(gains, np.float64))
+        self.all: Floats = np.sort(floats(gains))
         self.bound = float(_bound(self.all))
         inner = self.all[np.abs(self.all) <= self.bound]
         i, j = _pairs(len(inner))
@@ -379,7 +396,7 @@ class Gains:
         return int((self.all < -self.bound).sum()), int((self.all > self.bound).sum())
 
     @property
-    def fell(self) -> float:
+    def collapse_depth(self) -> float:
         """How deep collapses are: the median distance of deep gains from the median gain; 0 without any.
 
         Deep gains are more than `DEEP` times as far from the median gain as the `spread`.
@@ -416,9 +433,12 @@ class Gains:
         return ""
 
 
-def smaller(savings: ArrayLike, level: float) -> bool:
-    """Whether a size is surely smaller, by its `savings` [seeds]: the same one in every seed, or a gain at `level`."""
-    saved = np.asarray(savings, np.float64)
+def surely_smaller(savings: ArrayLike, level: float) -> bool:
+    """Whether a size is surely smaller, by its `savings` [seeds].
+
+    It is where the saving is above 0 and the same in every seed, or where the test at `level` shows savings above 0.
+    """
+    saved = floats(savings)
     saved = saved[np.isfinite(saved)]
     if not len(saved) or constant(saved):
         return bool(len(saved) and saved[0] > 0)

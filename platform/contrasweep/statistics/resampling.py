@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from contrasweep.statistics.checks import floats
+
 EXACT_UP_TO = 14
 """Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
 DRAWS = 9999
@@ -28,15 +30,19 @@ def _flips(n: int) -> tuple[Sequence[Any], Any]:
     # sign are their complements.
     blocks: Iterable[Any]
     if n <= EXACT_UP_TO:
-        blocks = [np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n) & 1]
+        numbers = np.arange(1, 2 ** (n - 1))[:, None]
+        blocks = [(numbers >> np.arange(n)) & 1]
     else:
         rng = np.random.default_rng(20240501)
         most = max(1, ENTRIES_AT_ONCE // n)
         rows = (min(most, DRAWS - first) for first in range(0, DRAWS, most))
         blocks = (rng.integers(0, 2, (count, n), dtype=np.int8) for count in rows)
-    packed, sizes = zip(
-        *((np.packbits(block, axis=1), block.sum(axis=1)) for block in blocks), strict=True
-    )
+    # Block by block, so that only one is in memory unpacked.
+    packed = []
+    sizes = []
+    for block in blocks:
+        packed.append(np.packbits(block, axis=1))
+        sizes.append(block.sum(axis=1))
     return packed, np.concatenate(sizes)
 
 
@@ -81,16 +87,17 @@ def sign_flip_p(differences: ArrayLike) -> float:
     test never rejects too often. Nothing else is assumed: paired arms that do not differ can be swapped in every
     replicate, which makes their differences symmetric.
     """
-    d = np.asarray(differences, dtype=np.float64)
+    d = floats(differences)
     total = float(d.sum())
     tie = TIE * float(np.abs(d).sum())
     if abs(total) <= tie or len(d) == 1:
         return 1.0
-    # A flip, or its complement, leaves a sum as far from 0 as the observed total where the part that it turns sums to 0
-    # or less, in the direction of the total. The observed pattern counts as a flip.
+    # To turn the signs of a part makes total - 2 part of the total. For a total above 0 that is as far from 0 as before
+    # where part <= 0, or total - part <= 0: the same of the complement. The observed pattern counts as a flip.
     part = np.sign(total) * _sums(d)
     total = abs(total)
-    return (1 + int((np.minimum(part, total - part) <= tie).sum())) / (1 + len(part))
+    smaller = np.minimum(part, total - part)
+    return (1 + int((smaller <= tie).sum())) / (1 + len(part))
 
 
 def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
@@ -104,7 +111,7 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     n = 6 and 10, this interval covered .94 and .91, Student's t .89 and .88, expanded BCa .89 and .91, bootstrap-t .93
     and .92. Differences of arms that do not differ are symmetric, so the test itself is unharmed.
     """
-    x = np.asarray(values, dtype=np.float64)
+    x = floats(values)
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
@@ -127,5 +134,5 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
 
 def constant(x: ArrayLike) -> bool:
     """Whether all entries are equal up to rounding."""
-    values = np.asarray(x, dtype=np.float64)
+    values = floats(x)
     return bool(np.ptp(values) <= TIE * max(1e-300, float(np.abs(values).max())))

@@ -13,8 +13,14 @@ from scipy import stats
 
 from contrasweep.errors import SpecError
 from contrasweep.planning.power import EarlierNoise, noise_of
-from contrasweep.statistics.comparison import MISSING, ONE_SEED, judge, p_text, span
-from contrasweep.statistics.comparison import judged as judged_comparisons
+from contrasweep.statistics.comparison import (
+    MISSING,
+    ONE_SEED,
+    judge,
+    judged_comparisons,
+    p_text,
+    span,
+)
 from contrasweep.statistics.design import (
     NEW_ITEMS,
     NEW_TRAINING_SETS,
@@ -286,9 +292,9 @@ def test_a_margin_keeps_every_share_of_alpha():
     p = [0.01, 0.02, 0.04]
     assert Family(3).adjusted(p) == pytest.approx([0.03, 0.04, 0.04])
     assert Family(3, margin=0.1).adjusted(p) == pytest.approx([0.03, 0.06, 0.12])
-    assert Family(3).levels(2) == 0.05 and Family(3, margin=0.1).levels(2) == pytest.approx(
-        0.05 / 3
-    )
+    assert Family(3).level_after(2) == 0.05 and Family(3, margin=0.1).level_after(
+        2
+    ) == pytest.approx(0.05 / 3)
     with pytest.raises(SpecError, match="smallest_difference"):
         Family(3, margin=-1.0)
 
@@ -481,27 +487,27 @@ def test_an_early_look_may_decide_what_collapses_that_did_not_show_cannot_explai
     for mode, sign in (("max", 1), ("min", -1)):
         one, other = (sign * x % 1 for x in (a, a - difference))  # mirrored where smaller is better
         evidence = paired_evidence(pairs(one, other), Design(seeds=n), mode=mode)
-        assert evidence.early("better", mode, None, bounds) == may
+        assert evidence.may_decide_early("better", mode, None, bounds) == may
         a_gone = np.where(np.arange(n) == 2, (0.1, 0.9)[mode == "min"], one)
         gone = paired_evidence(pairs(a_gone, other), Design(seeds=n), mode=mode)
-        assert n < 8 or not gone.early("better", mode, None, bounds)
+        assert n < 8 or not gone.may_decide_early("better", mode, None, bounds)
 
 
 def test_an_early_equivalence_stands_if_as_many_of_either_arm_collapse_as_may_not_have_shown():
     a = 0.5 + np.random.default_rng(0).normal(0, 0.001, 30)
     evidence = paired_evidence(pairs(a, a + 0.01), Design(seeds=30))
     assert evidence.unseen == pytest.approx(0.095, abs=5e-4), "about 3/n"
-    assert evidence.early("equivalent", "max", 0.07, (0, 1)), ".095 x .51 + .01 = .058"
-    assert not evidence.early("equivalent", "max", 0.05, (0, 1))
+    assert evidence.may_decide_early("equivalent", "max", 0.07, (0, 1)), ".095 x .51 + .01 = .058"
+    assert not evidence.may_decide_early("equivalent", "max", 0.05, (0, 1))
 
 
 def test_how_deep_a_rival_collapsed_tells_how_deep_an_arm_of_a_metric_without_bounds_could():
     a = np.random.default_rng(0).normal(10, 0.01, 30)
     evidence = paired_evidence(pairs(a + 0.1, a), Design(seeds=30))
-    assert evidence.early("better", "max", None, None)
-    assert not replace(evidence, fell=8.0).early("better", "max", None, None)
+    assert evidence.may_decide_early("better", "max", None, None)
+    assert not replace(evidence, collapse_depth=8.0).may_decide_early("better", "max", None, None)
     gone = paired_evidence(pairs(np.where(np.arange(30) == 4, 2.0, a), a), Design(seeds=30))
-    assert gone.fell == pytest.approx(8, abs=0.1)
+    assert gone.collapse_depth == pytest.approx(8, abs=0.1)
 
 
 @pytest.mark.parametrize(

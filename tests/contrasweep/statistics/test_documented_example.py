@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from contrasweep.statistics.comparison import judged
+from contrasweep.statistics.comparison import judged_comparisons
 from contrasweep.statistics.design import Design, between_within, contrast
 from contrasweep.statistics.evidence import Evidence, paired_evidence
 from contrasweep.statistics.family import Family
@@ -18,7 +18,7 @@ ALONE = Family(1)
 
 
 def said(found, family=ALONE):
-    return judged([Evidence(found)], family, "max")[0].sentence("a", "b")
+    return judged_comparisons([Evidence(found)], family, "max")[0].sentence("a", "b")
 
 
 def test_one_seed():
@@ -71,6 +71,6 @@ def test_three_comparisons_and_a_gap():
         rows.assign(a=rows["a"].mask(rows["failed_a"] == 1)), Design(folds=5)
     )
     assert sorted(evidence.a_loses.values)[0] == pytest.approx(-0.04) and evidence.common.n == 4
-    (comparison,) = judged([evidence], Family(1), "max")
-    assert judged([Evidence(evidence.common)], Family(1), "max")[0].verdict == "better"
+    (comparison,) = judged_comparisons([evidence], Family(1), "max")
+    assert judged_comparisons([Evidence(evidence.common)], Family(1), "max")[0].verdict == "better"
     assert comparison.sentence("a", "b").endswith("; a failed in 1 of 5")

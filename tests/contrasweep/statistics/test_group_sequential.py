@@ -103,7 +103,7 @@ def test_with_a_margin_a_small_difference_is_equivalent_before_it_is_futile():
     assert standing.decision == "equivalent" and standing.equivalence_p <= 0.05
     # what collapses to come may overturn waits, also with so small a difference
     waits = judge_looks(
-        [p_of([0.1] * 4)], [0.01], LOOKS, Family(3, margin=0.5), **fits, early=[False]
+        [p_of([0.1] * 4)], [0.01], LOOKS, Family(3, margin=0.5), **fits, may_decide=[False]
     )[0]
     assert waits.decision == "open" and waits.equivalence_p == 1
     coarse = judge_looks(

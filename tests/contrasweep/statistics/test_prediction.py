@@ -8,7 +8,12 @@ import pytest
 
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.power_of_designs import detectable_effect, power
-from contrasweep.statistics.predictive import MOST_TIMES, detectable_difference, enough, predict
+from contrasweep.statistics.predictive import (
+    MOST_TIMES,
+    detectable_difference,
+    predict,
+    smallest_sufficient_design,
+)
 
 
 def of_seeds(n, effect, seed=0):
@@ -71,16 +76,19 @@ def test_seeds_help_where_the_noise_is_of_training_and_not_where_it_is_of_the_fo
     many = Design(folds=5, seeds=64)
     assert predict(training, many, 0.05).assurance > 0.6
     assert predict(folds, many, 0.05).assurance < 0.1
-    assert enough(folds, "seeds", 0.05) is None and enough(training, "seeds", 0.05) is not None
+    assert (
+        smallest_sufficient_design(folds, "seeds", 0.05) is None
+        and smallest_sufficient_design(training, "seeds", 0.05) is not None
+    )
 
 
 def test_enough_is_enough_and_hardly_more():
     now = of_seeds(8, 0.6)
-    prediction = enough(now, "seeds", 0.05)
+    prediction = smallest_sufficient_design(now, "seeds", 0.05)
     assert 0.8 <= prediction.assurance < 0.88 and 8 < prediction.design.seeds <= 8 * MOST_TIMES
     fewer = Design(seeds=round(prediction.design.seeds * 0.85))
     assert predict(now, fewer, 0.05).assurance < 0.8
-    assert enough(of_seeds(8, 0.0), "seeds", 1e-12) is None
+    assert smallest_sufficient_design(of_seeds(8, 0.0), "seeds", 1e-12) is None
 
 
 def test_equivalence_counts_as_a_decision():
@@ -95,9 +103,9 @@ def test_fresh_seeds_do_not_count_what_there_is():
         predict(now, Design(seeds=20), 0.05, fresh=True).assurance
         < predict(now, Design(seeds=20), 0.05).assurance
     )
-    advised = enough(now, "seeds", 0.05, fresh=True).design
+    advised = smallest_sufficient_design(now, "seeds", 0.05, fresh=True).design
     assert predict(now, advised, 0.05, fresh=True).assurance >= 0.8
-    assert advised.seeds > enough(now, "seeds", 0.05).design.seeds
+    assert advised.seeds > smallest_sufficient_design(now, "seeds", 0.05).design.seeds
 
 
 def test_nothing_is_predicted_without_an_estimate_of_noise():

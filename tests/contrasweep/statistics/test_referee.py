@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contrasweep import SpecError
-from contrasweep.statistics.referee import Confirmation, Gains, Rule, smaller
+from contrasweep.statistics.referee import Confirmation, Gains, Rule, surely_smaller
 
 RULE = Rule()
 numbers = st.floats(-1e6, 1e6, allow_nan=False)
@@ -217,20 +217,20 @@ def test_collapses_down_to_the_worst_value_delay_a_keep_to_the_last_look_which_t
 
 def test_only_collapses_that_are_deep_beside_the_noise_tell_how_deep_others_are():
     rng = np.random.default_rng(4)
-    assert [Gains(rng.normal(size=32)).fell for _ in range(20)] == [0.0] * 20
-    assert Gains(np.append(rng.normal(size=30), [-20.0, -24.0, -math.inf])).fell == pytest.approx(
-        22, abs=0.5
-    )
+    assert [Gains(rng.normal(size=32)).collapse_depth for _ in range(20)] == [0.0] * 20
+    assert Gains(
+        np.append(rng.normal(size=30), [-20.0, -24.0, -math.inf])
+    ).collapse_depth == pytest.approx(22, abs=0.5)
 
 
 def test_a_noisy_size_is_smaller_only_where_noise_does_not_explain_it():
     rng = np.random.default_rng(5)
-    assert np.mean([smaller(rng.normal(size=8), 0.05) for _ in range(2000)]) <= 0.06
-    assert smaller(rng.normal(3, 1, size=8), 0.05) and smaller([10.0] * 4, 0.001)
+    assert np.mean([surely_smaller(rng.normal(size=8), 0.05) for _ in range(2000)]) <= 0.06
+    assert surely_smaller(rng.normal(3, 1, size=8), 0.05) and surely_smaller([10.0] * 4, 0.001)
     assert (
-        not smaller([0.0] * 8, 0.05)
-        and not smaller([-1.0] * 8, 0.05)
-        and not smaller([math.nan] * 8, 0.05)
+        not surely_smaller([0.0] * 8, 0.05)
+        and not surely_smaller([-1.0] * 8, 0.05)
+        and not surely_smaller([math.nan] * 8, 0.05)
     )
 
 

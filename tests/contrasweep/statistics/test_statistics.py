@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from contrasweep.statistics.comparison import judged
+from contrasweep.statistics.comparison import judged_comparisons
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.evidence import COPIES, paired_evidence
 from contrasweep.statistics.family import Family, holm
@@ -124,7 +124,7 @@ def test_copies_of_one_run_give_no_verdict(gain, folds, seeds):
     design = Design(folds=folds if folds > 1 else None, seeds=seeds)
     for margin in (None, 0.5):
         evidence = paired_evidence(pairs, design)
-        (judged_,) = judged([evidence], Family(1, 0.05, margin), "max", decisive=True)
+        (judged_,) = judged_comparisons([evidence], Family(1, 0.05, margin), "max", decisive=True)
         assert (judged_.verdict, judged_.p_value) == ("undecided", 1.0)
         assert judged_.sentence().endswith(COPIES)
     # One value that differs is noise, of which more is known.
@@ -212,6 +212,7 @@ def test_detectable_effect_is_detected_with_80_percent():
 
 def test_a_plan_has_the_power_of_its_own_family():
     """Three arms in six cells on eight seeds: what pairs of arms decide, single cells do not."""
+    assert planned_power(Design(seeds=150), Family(1)).warnings == ()
     overall = planned_power(Design(seeds=8), Family(3), what="overall")
     cells = planned_power(Design(seeds=8), Family(18), what="cells")
     assert cells.least > overall.least
