@@ -14,7 +14,7 @@ from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
-from contrasweep.statistics.comparison import LOOK, freedom
+from contrasweep.statistics.comparison import LEVEL_DIVISOR, freedom
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
@@ -22,10 +22,10 @@ from contrasweep.statistics.predictive import (
     Unit,
     count_of,
     detectable_difference,
-    enough,
-    enough_as_estimated,
     predict,
     resized,
+    smallest_count_as_estimated,
+    smallest_sufficient_design,
 )
 from contrasweep.storage.record import Record
 from contrasweep.text_table import text_table
@@ -112,9 +112,9 @@ class Prices:
         done = [
             record for record in records if record.status.counts and record.ended > record.started
         ]
-        self.hours = hours or _as_so_far(done)
+        self.hours = hours or _hours_by_records(done)
 
-    def of(self, unit: Unit, count: int, fresh: bool) -> Size:
+    def priced_size(self, unit: Unit, count: int, fresh: bool) -> Size:
         """Return the size of a study with `count` seeds, repeats or folds (`unit`), with its price.
 
         With `fresh` it is a new study, and all of its trials are paid; else those beyond the present study.
@@ -130,7 +130,7 @@ class Prices:
         return Size(unit, count, sum(added.values()), self.hours(added))
 
 
-def _as_so_far(done: Sequence[Record]) -> Hours:
+def _hours_by_records(done: Sequence[Record]) -> Hours:
     """Return the function that estimates the wall hours of further trials from the records `done`.
 
     Each further trial is taken to last as long as the median trial of its arm, with as many trials at a time as there
@@ -164,6 +164,13 @@ MAX_FORECASTS = 12
 """The most comparisons that are forecast; of more undecided ones these are those with the smallest p."""
 
 
+class SufficientSize(NamedTuple):
+    """A larger study that decides a comparison with a chance of 80 % or more, and the prediction that says so."""
+
+    size: Size
+    prediction: Prediction
+
+
 @dataclass(frozen=True)
 class PowerForecast:
     """What more replicates would do for one undecided comparison.
@@ -183,7 +190,7 @@ class PowerForecast:
     detectable: tuple[float, ...]
     degrees: tuple[float, ...]
     chances: tuple[Prediction, ...]
-    enough: tuple[tuple[Size, Prediction], ...]
+    enough: tuple[SufficientSize, ...]
     enough_as_estimated: Size | None = None
 
     def title(self, names: DisplayNames) -> str:
@@ -216,7 +223,7 @@ class Advice:
         look: The number of the next look at the study, from 1.
         pending: How many trials are still to run; nothing is predicted while there are any.
         omitted: How many undecided comparisons have no forecast: those with the largest p.
-        type: What the replicates are of: a grid, the confirmation of a sweep, or results made elsewhere.
+        type: Where the replicates come from: a grid, the confirmation of a sweep, or results made elsewhere.
         names: Display names in place of declared ones.
     """
 
@@ -331,7 +338,8 @@ class Advice:
             + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
         ]
         for evidence in [forecast.pair.comparison.evidence for forecast in forecasts]:
-            # Collapses are counted by replicate, in whichever cells they are: a cell that collapses moves all of them.
+            # One collapsed cell spoils a replicate, whose value is the mean over the cells. With folds `n` counts the
+            # folds, each of which has one replicate for every seed.
             design = evidence.common.design
             replicates = evidence.common.n * (design.seeds if design.folds else 1)
             if 2 * max(len(evidence.collapsed_a), len(evidence.collapsed_b)) >= replicates:
@@ -341,7 +349,8 @@ class Advice:
                     "collapsed, and more replicates have them too.",
                 )
                 break
-        # The signs ~ and – of the last column, where they occur.
+        # The signs ~ and – of the last column, where they occur. With an infinite detectable difference nothing is
+        # known of the noise, and the column says so without a ~.
         if any(
             forecast.enough_as_estimated and math.isfinite(forecast.detectable[0])
             for forecast in forecasts
@@ -378,14 +387,15 @@ class Advice:
             field = "seeds"
         look = "the first look, as nothing was tested yet"
         if self.look > 1:
-            share = f"at alpha / {LOOK ** (self.look - 1):g}; chances and detectable differences allow for it"
+            share = f"at alpha / {LEVEL_DIVISOR ** (self.look - 1):g}; chances and detectable differences allow for it"
             look = f"the {ordinal(self.look)} look at the table, {share}"
         return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
 
     def to_dict(self) -> dict[str, object]:
         """Return the advice for JSON: the sizes with their price, and what is predicted of each comparison.
 
-        Entries have the names and the order of the attributes; an infinite number is None.
+        Entries have the names of the attributes. But `forecasts` are called `comparisons`, and `type` and `names` are
+        left out. An infinite number is None.
         """
         return {
             "present": vars(self.present),
@@ -422,7 +432,7 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     """
     now = advice.forecasts[0].pair.comparison.evidence.common
     design = now.design
-    parts = now.components
+    components = now.components
     if not design.folds:
         return []
     # The folds bound the degrees of freedom, whatever the seeds.
@@ -434,10 +444,13 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     ceiling = (
         f"{now.n} folds leave at most {freedom(now.n - 1)}; more come from repeats or folds{hint}"
     )
+    # The folds may share the draws of their one seed, so that the noise between seeds is not in the data at all.
     if now.seed_unknown:
         return [
             f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."
         ]
+    # Each fold draws anew, or an earlier study tells the noise between seeds. The noise of training is in the data, but
+    # one seed a fold does not tell it from that of the folds.
     if design.seeds == 1:
         return [
             "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
@@ -445,9 +458,10 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
         ]
     # Whether seeds or folds have more than half of the variance of the mean difference; these are the terms of
     # `Design.variance`.
-    if parts.seed / design.seeds > design.variance(parts) / 2:
+    half = design.variance(components) / 2
+    if components.seed / design.seeds > half:
         return [f"Most of the noise is between seeds, which more seeds reduce. {ceiling}."]
-    if parts.fold * (1 / design.units + design.overlap) > design.variance(parts) / 2:
+    if components.fold * (1 / design.replicates + design.overlap) > half:
         return [f"Most of the noise is between folds, which more seeds do not reduce. {ceiling}."]
     return [
         f"Most of the noise is of single trainings, which seeds, repeats and folds all reduce. {ceiling}."
@@ -461,6 +475,7 @@ def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf)
     """
     texts = []
     for column in zip(*rows, strict=True):
+        # Of an even number of values the larger middle one, so that the text is the value of some comparison.
         median = statistics.median_high(column)
         if math.isinf(median):
             texts.append("not known")
@@ -483,6 +498,31 @@ class _Levels(NamedTuple):
     following: float
     new_study: float
 
+    @classmethod
+    def before(cls, look: int, judged_pairs: Sequence[Pair]) -> "_Levels":
+        """Return the levels of the comparisons that are left undecided; `look` is the number of the next look."""
+        family = judged_pairs[0].comparison.family
+        first = family.level_after(sum(pair.decided for pair in judged_pairs))
+        # The first look has the whole level, each later one a part of it. Before the first look the present level is
+        # the whole one, too. A new study begins with the whole level.
+        return cls(
+            present=first / LEVEL_DIVISOR ** max(0, look - 2),
+            following=first / LEVEL_DIVISOR ** (look - 1),
+            new_study=first,
+        )
+
+
+def _next_look(
+    judged_pairs: Sequence[Pair], interim: InterimVerdicts | ExtensionVerdicts | None, fresh: bool
+) -> int:
+    """Return the number of the next look at the study, from 1; that of a `fresh` study is its first."""
+    if fresh:
+        return 1
+    # The present table is a look if any comparison had a test. None is tested while nobody knows what a seed changes.
+    present = any(not pair.comparison.evidence.common.seed_unknown for pair in judged_pairs)
+    earlier = interim.looks if isinstance(interim, ExtensionVerdicts) else 0
+    return earlier + present + 1
+
 
 def advice(
     answer: Answer,
@@ -499,15 +539,18 @@ def advice(
         prices: What larger studies cost.
         interim: The looks at the study so far, if the study grows or was extended.
         pending: How many of the study's trials are still to run. With any, nothing is predicted.
-        type: What the replicates are of, as `Advice.type`.
+        type: Where the replicates come from, as `Advice.type`.
     """
-    # Comparisons that noise leaves undecided: where all values are equal, more replicates change nothing.
+    # The comparisons that have a verdict or could have one.
     judged_pairs = [
-        pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1
+        pair
+        for pair in answer.pairs
+        if answer.decisive and pair.has_verdict and pair.comparison.n > 1
     ]
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
     fresh = interim is not None and interim.finished
     waiting = isinstance(interim, InterimVerdicts) and not interim.finished
+    # Those that noise leaves undecided: where all values are equal, more replicates change nothing.
     undecided = [
         pair
         for pair in judged_pairs
@@ -517,37 +560,25 @@ def advice(
     if not judged_pairs or pending or waiting or not undecided:
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
 
-    # The number of the next look. A look counts where any comparison had a test.
-    family = judged_pairs[0].comparison.family
-    look = 1
-    if not fresh:
-        if any(not pair.comparison.evidence.common.seed_unknown for pair in judged_pairs):
-            look += 1
-        look += interim.looks if isinstance(interim, ExtensionVerdicts) else 0
-    # Each look at an extended study has a quarter of the level before; a new study begins with all of it.
-    first_level = family.levels(sum(pair.decided for pair in judged_pairs))
-    levels = _Levels(
-        present=first_level / LOOK ** max(0, look - 2),
-        following=first_level / LOOK ** (look - 1),
-        new_study=first_level,
-    )
+    look = _next_look(judged_pairs, interim, fresh)
+    levels = _Levels.before(look, judged_pairs)
+    margin = judged_pairs[0].comparison.family.margin
 
     # The sizes: more seeds or repeats, as the study has them. A grid over folds may have more of either, or more folds.
     count = prices.present[unit]
     units: list[Unit] = [unit]
     if judged_pairs[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
         units = ["seeds", "repeats"]
-    sizes = tuple(prices.of(unit, times * count, fresh) for times in TIMES)
+    sizes = tuple(prices.priced_size(unit, times * count, fresh) for times in TIMES)
     others: list[Size] = []
     if len(units) > 1:
-        others.append(prices.of("repeats", 2 * prices.present["repeats"], fresh))
+        others.append(prices.priced_size("repeats", 2 * prices.present["repeats"], fresh))
         if prices.present["folds"] < MANY_FOLDS and interim is None:
-            others.append(prices.of("folds", MANY_FOLDS, fresh))
+            others.append(prices.priced_size("folds", MANY_FOLDS, fresh))
     # The comparisons with the smallest p are forecast, and the rest counted.
     nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     forecasts = [
-        _forecast(pair, sizes, others, units, levels, family.margin, prices, fresh)
-        for pair in nearest
+        _forecast(pair, sizes, others, units, levels, margin, prices, fresh) for pair in nearest
     ]
     return Advice(
         Size(unit, count, 0, 0.0),
@@ -589,7 +620,7 @@ def _forecast(
             degrees=tuple(min(n, now.n) - 1.0 for n in seeds),
             chances=(),
             enough=(),
-            enough_as_estimated=prices.of("seeds", 2, fresh),
+            enough_as_estimated=prices.priced_size("seeds", 2, fresh),
         )
 
     def lost(unit: Unit) -> int:
@@ -603,21 +634,22 @@ def _forecast(
     ]
     # No chance is shown where any has a wide range over the plausible noise, as it tells nothing, or where the noise
     # is known by a single degree of freedom.
-    chances = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
-    if round(now.degrees) < 2 or len(chances) < len(sizes):
-        chances = ()
+    precise = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
+    chances_known = len(precise) == len(sizes) and round(now.degrees) >= 2
     # How many replicates decide: by the predicted chance where that is known, else by the present estimate.
     reached = []
     estimated = []
     for unit in units:
-        prediction = enough(now, unit, level, margin, fresh=fresh) if chances else None
+        prediction = None
+        if chances_known:
+            prediction = smallest_sufficient_design(now, unit, level, margin, fresh=fresh)
         if prediction is not None:
             needed = count_of(prediction.design, unit) + lost(unit)
-            reached.append((prices.of(unit, needed, fresh), prediction))
+            reached.append(SufficientSize(prices.priced_size(unit, needed, fresh), prediction))
             continue
-        count = enough_as_estimated(now, unit, level, fresh=fresh)
+        count = smallest_count_as_estimated(now, unit, level, fresh=fresh)
         if count is not None:
-            estimated.append(prices.of(unit, count + lost(unit), fresh))
+            estimated.append(prices.priced_size(unit, count + lost(unit), fresh))
     # What can be detected now, and in each larger study; one with other folds is a new study.
     detectable = [detectable_difference(now, now.design, levels.present)]
     for size, design in zip(all_sizes, designs, strict=True):
@@ -627,9 +659,12 @@ def _forecast(
         pair,
         tuple(detectable),
         (now.degrees, *(design.degrees(now.components) for design in designs)),
-        chances,
-        tuple(sorted(reached, key=lambda entry: entry[0].trials)),
-        None if reached else min(estimated, key=lambda size: size.trials, default=None),
+        chances=precise if chances_known else (),
+        enough=tuple(sorted(reached, key=lambda entry: entry.size.trials)),
+        # The list is empty where no size would do.
+        enough_as_estimated=(
+            None if reached else min(estimated, key=lambda size: size.trials, default=None)
+        ),
     )
 
 

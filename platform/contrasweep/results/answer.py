@@ -23,6 +23,7 @@ from contrasweep.statistics.comparison import Comparison, in_words, p_text
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.family import Question
 from contrasweep.statistics.unpaired import UnpairedContrast
+from contrasweep.storage.interim_log import Context
 from contrasweep.text_table import text_table
 
 MAX_SENTENCES = 12
@@ -37,14 +38,14 @@ class Pair:
     over all cells. `metric` is what is compared.
     """
 
-    context: tuple[tuple[str, str], ...]
+    context: Context
     a: str
     b: str
     comparison: Comparison
     metric: str
 
     @property
-    def judged(self) -> bool:
+    def has_verdict(self) -> bool:
         """Whether the comparison is one that the study decides; else it is exploratory."""
         return self.comparison.judgement is not None
 
@@ -131,7 +132,7 @@ class Answer:
         if not self.pairs:
             return ""
         # Some comparisons of an answer may be exploratory; the heading is about those with a verdict, if there are any.
-        first = next((p.comparison for p in self.pairs if p.judged), self.pairs[0].comparison)
+        first = next((p.comparison for p in self.pairs if p.has_verdict), self.pairs[0].comparison)
         where = ""
         if self.axes:
             where = f" averaged over {', '.join(map(self.names, self.axes))}"
@@ -144,7 +145,9 @@ class Answer:
     def _basis(self) -> list[str]:
         """Return what stands in brackets behind the heading: tests, replicates, correction and alpha."""
         # In a decisive answer those with a verdict, where there are any; else all comparisons.
-        comparisons = [pair.comparison for pair in self.pairs if pair.judged or not self.decisive]
+        comparisons = [
+            pair.comparison for pair in self.pairs if pair.has_verdict or not self.decisive
+        ]
         comparisons = comparisons or [pair.comparison for pair in self.pairs]
         family = comparisons[0].family
         # A difference of 0 needs no test; where all differences are 0, the design says which test it would be.
@@ -173,7 +176,7 @@ class Answer:
         lines = []
         for pair in told_pairs:
             line = pair.sentence(self.names)
-            if self.decisive and not pair.judged:
+            if self.decisive and not pair.has_verdict:
                 line += " (exploratory)"
             if varied:
                 replicates = replicates_text(
@@ -194,14 +197,15 @@ class Answer:
         return notes if self.decisive else []
 
     def leading(self, most: int) -> list[Pair]:
-        """Return at most `most` comparisons, decided ones first.
+        """Return at most `most` comparisons, of which the decided ones stand first.
 
-        Those of the leader, the value that is ahead in most comparisons, are taken before the others: that every method
-        beats the worst one tells little. Of both, those with the smallest p are taken first.
+        Comparisons with the leader, the value that is ahead most often, are chosen before all others: that every method
+        beats the worst one tells little. Among those with the leader the smallest p is chosen first, and so among the
+        others.
         """
         ahead = Counter(pair.ahead for pair in self.pairs)
         leader = max(ahead, key=lambda name: ahead[name], default="")
-        # False sorts before True: first those with the leader, and in the end first those that are decided.
+        # False sorts before True: those with the leader before the others, and at last those decided before the rest.
         chosen = sorted(
             self.pairs, key=lambda pair: (leader not in (pair.a, pair.b), pair.comparison.p_value)
         )
@@ -218,7 +222,7 @@ class Answer:
         return [*lines, *(wrapped(f"Note: {note}.", width) for note in self.notes)]
 
     def rows(self) -> list[list[str]]:
-        """Return a head and one row for each comparison: its place, the two values, and difference, interval and p."""
+        """Return a head and a row for each comparison: place, both values, difference, interval, p, n and verdict."""
         factors = [self.names(factor) for factor, _ in self.pairs[0].context]
         rows = [[*factors, "a", "b", "difference a - b", *_head(self.pairs)]]
         for pair in self.pairs:
@@ -229,7 +233,7 @@ class Answer:
 
 def _head(pairs: Sequence[Pair]) -> list[str]:
     """The titles of the columns that `Pair.numbers` fills after the difference."""
-    correction = next((p.comparison.family.correction for p in pairs if p.judged), "")
+    correction = next((p.comparison.family.correction for p in pairs if p.has_verdict), "")
     return ["interval", f"p by {correction}" if correction else "p", "n", "verdict"]
 
 
@@ -343,7 +347,7 @@ class Versus:
         return list(dict.fromkeys(notes))
 
     def rows(self, pairs: Sequence[Pair]) -> list[list[str]]:
-        """Return a head and one row for each of these comparisons: its place, difference, interval and p."""
+        """Return a head and a row for each of these comparisons: place, difference, interval, p, n and verdict."""
         rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
         for pair in pairs:
             where = dict(pair.context)
@@ -402,11 +406,15 @@ def versus(
 
     Raises `SpecError` where none of `overall` is of the two, because they have no replicate in common.
     """
-    over_all, in_cells = (
-        [p.seen_from(a) for p in pairs if {p.a, p.b} == {a, b}] for pairs in (overall, cells)
-    )
-    if not over_all:
+    chosen_overall = _of_arms(overall, a, b)
+    if not chosen_overall:
         raise SpecError(
             "the arms have no finished replicate in common", place="compare", value=(a, b)
         )
-    return Versus(title, a, b, over_all[0].metric, over_all[0], tuple(in_cells), tuple(free))
+    first = chosen_overall[0]
+    return Versus(title, a, b, first.metric, first, _of_arms(cells, a, b), tuple(free))
+
+
+def _of_arms(pairs: Sequence[Pair], a: str, b: str) -> tuple[Pair, ...]:
+    """Return those of `pairs` that compare `a` with `b`, in either order, each seen from `a`."""
+    return tuple(pair.seen_from(a) for pair in pairs if {pair.a, pair.b} == {a, b})

@@ -18,11 +18,12 @@ from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdi
 from contrasweep.results.items import ItemValues
 from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table
 from contrasweep.rows import row_tuples
-from contrasweep.statistics.comparison import Comparison, freedom, judged
+from contrasweep.statistics.comparison import Comparison, freedom, judged_comparisons
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
 from contrasweep.statistics.unpaired import spread_beside, unpaired_evidence
+from contrasweep.storage.interim_log import Context
 from contrasweep.storage.record import COUNTING, Cause, Status
 from contrasweep.study.metric_range import metric_range
 
@@ -107,17 +108,18 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
     # What failed for a cause outside the method, or fit on no host, says nothing of the method.
     outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()
-    unscored = outside | np.isin(status, UNFIT)
+    missing = outside | np.isin(status, UNFIT)
     trials = pd.DataFrame(
-        {name: [label(v) for v in frame[name].astype(object)] for name in factors}
+        {
+            name: [label(v) for v in frame[name].astype(object)]
+            for name in (*factors, "fold", "seed")
+        }
     ).assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
         trial_id=frame["trial_id"].to_numpy(),
-        fold=[label(v) for v in frame["fold"].astype(object)],
-        seed=[label(v) for v in frame["seed"].astype(object)],
         status=status,
-        lost=np.isin(status, LOST) & ~unscored,
-        missing=unscored,
+        lost=np.isin(status, LOST) & ~missing,
+        missing=missing,
         collapsed=frame.get("collapsed", absent).eq(1).to_numpy(),
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
@@ -166,8 +168,8 @@ class DecisionRule:
         margin: The smallest difference of interest, in units of the metric; None: nothing is called equivalent.
         reference: The arm that the others are compared with; None: every two arms are compared.
         interim: The looks at a study that grows or was extended.
-        family: The arms whose comparisons may have verdicts; empty: all arms.
-        again: Ids of trials that were trained again with another result: no comparison with them has a verdict.
+        family_arms: The arms whose comparisons may have verdicts; empty: all arms.
+        trained_again: Ids of trials that were trained again with another result. No comparison with them has a verdict.
         unpaired: Whether arms with less than two replicates in common are compared as two samples of runs.
     """
 
@@ -178,15 +180,15 @@ class DecisionRule:
     margin: float | None = None
     reference: str | None = None
     interim: InterimVerdicts | ExtensionVerdicts | None = None
-    family: Collection[str] = ()
-    again: frozenset[str] = frozenset()
+    family_arms: Collection[str] = ()
+    trained_again: frozenset[str] = frozenset()
     unpaired: bool = False
 
 
 class _PairEvidence(NamedTuple):
     """A comparison before it is judged: place and sides as `Pair` has them, and whether it may have a verdict."""
 
-    context: tuple[tuple[str, str], ...]
+    context: Context
     a: str
     b: str
     evidence: Evidence
@@ -211,41 +213,48 @@ def comparisons(
     size = len(unjudged_pairs)
     if decisive:
         arms = [set(part["arm"]) for _, part in groups_of(trials, layout.axes)]
-        if rule.family:
-            arms = [of_cell & {*rule.family} for of_cell in arms]
+        if rule.family_arms:
+            arms = [of_cell & {*rule.family_arms} for of_cell in arms]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     # Every arm may collapse as deep as the worst collapse of any arm.
-    deepest_fall = max((pair.evidence.fell for pair in unjudged_pairs), default=0.0)
+    deepest = max((pair.evidence.collapse_depth for pair in unjudged_pairs), default=0.0)
     interim = rule.interim if decisive else None
     bounds = _bounds(metric, trials["value"])
 
-    # First those that have a verdict are judged, together as the family; then the exploratory ones.
-    judged_pairs: dict[int, Comparison] = {}
-    for is_decisive in (True, False):
+    # The pairs that have a verdict are judged together, as the family; the exploratory ones apart.
+    comparison_at: dict[int, Comparison] = {}
+    for has_verdict in (True, False):
         places = [
-            i for i, p in enumerate(unjudged_pairs) if (decisive and p.may_decide) == is_decisive
+            i for i, p in enumerate(unjudged_pairs) if (decisive and p.may_decide) == has_verdict
         ]
         chosen = [unjudged_pairs[i] for i in places]
-        evidence = [replace(pair.evidence, fell=deepest_fall) for pair in chosen]
         looks = None
         if interim is not None:
             looks = [interim.looks_before(p.context, p.a, p.b, p.evidence) for p in chosen]
-        comparisons = judged(
-            evidence, family, rule.mode, decisive=is_decisive, looks=looks, bounds=bounds
+        found = judged_comparisons(
+            [replace(pair.evidence, collapse_depth=deepest) for pair in chosen],
+            family,
+            rule.mode,
+            decisive=has_verdict,
+            looks=looks,
+            bounds=bounds,
         )
-        judged_pairs |= dict(zip(places, comparisons, strict=True))
+        comparison_at |= dict(zip(places, found, strict=True))
 
-    # In the order in which they were found: the verdict of looks, why a single run has none, the better side first.
+    # In the order in which the pairs were found.
     pairs = []
     for i, (context, a, b, now, _) in enumerate(unjudged_pairs):
-        comparison = judged_pairs[i]
+        comparison = comparison_at[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
+        # Why an arm with a single run has no verdict, and how the runs of the other arm spread.
         why = spread_beside(now, a, b)
         if comparison.judgement is not None and why:
             comparison = replace(comparison, judgement=replace(comparison.judgement, reason=why))
-        if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
+        # The better side stands first.
+        a_is_worse = (comparison.difference < 0) == (rule.mode == "max")
+        if a_is_worse and comparison.difference != 0:
             a, b, comparison = b, a, comparison.reversed()
         pairs.append(Pair(context, a, b, replace(comparison, names=(a, b)), metric))
     return pairs
@@ -277,23 +286,28 @@ def _evidence(
             paired = _paired(replicates.iloc[in_both], column, first, second, rule, items)
 
             # All trials of a and of b, and the values of those that finished.
-            trials_of_side = [places[side][places[side] >= 0] for side in (a, b)]
-            runs = [column["value"][at][np.isfinite(column["value"][at])] for at in trials_of_side]
+            of_a, of_b = (places[side][places[side] >= 0] for side in (a, b))
+            values_a, values_b = (
+                column["value"][at][np.isfinite(column["value"][at])] for at in (of_a, of_b)
+            )
             # Runs with less than two replicates in common are two samples. They were read from elsewhere, where no arm
             # is known to be added and no trial to be trained again, so that they may have a verdict.
             if rule.unpaired and (paired is None or paired.common.n < 2):
-                lost_a, lost_b = (int(column["lost"][at].sum()) for at in trials_of_side)
-                two_samples = unpaired_evidence(runs[0], runs[1], (lost_a, lost_b), rule.mode)
-                if two_samples is not None:
-                    yield _PairEvidence(context, a, b, two_samples, may_decide=True)
-            elif paired is not None:
+                lost = int(column["lost"][of_a].sum()), int(column["lost"][of_b].sum())
+                evidence = unpaired_evidence(values_a, values_b, lost, rule.mode)
+                may_decide = True
+            else:
+                evidence = paired
                 # Arms that were added, and trials trained again, after results were seen have no verdict.
-                may_decide = not rule.family or {a, b} <= {*rule.family}
-                trained_again = not rule.again.isdisjoint(column["trial_id"][[*first, *second]])
-                # Finished trials that are in no pair have no partner.
-                unpaired = sum(map(len, runs)) - 2 * paired.pairs
-                evidence = replace(paired, unpaired=unpaired)
-                yield _PairEvidence(context, a, b, evidence, may_decide and not trained_again)
+                declared = not rule.family_arms or {a, b} <= {*rule.family_arms}
+                trained = column["trial_id"][[*first, *second]]
+                may_decide = declared and rule.trained_again.isdisjoint(trained)
+                if paired is not None:
+                    # Finished trials that are in no pair have no partner.
+                    without_partner = len(values_a) + len(values_b) - 2 * paired.pairs
+                    evidence = replace(paired, unpaired=without_partner)
+            if evidence is not None:
+                yield _PairEvidence(context, a, b, evidence, may_decide)
 
 
 def _places(part: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, NDArray[np.intp]]]:
@@ -340,12 +354,13 @@ def _paired(
         replicates.assign(**of_sides),
         rule.design,
         mode=rule.mode,
+        # The weight is that of the fold, which is the same for both trials of a pair.
         weights=column["weight"][first] if (column["weight"] != 1).any() else None,
-        items=None if items is None else _items(items, ids[first], ids[second]),
+        items=None if items is None else _item_differences(items, ids[first], ids[second]),
     )
 
 
-def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
+def _item_differences(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
     """Return the scores of pairs of trials: for each pair the difference a - b of each group of test items.
 
     `first` and `second` have the ids of the trials of a and of b.
@@ -355,6 +370,7 @@ def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> It
     for a, b in zip(first, second, strict=True):
         has_items = a in items.means and b in items.means
         differences.append(np.subtract(items.means[a], items.means[b]) if has_items else None)
+        # A trial without a record has no test part; that of its partner is the same.
         parts.append(items.parts.get(a, items.parts.get(b, "")))
     return ItemScores(differences, parts, items.sizes)
 
@@ -370,22 +386,11 @@ def marked(
 ) -> Cells:
     """Return `cells` with the marks that the verdicts of `pairs` give them; exploratory comparisons give none.
 
-    In each context `best` is set in the cells that are not shown to be worse than the best one, if any cell is. With a
-    `reference`, it is set where the cell is not shown to be worse than any arm that it was compared with. `mark` is
-    "worse" than the best cell or, with a reference, "worse" or "better" than the reference. With `mode` "max" larger
-    means are better.
+    In each context `best` is set in the cells that are not shown to be worse than the best one, provided that some cell
+    is shown to be worse. With a `reference`, `best` is set in the cells that are not shown to be worse than any arm
+    that they were compared with. `mark` is "worse" than the best cell or, with a reference, "worse" or "better" than
+    the reference. With `mode` "max" larger means are better.
     """
-    # context -> side -> the sides that it is shown to be worse than; a side without a verdict is not there.
-    worse_than: dict[Key, dict[str, set[str]]] = {}
-    for pair in pairs:
-        if pair.comparison.judgement is not None:
-            beaten_by = worse_than.setdefault(tuple(value for _, value in pair.context), {})
-            beaten_by.setdefault(pair.a, set())
-            beaten_by.setdefault(pair.b, set())
-            if pair.comparison.decision == "worse":
-                beaten_by[pair.a].add(pair.b)
-            if pair.comparison.decision == "better":
-                beaten_by[pair.b].add(pair.a)
     # context -> side -> (row, column) of its cell. Cells of one context are compared with each other.
     contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
     for place, cell in cells.items():
@@ -396,25 +401,41 @@ def marked(
 
     result = dict(cells)
     sign = 1 if mode == "max" else -1
-    for context, beaten_by in worse_than.items():
+    for context, beaten_by in _beaten_by(pairs).items():
         places = {s: place for s, place in contexts.get(context, {}).items() if s in beaten_by}
         if not places:
             continue
         # The best cell has the best mean of those that no other beats, or of all where every one is beaten.
+        unbeaten = [side for side in places if beaten_by[side].isdisjoint(places)]
         best = max(
-            [side for side in places if beaten_by[side].isdisjoint(places)] or places,
-            key=lambda side: sign * float(cells[places[side]].mean or 0.0),
+            unbeaten or places, key=lambda side: sign * float(cells[places[side]].mean or 0.0)
         )
+        compared_with = best if reference is None else reference
         against = {best} if reference is None else set(places)
         worse = [side for side in places if beaten_by[side] & against]
         for side, place in places.items():
             mark = ""
-            if (best if reference is None else reference) in beaten_by[side]:
+            if compared_with in beaten_by[side]:
                 mark = "worse"
             elif reference is not None and side in beaten_by.get(reference, ()):
                 mark = "better"
             result[place] = replace(cells[place], best=bool(worse) and side not in worse, mark=mark)
     return result
+
+
+def _beaten_by(pairs: Sequence[Pair]) -> dict[Key, dict[str, set[str]]]:
+    """Return context -> side -> the sides that it is shown to be worse than; a side without a verdict is not there."""
+    contexts: dict[Key, dict[str, set[str]]] = {}
+    for pair in pairs:
+        if pair.has_verdict:
+            beaten_by = contexts.setdefault(tuple(value for _, value in pair.context), {})
+            beaten_by.setdefault(pair.a, set())
+            beaten_by.setdefault(pair.b, set())
+            if pair.comparison.decision == "worse":
+                beaten_by[pair.a].add(pair.b)
+            if pair.comparison.decision == "better":
+                beaten_by[pair.b].add(pair.a)
+    return contexts
 
 
 METHODS = {"sign-flip test": "sign-flip", "t-test": "t", "corrected t-test": "corrected t"}
@@ -491,15 +512,17 @@ def _cells(
     split = len(layout.rows)  # a group's labels are those of its row, then those of its column
     cells = {}
     for key, part in groups_of(trials, layout.placed):
-        # The mean of one arm is a contrast with 0. What folds with one seed may share is said of comparisons alone.
+        # The mean of one arm is a contrast with 0. Its interval leaves the variance between seeds out (`seed_part`),
+        # which is told of comparisons alone.
         done = part[part["value"].notna()]
         spread = _spread(done, replace(rule.design, seed_part=None), items) if len(done) else None
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
         low: float | None = None
         high: float | None = None
-        bounds = _bounds(metric, done["value"])
+        method = ""
         why = "one replicate"
         if mean is not None and spread is not None:
+            bounds = _bounds(metric, done["value"])
             # The contrast estimates the mean over folds or cells, each by the mean of its trials. Where some lack
             # trials, the cell's mean over all trials differs from that, and the interval is moved to the cell's mean.
             low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha))
@@ -512,13 +535,20 @@ def _cells(
                 else:
                     low = max(bounds[0], low)
                     high = min(bounds[1], high)
+            method = _method(spread, rule.alpha) if math.isfinite(low) else NO_INTERVAL
         # Each trial of the cell by itself, for pages that show or link it.
         columns = (part[name] for name in ("trial_id", "fold", "seed", "status", "value"))
         replicates = tuple(
-            Replicate(i, fold, seed, status, None if math.isnan(v) else float(v), links.get(i))
-            for i, fold, seed, status, v in zip(*columns, strict=True)
+            Replicate(
+                trial_id=trial_id,
+                fold=fold,
+                seed=seed,
+                status=status,
+                value=None if math.isnan(value) else float(value),
+                url=links.get(trial_id),
+            )
+            for trial_id, fold, seed, status, value in zip(*columns, strict=True)
         )
-        no_interval = low is not None and math.isinf(low)
         cells[key[:split], key[split:]] = Cell(
             mean=mean,
             low=low,
@@ -526,8 +556,8 @@ def _cells(
             n=len(done),
             statuses=dict(Counter(part["status"])),
             replicates=replicates,
-            interval=NO_INTERVAL if no_interval else _method(spread, rule.alpha),
-            no_interval=why,
+            interval=method,
+            why_no_interval=why,
             min=float(done["value"].min()) if len(done) else None,
             max=float(done["value"].max()) if len(done) else None,
             over=_over(done, spread) if spread else "",
@@ -568,12 +598,8 @@ def _over(done: pd.DataFrame, spread: Contrast) -> str:
     return replicates_text(spread)
 
 
-def _method(mean: Contrast | None, alpha: float) -> str:
-    """Return how a mean's interval was made, in words; "" without a mean."""
-    if mean is None:
-        return ""
-    if mean.n < 2 or not np.isfinite(mean.interval(alpha, alpha)[0]):
-        return NO_INTERVAL
+def _method(mean: Contrast, alpha: float) -> str:
+    """Return how the interval of a mean was made, in words."""
     if mean.standard_error == 0:
         return "constant"
     # A t interval over seeds alone covers as it says only where scores are about symmetric.

@@ -77,7 +77,9 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     results_b = Results.load(study_b, storage)
     # Which arm is compared with which: the named ones, or each with the arm of the same name.
     shared = [arm for arm in results_a.document.arms if arm in results_b.document.arms]
-    pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else [(arm, arm) for arm in shared]
+    pairs = [(arm, arm) for arm in shared]
+    if arm_a or arm_b:
+        pairs = [(arm_a or arm_b, arm_b or arm_a)]
     if not pairs:
         raise SpecError(
             "the studies have no arm in common",
@@ -91,8 +93,11 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
 
     # What differs between the studies as a whole, whatever the arms.
     documents = results_a.document, results_b.document
-    specs = ({k: v for k, v in d.spec.items() if k not in ELSEWHERE} for d in documents)
-    of_studies = [*_entries("study", *map(_flat, specs))]
+    spec_a, spec_b = (
+        _flat({k: v for k, v in document.spec.items() if k not in ELSEWHERE})
+        for document in documents
+    )
+    of_studies = list(_entries("study", spec_a, spec_b))
     if not (arm_a or arm_b):
         of_studies += _entries("arm", *(dict.fromkeys(d.arms, "yes") for d in documents))
     of_studies += _entries(
@@ -110,7 +115,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     rows = []
     for entry in sorted(arms_of, key=lambda entry: get_args(Kind).index(entry.kind)):
         # What differs in all of several arms needs no names of arms.
-        in_all = 1 < len(pairs) == len(arms_of[entry])
+        in_all = len(pairs) > 1 and len(arms_of[entry]) == len(pairs)
         arms = "" if in_all else ", ".join(arms_of[entry])
         rows.append(DifferenceRow(entry.kind, arms, entry.name, entry.a, entry.b))
     return StudyDifference(a, b, tuple(rows), "".join(diffs))

@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Self
 
+import pandas as pd
+
 from contrasweep.canonical import label
 from contrasweep.planning.plan import Cell, Plan
 from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.results import Results
-from contrasweep.statistics.comparison import LOOK, Comparison
+from contrasweep.statistics.comparison import LEVEL_DIVISOR, Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
 from contrasweep.storage.interim_log import (
     EXTENDED,
     VERDICTS,
+    Context,
     LookAt,
     LookLog,
     LookTaken,
@@ -32,11 +35,9 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Replicates
 
-Context = tuple[tuple[str, str], ...]
-
 
 @dataclass(frozen=True)
-class Compared:
+class PairAtLook:
     """A comparison of arm `a` with arm `b` in one context, and its evidence."""
 
     context: Context
@@ -59,13 +60,14 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     assert declared is not None
     log = read_looks(records) or LookLog(declared.spending, declared.of)
     results = Results.load(plan.study.name, records.storage)
-    pairs = compared(results)
-    # The family of the table. Each earlier confirmation of the study divides its alpha by `LOOK`.
+    pairs = judged_pairs_of(results)
+    # The family of the table. Each earlier confirmation of the study divides its alpha by `LEVEL_DIVISOR`.
     family = next(
-        (pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0)
+        (pair.comparison.family for pair in results.answer.pairs if pair.has_verdict), Family(0)
     )
+    # The last confirmation is the present one.
     earlier = max(0, len(read_confirmations(records)) - 1)
-    family = replace(family, alpha=family.alpha / LOOK**earlier)
+    family = replace(family, alpha=family.alpha / LEVEL_DIVISOR**earlier)
     bounds = metric_range(results.metric)
     look, open_cells = judge_look(
         pairs, stage, log, declared, family, results.document.mode, bounds
@@ -81,7 +83,7 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
 
 
 def judge_look(
-    pairs: Sequence[Compared],
+    pairs: Sequence[PairAtLook],
     stage: Stage,
     log: LookLog,
     declared: Replicates,
@@ -137,15 +139,15 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
     )
 
 
-def compared(results: Results) -> list[Compared]:
+def judged_pairs_of(results: Results) -> list[PairAtLook]:
     """Return the comparisons that the study decides, of those whose arms have replicates in common."""
     # The table has the better arm first. The evidence keeps its order, in which a turned comparison has b first.
-    comparisons = []
+    pairs = []
     for pair in results.answer.pairs:
-        if pair.judged:
+        if pair.has_verdict:
             a, b = (pair.b, pair.a) if pair.comparison.turned else (pair.a, pair.b)
-            comparisons.append(Compared(pair.context, a, b, pair.comparison.evidence))
-    return comparisons
+            pairs.append(PairAtLook(pair.context, a, b, pair.comparison.evidence))
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class _Tested:
     replicates, as it is then not tested again.
     """
 
-    compared: Compared
+    pair: PairAtLook
     history: Sequence[LookAt | None]
     past: LookAt | None
     level: float
@@ -167,20 +169,20 @@ class _Tested:
     @classmethod
     def of(
         cls,
-        compared: Compared,
+        pair: PairAtLook,
         log: LookLog,
         looks: Looks,
         family: Family,
         mode: Literal["max", "min"],
         inflation: float,
     ) -> Self:
-        """Return the comparison `compared` at the look that follows those of `log`.
+        """Return the comparison `pair` at the look that follows those of `log`.
 
         `looks` are all looks of the study; `inflation` multiplies the p-values of looks (`Looks.t_inflation`).
         """
-        evidence = compared.evidence
-        history = log.history(compared.key)
-        past = log.latest.get(compared.key)
+        evidence = pair.evidence
+        history = log.history(pair.key)
+        past = log.latest.get(pair.key)
         # The comparison is tested where it has more pairs of trials than at its newest look.
         fresh = past is None or evidence.gaps.planned > past.pairs
         tested_at = [
@@ -188,7 +190,9 @@ class _Tested:
             for k, earlier in enumerate(history)
             if earlier is not None and earlier.p_value is not None
         ]
-        # The level of the first step chooses the test: at the present look, or at the one that tested it last.
+        # The level of the first step chooses the test: at the present look, or at the one that tested the comparison
+        # last. There is such a look, since the comparison stands in the log. To divide the level by the inflation is
+        # the same as to multiply p by it.
         look = len(log.looks) if fresh else max(tested_at)
         level = looks.level_at(family.level / inflation, look)
         p_value = evidence.p_value(level, mode) if fresh else None
@@ -197,7 +201,7 @@ class _Tested:
             if fresh and family.margin is not None
             else None
         )
-        return cls(compared, history, past, level, p_value, equivalence_p)
+        return cls(pair, history, past, level, p_value, equivalence_p)
 
     @property
     def repeated(self) -> LookAt | None:
@@ -214,7 +218,7 @@ class _Tested:
         """The estimated difference: of all data where they are tested now, else that of the newest entry."""
         if self.repeated is not None:
             return self.repeated.difference
-        return self.compared.evidence.common.difference
+        return self.pair.evidence.common.difference
 
     def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:
         """Return the p-values called `name` of every look, the present one last.
@@ -226,31 +230,33 @@ class _Tested:
 
     def entry(self, standing: Standing, ready: bool, mode: Literal["max", "min"]) -> LookAt:
         """Return what the log keeps of the comparison; without an interval where it is not `ready` for a verdict."""
-        # Fields by position: the comparison, its numbers, its p-values, the level that chose the test, the decision.
-        compared = self.compared
-        ends = (
-            compared.evidence.interval(standing.level, self.level, mode)
-            if ready
-            else (-math.inf, math.inf)
-        )
+        evidence = self.pair.evidence
+        ends = -math.inf, math.inf
+        if ready:
+            ends = evidence.interval(standing.level, self.level, mode)
+        low, high = LookAt.ends(*ends)
+        decision = standing.decision
+        if self.past is not None and self.decided:
+            decision = self.past.decision
         return LookAt(
-            compared.context,
-            compared.a,
-            compared.b,
-            compared.evidence.gaps.planned if self.repeated is None else self.repeated.pairs,
-            self.difference,
-            *LookAt.ends(*ends),
-            self.p_value,
-            self.equivalence_p,
-            standing.p_value,
-            standing.equivalence_p,
-            self.level,
-            self.past.decision if self.past is not None and self.decided else standing.decision,
+            context=self.pair.context,
+            a=self.pair.a,
+            b=self.pair.b,
+            pairs=evidence.gaps.planned if self.repeated is None else self.repeated.pairs,
+            difference=self.difference,
+            low=low,
+            high=high,
+            p_value=self.p_value,
+            equivalence_p=self.equivalence_p,
+            adjusted_p=standing.p_value,
+            adjusted_equivalence_p=standing.equivalence_p,
+            level=self.level,
+            decision=decision,
         )
 
 
 def _after_look(
-    pairs: Sequence[Compared],
+    pairs: Sequence[PairAtLook],
     log: LookLog,
     looks: Looks,
     family: Family,
@@ -266,7 +272,8 @@ def _after_look(
     """
     if not pairs:
         return ()
-    # Looks at t statistics of growing seeds exceed alpha a little. Looks over folds keep their folds, and err less.
+    # Where t statistics of more and more seeds are looked at, the chance of a false verdict exceeds alpha a little.
+    # Looks over folds keep their folds, and the chance is smaller.
     of_seeds = not any(
         c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs
     )
@@ -292,10 +299,10 @@ def _after_look(
         ready = [
             test.decided
             or standing.decision not in VERDICTS
-            or test.compared.evidence.early(standing.decision, mode, family.margin, bounds)
+            or test.pair.evidence.may_decide_early(standing.decision, mode, family.margin, bounds)
             for test, standing in zip(tested, standings, strict=True)
         ]
-        standings = judged_now(early=ready)
+        standings = judged_now(may_decide=ready)
     judged = zip(tested, standings, ready, strict=True)
     return tuple(test.entry(standing, is_ready, mode) for test, standing, is_ready in judged)
 
@@ -327,62 +334,63 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     log = read_looks(records) or LookLog(EXTENDED, UNIT)
     results = Results.load(plan.study.name, records.storage)
     # No more replicates than at the last look, neither recorded nor planned: the extension after it is taken back.
-    if log.looks and max(_recorded(results), _replicates(plan)) <= log.looks[-1].replicates:
+    last_look = log.looks[-1].replicates if log.looks else 0
+    planned = _planned_replicates(plan)
+    taken_back = log.looks and max(_recorded_replicates(results), planned) <= last_look
+    if taken_back:
         write_looks(records, replace(log, looks=log.looks[:-1]))
         return
     # A look counts once at a number of replicates, that of the largest cell, and only where all trials have ended.
     ended = results.planned["trial_id"].isin(list(results.trial_records))
-    present = (
-        int(results.planned.groupby(["arm", *results.axes], dropna=False).size().max())
-        if len(ended)
-        else 0
-    )
-    if (
-        not ended.all()
-        or not 0 < present < _replicates(plan)
-        or (log.looks and log.looks[-1].replicates >= present)
-    ):
+    present = _largest_cell(results, results.planned)
+    grows = 0 < present < planned
+    already_counted = present <= last_look
+    if not ended.all() or not grows or already_counted:
         return
-    judged = [pair.comparison for pair in results.answer.pairs if pair.judged]
+    judged = [pair.comparison for pair in results.answer.pairs if pair.has_verdict]
     # Where nobody knows how much a seed changes, no comparison had a test, and so no look was taken.
     if any(not comparison.evidence.common.seed_unknown for comparison in judged):
-        write_looks(records, log.with_look(look_before(compared(results), judged, log, present)))
+        write_looks(
+            records, log.with_look(look_before(judged_pairs_of(results), judged, log, present))
+        )
 
 
 def look_before(
-    pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int
+    pairs: Sequence[PairAtLook], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
     """Return what the log keeps of a look at a table with this many `replicates`.
 
     `known` are the comparisons of `pairs`, one by one, with their verdicts; `log` has the earlier looks.
     """
-    # Each comparison in the order of its evidence, as `pairs` have it.
-    in_order = [c.reversed() if c.turned else c for c in known]
-    comparisons = tuple(
-        LookAt(
-            pair.context,
-            pair.a,
-            pair.b,
-            pair.evidence.gaps.planned,
-            c.difference,
-            *LookAt.ends(c.low, c.high),
-            c.raw_p,
-            None,  # of equivalence only the adjusted p is kept
-            c.p_value,
-            c.equivalence_p,
-            c.level,
-            "open" if c.decision == "undecided" else c.decision,
+    comparisons = []
+    for pair, comparison in zip(pairs, known, strict=True):
+        # The arms in the order of the evidence, as `pairs` have them.
+        c = comparison.reversed() if comparison.turned else comparison
+        low, high = LookAt.ends(c.low, c.high)
+        entry = LookAt(
+            context=pair.context,
+            a=pair.a,
+            b=pair.b,
+            pairs=pair.evidence.gaps.planned,
+            difference=c.difference,
+            low=low,
+            high=high,
+            p_value=c.raw_p,
+            equivalence_p=None,  # of equivalence only the adjusted p is kept
+            adjusted_p=c.p_value,
+            adjusted_equivalence_p=c.equivalence_p,
+            level=c.level,
+            decision="open" if c.decision == "undecided" else c.decision,
         )
-        for pair, c in zip(pairs, in_order, strict=True)
-    )
+        comparisons.append(entry)
     # All comparisons are of one family, so the first one has the margin of all.
     margin = known[0].family.margin if known else None
-    # Each look leaves a LOOK-th of the level to those after it.
-    spent = 1 - LOOK ** -(len(log.looks) + 1)
-    return LookTaken(replicates, spent, comparisons, (), time.time(), margin)
+    # Each look leaves the looks after it a `LEVEL_DIVISOR`-th of its level.
+    spent = 1 - LEVEL_DIVISOR ** -(len(log.looks) + 1)
+    return LookTaken(replicates, spent, tuple(comparisons), (), time.time(), margin)
 
 
-def _recorded(results: Results) -> int:
+def _recorded_replicates(results: Results) -> int:
     """Return the largest number of replicates with a record that any cell has.
 
     In a sweep an arm is a cell, and the trials of its confirmation are its replicates.
@@ -391,11 +399,17 @@ def _recorded(results: Results) -> int:
         records = {**results.search_records, **results.trial_records}.values()
         arms = Counter(record.arm for record in records if record.notes.phase is Phase.CONFIRM)
         return max(arms.values(), default=0)
-    rows = results.planned[results.planned["trial_id"].isin(list(results.trial_records))]
-    return int(rows.groupby(["arm", *results.axes], dropna=False).size().max()) if len(rows) else 0
+    ended = results.planned["trial_id"].isin(list(results.trial_records))
+    return _largest_cell(results, results.planned[ended])
 
 
-def _replicates(plan: Plan) -> int:
+def _largest_cell(results: Results, trials: pd.DataFrame) -> int:
+    """Return the number of these trials in the cell that has the most of them; 0 without trials."""
+    sizes = trials.groupby(["arm", *results.axes], dropna=False).size()
+    return int(sizes.max()) if len(sizes) else 0
+
+
+def _planned_replicates(plan: Plan) -> int:
     """Return the number of trials of the plan's largest cell; of a sweep, the replicates of a confirmation."""
     if isinstance(plan, SweepPlan):
         return len(plan.replicates)

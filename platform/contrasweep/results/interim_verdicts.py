@@ -11,13 +11,11 @@ from typing import Self
 
 from contrasweep.config import Config
 from contrasweep.errors import plural
-from contrasweep.statistics.comparison import LOOK, Comparison, Decided, verdict_of
+from contrasweep.statistics.comparison import LEVEL_DIVISOR, Comparison, Decided, verdict_of
 from contrasweep.statistics.evidence import Evidence
-from contrasweep.storage.interim_log import EXTENDED, VERDICTS, LookLog, read_looks
+from contrasweep.storage.interim_log import EXTENDED, VERDICTS, Context, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 
-Context = tuple[tuple[str, str], ...]
-"""Where in the table a comparison is: (factor, label) of each factor that is fixed."""
 TOO_EARLY = ": a verdict before the last look must stand though collapses may not have shown; this needs more trials"
 SAME_DATA = 1e-9
 """Estimates of the same trials agree to this share of their size and standard error."""
@@ -26,8 +24,8 @@ SAME_DATA = 1e-9
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
     """Return what an earlier look decided of `a` against `b`; None where no look decided anything.
 
-    It is the first look that decided anything with fewer than `pairs` pairs of trials. A look with as many pairs is the
-    present one.
+    The first look counts that decided anything with fewer than `pairs` pairs of trials. A look with as many pairs is
+    the present one.
     """
     history = log.history((context, frozenset((a, b))))
     for number, (look, entry) in enumerate(zip(log.looks, history, strict=True), start=1):
@@ -54,22 +52,23 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 class InterimVerdicts:
     """Verdicts of a study that grows to at most `most` seeds or repeats (`unit`).
 
-    `log` has the looks at the study so far (None: no look yet). `again` counts earlier confirmations of the study: each
-    divides the alpha of the next by `LOOK`, which is four.
+    `log` has the looks at the study so far. Each of the study's `earlier_confirmations` divides the
+    alpha of the next by `LEVEL_DIVISOR`, which is four.
     """
 
-    log: LookLog | None
+    log: LookLog
     unit: str
     most: int
-    again: int = 0
+    earlier_confirmations: int = 0
 
     @classmethod
-    def of(cls, spec: Config, records: StudyRecords, again: int = 0) -> Self | None:
+    def of(cls, spec: Config, records: StudyRecords, earlier_confirmations: int = 0) -> Self | None:
         """Return the verdicts of a study declared as `spec`; None where its number of replicates is fixed."""
         declared = spec.get("replicates")
-        return (
-            cls(read_looks(records), declared["of"], declared["most"], again) if declared else None
-        )
+        if not declared:
+            return None
+        log = read_looks(records) or LookLog(declared["spending"], declared["of"])
+        return cls(log, declared["of"], declared["most"], earlier_confirmations)
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
         """Return 0: no earlier look divides the level of a comparison, whose verdict is that of its last look."""
@@ -84,12 +83,9 @@ class InterimVerdicts:
         if now is None:
             return comparison
         evidence = comparison.evidence
-        entry = self.log.latest.get((context, frozenset((a, b)))) if self.log else None
-        before = (
-            decided_before(self.log, context, a, b, evidence.gaps.planned) if self.log else None
-        )
-        # Without a look at these data: no verdict, no interval and a p of 1.
-        waiting = replace(
+        entry = self.log.latest.get((context, frozenset((a, b))))
+        # No verdict, no interval and a p of 1, as long as no look at these data has settled them.
+        unsettled = replace(
             now,
             verdict="undecided",
             p_value=1.0,
@@ -99,10 +95,10 @@ class InterimVerdicts:
             looked_p=1.0,
             gaps_decide=False,
             reason="no look yet" if entry is None else "between looks",
-            before=before,
+            before=decided_before(self.log, context, a, b, evidence.gaps.planned),
         )
         if entry is None:
-            return replace(comparison, judgement=waiting)
+            return replace(comparison, judgement=unsettled)
         # The log's entry may be of b against a.
         low, high = entry.interval
         difference = entry.difference
@@ -114,7 +110,7 @@ class InterimVerdicts:
             abs(difference) + common.standard_error
         )
         if evidence.gaps.planned != entry.pairs or evidence.gaps.pending or changed:
-            return replace(comparison, judgement=waiting)
+            return replace(comparison, judgement=unsettled)
         # Why there is no verdict, where noise alone is not the reason.
         reason = ""
         if entry.decision == "futile":
@@ -122,14 +118,15 @@ class InterimVerdicts:
         elif entry.decision == "open" and not self.over:
             reason = "open" if entry.low is not None else f"open{TOO_EARLY}"
         # The numbers of the look; each p is multiplied for earlier confirmations of the study.
-        factor = LOOK**self.again
+        factor = LEVEL_DIVISOR**self.earlier_confirmations
         verdict = verdict_of(low, high, comparison.family.margin, comparison.mode)
         p_value = min(1.0, factor * entry.adjusted_p)
         equivalence_p = entry.adjusted_equivalence_p
         if equivalence_p is not None:
             equivalence_p = min(1.0, factor * equivalence_p)
+        # The look settles all but `before` and `gaps_decide`, which its log does not keep.
         judgement = replace(
-            waiting,
+            unsettled,
             verdict=verdict,
             p_value=p_value,
             looked_p=p_value,
@@ -144,12 +141,12 @@ class InterimVerdicts:
     @property
     def over(self) -> bool:
         """Whether the last look was taken, at which all of alpha is spent."""
-        return self.log is not None and self.log.over
+        return self.log.over
 
     @property
     def finished(self) -> bool:
         """Whether no look is to come: the last look was taken, or no comparison is open."""
-        looks = self.log.looks if self.log else ()
+        looks = self.log.looks
         return self.over or (
             bool(looks)
             and all(comparison.decision != "open" for comparison in looks[-1].comparisons)
@@ -158,11 +155,11 @@ class InterimVerdicts:
     @property
     def notes(self) -> list[str]:
         """Return sentences on the looks, for readers of the verdicts."""
-        if self.log is None or not self.log.looks:
+        looks = self.log.looks
+        if not looks:
             return [
                 f"the study grows up to {self.most} {self.unit} and had no look yet: no verdicts"
             ]
-        looks = self.log.looks
         at = ", ".join(str(look.replicates) for look in looks)
         number = plural(len(looks), "look")
         lines = [
@@ -185,24 +182,24 @@ class ExtensionVerdicts:
     """
 
     log: LookLog
-    spent: int = 0  # how many later declarations and confirmations count as looks
+    further_looks: int = 0  # how many later declarations and confirmations count as looks
 
     @classmethod
-    def of(cls, records: StudyRecords, spent: int = 0) -> Self | None:
+    def of(cls, records: StudyRecords, further_looks: int = 0) -> Self | None:
         """Return the verdicts of a study that was looked at before; None where this is the first look.
 
-        `spent` counts the declarations and confirmations that were looks, beside those of the log.
+        `further_looks` counts the declarations and confirmations that were looks, beside those of the log.
         """
         log = read_looks(records)
         # A log of another kind is of a study that grew, and was declared with a fixed size since.
         if log is None or log.spending != EXTENDED:
             log = LookLog(EXTENDED, "replicates")
-        return cls(log, spent) if log.looks or spent else None
+        return cls(log, further_looks) if log.looks or further_looks else None
 
     @property
     def looks(self) -> int:
         """How many looks there were before, with the declarations and confirmations that count as looks."""
-        return len(self.log.looks) + self.spent
+        return len(self.log.looks) + self.further_looks
 
     @property
     def finished(self) -> bool:
@@ -217,7 +214,7 @@ class ExtensionVerdicts:
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
         """Return how many looks the comparison had with fewer replicates: each divides its level by four."""
         history = self.log.history((context, frozenset((a, b))))
-        return self.spent + sum(
+        return self.further_looks + sum(
             comparison is not None and comparison.pairs < evidence.gaps.planned
             for comparison in history
         )
@@ -235,8 +232,9 @@ class ExtensionVerdicts:
         at = ", ".join(str(look.replicates) for look in self.log.looks)
         after = f"extended after its trials had ended (at {at} {self.unit}): " if at else ""
         # 1 + 1/4 + ... + 1/4^looks, the sum of a geometric series
-        most = (LOOK - LOOK**-self.looks) / (LOOK - 1)
+        most = (LEVEL_DIVISOR - LEVEL_DIVISOR**-self.looks) / (LEVEL_DIVISOR - 1)
+        factor = LEVEL_DIVISOR**self.looks
         return [
-            f"{after}this is look {self.looks + 1}, whose p are multiplied by {LOOK**self.looks:g} and whose intervals "
+            f"{after}this is look {self.looks + 1}, whose p are multiplied by {factor:g} and whose intervals "
             f"are as much wider; over all looks a false verdict has a chance of at most {most:.3g} alpha"
         ]

@@ -46,11 +46,11 @@ class ItemReader:
 
 @dataclass(frozen=True)
 class ItemValues:
-    """The scores of test items of trials on one split; where nothing groups items, each is a group of its own.
+    """For trials on one split, the scores of their test items. A test part is the test set of one dataset.
 
-    `means` is trial id -> mean score of each group of items [groups]; all trials of one test part have the same groups
-    in the same order. `parts` is trial id -> the trial's test part, as the digest of its dataset. `sizes` is test part
-    -> number of items of each group [groups].
+    Where nothing groups items, each item is a group of its own. `means` is trial id -> mean score of each group of
+    items [groups]; all trials of one test part have the same groups in the same order. `parts` is trial id -> the
+    trial's test part, as the digest of its dataset. `sizes` is test part -> number of items of each group [groups].
     """
 
     means: Mapping[str, NDArray[np.float64]]
@@ -94,16 +94,11 @@ def item_values(
         if not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
             return None
 
-        # The group of each item. A score DATASET/NAME, which was computed afterwards, has groups of its own.
-        column = f"{metric.rpartition('/')[0]}/{GROUP}"
-        if column not in scored and len(scored.get(GROUP, ())) == len(values):
-            column = GROUP
-        names = enumerate(scored.get(column, [None] * len(values)))
-        groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in names]
         # All trials of one dataset must have the same groups; a trial that names none must have as many items.
+        groups, are_named = _groups_of(scored, metric, len(values))
         part = record.data.digest
         known = groups_of_part.setdefault(part, groups)
-        if known != groups and (column in scored or len(known) != len(groups)):
+        if known != groups and (are_named or len(known) != len(groups)):
             return None
 
         # The mean of each group, in the order in which the groups are first met.
@@ -119,3 +114,16 @@ def item_values(
         if trial in records:
             parts[trial] = records[trial].data.digest
     return ItemValues(means, parts, sizes)
+
+
+def _groups_of(scored: ItemColumns, metric: str, count: int) -> tuple[list[str], bool]:
+    """Return the group of each of the `count` items of a trial's `metric`, and whether the trial names groups."""
+    # A score DATASET/NAME, which was computed afterwards, has groups of its own. Where these are missing, the groups of
+    # the trial's own items count, if the trial has as many items.
+    column = f"{metric.rpartition('/')[0]}/{GROUP}"
+    if column not in scored and len(scored.get(GROUP, ())) == count:
+        column = GROUP
+    names = scored.get(column, [None] * count)
+    # An item without a name is a group of its own.
+    groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
+    return groups, column in scored

@@ -36,7 +36,10 @@ FIRST = 0
 
 @stored
 class Began:
-    """The first entry: what the campaign declares, and the number of seeds on which a candidate may be screened."""
+    """The first entry: what the campaign declares, and the number of seeds on which a candidate may be screened.
+
+    As in every entry, `after` is the digest of the entry before, and `at` the time of writing (unix seconds).
+    """
 
     declared: Config
     screening: Count
@@ -139,10 +142,11 @@ class Ledger:
         return open_store(self.storage)
 
     def read(self) -> "Ledger":
-        """Read the entries that were written since, and return the ledger itself.
+        """Read the entries that were written since the last reading, and return the ledger itself.
 
         Raises `BrokenFileError` for a file that is no entry, is missing, or does not follow the one before it.
         """
+        # Other files are left out, also those with a number in another form than `append` writes.
         keys = [
             key for key in self.store.list(f"{self.campaign}/") if key == self._key(_number(key))
         ]
@@ -191,12 +195,12 @@ class Ledger:
         """The declaration; None before the first candidate was asked."""
         return next((entry for entry in self.entries if isinstance(entry, Began)), None)
 
-    def asked(self, number: int) -> Asked:
+    def asked_for(self, candidate: int) -> Asked:
         """Return the entry that asked for the candidate with this number; `BrokenFileError` where none did."""
-        entry = self.entries[number] if number < len(self.entries) else None
+        entry = self.entries[candidate] if candidate < len(self.entries) else None
         if not isinstance(entry, Asked):
             raise BrokenFileError(
-                f"{self.store.uri}/{self._key(number)}", "no candidate has this number", ""
+                f"{self.store.uri}/{self._key(candidate)}", "no candidate has this number", ""
             )
         return entry
 
@@ -212,9 +216,9 @@ class Ledger:
         """The numbers of all candidates."""
         return [i for i, entry in enumerate(self.entries) if isinstance(entry, Asked)]
 
-    def decision(self, asked: int) -> Decided | None:
+    def decision(self, candidate: int) -> Decided | None:
         """Return the newest decision on a candidate; None before the first, and where it was superseded."""
-        decisions = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
+        decisions = [e for e in self.entries if isinstance(e, Decided) and e.asked == candidate]
         return None if not decisions or decisions[-1].superseded else decisions[-1]
 
     @property
@@ -247,16 +251,18 @@ class Ledger:
         seeds_used = 0
         size = 0
         for entry in self.entries:
+            if isinstance(entry, Granted):
+                seeds_used += len(entry.seeds)
+                continue
             # The declaration brings the first incumbent, a kept candidate the next.
             if isinstance(entry, Began):
                 size = entry.screening
-                number = FIRST
+                new_incumbent = FIRST
             elif isinstance(entry, Decided) and entry.kept:
-                number = entry.asked
+                new_incumbent = entry.asked
             else:
-                seeds_used += len(entry.seeds) if isinstance(entry, Granted) else 0
                 continue
-            if number == incumbent:
+            if new_incumbent == incumbent:
                 return list(range(seeds_used, seeds_used + size))
             seeds_used += size
         raise ValueError(f"{incumbent} was never the incumbent")
@@ -264,24 +270,25 @@ class Ledger:
     def fresh_seeds(self, count: int) -> tuple[int, ...]:
         """Return the next `count` seeds, which no trial of the campaign has had, numbered as in `screening_seeds`."""
         seeds_used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
-        incumbents = 1 + sum(isinstance(e, Decided) and e.kept for e in self.entries)
+        # The first incumbent, and one for each candidate that was kept.
+        incumbents = 1 + len([e for e in self.entries if isinstance(e, Decided) and e.kept])
         first_seed = seeds_used + incumbents * (self.began.screening if self.began else 0)
         return tuple(range(first_seed, first_seed + count))
 
-    def granted(self, asked: int, incumbent: int) -> Granted | None:
+    def granted(self, candidate: int, incumbent: int) -> Granted | None:
         """Return the level and all seeds of a confirmation as one grant; None where nothing was granted.
 
-        `asked` and `incumbent` are the numbers of the candidate and of the incumbent.
+        `candidate` and `incumbent` are the numbers of both.
         """
         entries = [
             e
             for e in self.entries
-            if isinstance(e, Granted) and (e.asked, e.incumbent) == (asked, incumbent)
+            if isinstance(e, Granted) and (e.asked, e.incumbent) == (candidate, incumbent)
         ]
         if not entries:
             return None
         return Granted(
-            asked,
+            candidate,
             incumbent,
             entries[0].level,
             tuple(seed for entry in entries for seed in entry.seeds),
@@ -321,16 +328,16 @@ class Ledger:
         ]
         counted = [
             *(Spent(e.trials, e.gpu_hours, e.cost) for e in decided),
-            *(self.spent_on(asked) for asked in self.candidates if asked not in settled),
+            *(self.spent_on(number) for number in self.candidates if number not in settled),
             *map(self.measured, incumbents),
         ]
         return sum(counted, Spent())
 
-    def spent_on(self, asked: int) -> Spent:
+    def spent_on(self, candidate: int) -> Spent:
         """Return what the trials of a candidate have spent beyond what stands in its decisions."""
-        decided = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
+        decided = [e for e in self.entries if isinstance(e, Decided) and e.asked == candidate]
         counted = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
-        return sum(map(self.measured, self.studies_of(asked)), Spent()).beyond(counted)
+        return sum(map(self.measured, self.studies_of(candidate)), Spent()).beyond(counted)
 
     def measured(self, study: str) -> Spent:
         """Return the number, GPU hours and cost of a study's ended trials."""
@@ -341,23 +348,23 @@ class Ledger:
         """Return the name of the study that trains the incumbent with this number on screening seeds."""
         return f"{self.campaign}.incumbent-{number}"
 
-    def candidate_study(self, asked: int) -> str:
+    def candidate_study(self, candidate: int) -> str:
         """Return the name of the study that trains the candidate with this number on screening seeds."""
-        return f"{self.campaign}.{asked}"
+        return f"{self.campaign}.{candidate}"
 
-    def confirmation_study(self, asked: int, incumbent: int) -> str:
+    def confirmation_study(self, candidate: int, incumbent: int) -> str:
         """Return the name of the study that trains a candidate and an incumbent, by their numbers, on fresh seeds."""
-        return f"{self.candidate_study(asked)}.confirm" + (
+        return f"{self.candidate_study(candidate)}.confirm" + (
             f"-{incumbent}" if incumbent != FIRST else ""
         )
 
-    def studies_of(self, asked: int) -> list[str]:
+    def studies_of(self, candidate: int) -> list[str]:
         """Return the names of the studies that train a candidate: that of its screen, and one for each confirmation."""
         incumbents = dict.fromkeys(
-            e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == asked
+            e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == candidate
         )
-        confirmations = [self.confirmation_study(asked, incumbent) for incumbent in incumbents]
-        return [self.candidate_study(asked), *confirmations]
+        confirmations = [self.confirmation_study(candidate, incumbent) for incumbent in incumbents]
+        return [self.candidate_study(candidate), *confirmations]
 
 
 def campaign_names(storage: str) -> Sequence[str]:

@@ -110,16 +110,18 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     Trials that failed or fit no host do not count, since they may have ended before they read the setting.
     """
     trained = [record for record in records if record.status.trained]
-    unused: dict[str, dict[str, None]] = {}  # setting -> arms
+    unread: dict[str, dict[str, None]] = {}  # setting -> arms
     for record in trained:
         for key in record.unused_settings:
-            unused.setdefault(key, {})[record.arm] = None
+            unread.setdefault(key, {})[record.arm] = None
+    if not unread:
+        return {}  # most studies: the configs of their trials need not be searched
     # An arm is taken out again where another of its trials has read the setting.
-    for record in trained if unused else ():
+    for record in trained:
         read = dotted.flatten(record.config).keys() - set(record.unused_settings)
-        for key in read & unused.keys():
-            unused[key].pop(record.arm, None)
-    return {key: tuple(arms) for key, arms in unused.items() if arms}
+        for key in read & unread.keys():
+            unread[key].pop(record.arm, None)
+    return {key: tuple(arms) for key, arms in unread.items() if arms}
 
 
 def unread_lines(records: Iterable[Record]) -> list[str]:
@@ -179,9 +181,10 @@ class MixedCode:
     def notes(self, records: StudyRecords) -> list[str]:
         """Return sentences on trials of older code, of retrained networks, and of accepted code.
 
-        Of each older code they say how many trials ran it and what has changed since; of each study, how many trials
-        started from its retrained networks; of each newest code, how many trials `--accept-code` kept although their
-        code had changed, as long as no trial ran the changed code.
+        - For each older code: how many trials ran it, and what has changed since.
+        - For each study whose networks were trained again: how many trials started from its networks.
+        - For each newest code: how many trials `--accept-code` kept although their code had changed. Nothing is said
+          once a trial ran the changed code, as trials of the code before are then older ones.
         """
         lines = [
             f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
@@ -191,6 +194,7 @@ class MixedCode:
             f"{count} of {self.total} trials started from networks of {study} that were trained again since"
             for study, count in sorted(Counter(self.retrained.values()).items())
         ]
+        # Once a trial ran the changed code that was accepted, the code before is told as an older one, above.
         accepted_codes = {old for old, new in _accepted(records) if new not in self.newest}
         lines += [
             f"{count} of {self.total} trials were kept by --accept-code although their code "
@@ -240,13 +244,14 @@ def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> se
         for digest in (record.code.digest, *record.code.earlier)
     }
     archived_codes = kept_codes(records) - current_codes
-    newest = {
-        record.trainable: record
-        for record in sorted(current.values(), key=lambda record: record.ended)
-    }
+    if not archived_codes:
+        return set()
+    # The newest record of each trainable: of those with one key, a mapping keeps the last, which ended last.
+    by_end = sorted(current.values(), key=lambda record: record.ended)
+    newest = {record.trainable: record for record in by_end}
     # The newest archive is read first. One trial of a code is enough: reading ends once each code has its change.
     changes = set[tuple[str, str]]()
-    for part in reversed(list_archived(records) if archived_codes else []):
+    for part in reversed(list_archived(records)):
         for trial_id in part.trial_ids:
             if not archived_codes:
                 return changes

@@ -78,7 +78,7 @@ class Requirement:
         for pair in pairs:
             c = pair.comparison
             outcome = self.outcome(c.low, c.high, c.mode, c.family.margin)
-            outcomes.append(outcome if pair.judged else "open")
+            outcomes.append(outcome if pair.has_verdict else "open")
         if "fails" in outcomes:
             return "fails"
         if "open" in outcomes or not outcomes:

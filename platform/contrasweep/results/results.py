@@ -244,8 +244,9 @@ class Results(StudyData):
 
         Returns:
             One row an arm and setting, the most important first: arm, setting, share, noise, configurations (how many
-            were trained to their end) and verdict. The share is of what tells the best tenth of the configurations
-            apart, by PED-ANOVA; the noise is the share that shuffled scores reach. Empty for a grid.
+            were trained to their end) and verdict. The share is the setting's part in what tells the best tenth of the
+            configurations from all of them (PED-ANOVA). The noise is the share that shuffled scores reach. Empty for a
+            grid.
         """
         return self._importance.copy()
 
@@ -290,7 +291,6 @@ class Results(StudyData):
         Example:
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
         """
-        # The factors of each side: a side that is not given has those that the other side leaves.
         factors = ["arm", *self.axes]
         placed = (*names_of(rows), *names_of(columns))
         for name in placed:
@@ -301,12 +301,14 @@ class Results(StudyData):
                     place="rows, columns",
                     value=name,
                 )
-        # Without axes there is nothing for the rows but the arms.
-        if rows is None and columns is None:
-            rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
+        # A side that is not given has the factors that the other side leaves. Without both, the arms are the columns; a
+        # study without axes has nothing for the rows but the arms.
         others = [name for name in factors if name not in placed]
-        rows, columns = (others if side is None else names_of(side) for side in (rows, columns))
-        table = self._build(rows, columns, metric)
+        row_factors = others if rows is None else names_of(rows)
+        column_factors = others if columns is None else names_of(columns)
+        if rows is None and columns is None:
+            row_factors, column_factors = (self.axes, ["arm"]) if self.axes else (["arm"], [])
+        table = self._build(row_factors, column_factors, metric)
 
         # Where another layout answers the study's question, its verdicts are told below this table. Where the arms are
         # the columns, a last row has the averages over all cells, which the verdicts of `overall` are about.
@@ -317,16 +319,15 @@ class Results(StudyData):
                 and table.column_factors == ("arm",)
                 and not table.pooled
             ):
-                averages = {
-                    arm: cell for (arm, _), cell in self._arms(table.metric, True).cells.items()
-                }
+                of_arms = self._arms(table.metric, overall=True)
+                averages = {arm: cell for (arm, _), cell in of_arms.cells.items()}
             table = replace(table, given_answer=self._answer(table.metric), averages=averages)
 
         # What a reader must know beside the table. Broken files come last: what is read for the other notes may find
         # more of them.
-        notes = self.declared_notes
+        notes = list(self.declared_notes)
         if table.metric == self.metric and self._interim is not None:
-            notes += self._interim.notes
+            notes.extend(self._interim.notes)
         if scores := self.document.scores:
             notes.append(
                 f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"
@@ -364,24 +365,25 @@ class Results(StudyData):
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
         decisive = self._decides(metric)
-
-        # Cells have the verdicts of the study where it decides them; otherwise they are exploratory.
+        # In each cell the study's own comparison, or else an exploratory one. With all axes fixed one cell is left: an
+        # exploratory comparison of it is made below, as that over everything.
         cells: list[Pair] = []
-        if decisive and self.axes:
-            cells = _between(self._arms(metric, False).pairs, a, b, at)
-        if not cells and self.axes and (free or decisive):
-            cells = _between(self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at)
-        # Over everything: the study's own comparison where no axis is fixed; where all are fixed, the one cell that is
-        # left if it has a verdict; else a comparison of the trials at these values.
+        if self.axes and decisive:
+            cells = _between(self._arms(metric, overall=False).pairs, a, b, at)
+        if self.axes and not cells and (free or decisive):
+            table = self._build(self.axes, ["arm"], metric, exploratory=True)
+            cells = _between(table.pairs, a, b, at)
+        # Over everything the study's own comparison, where no axis is fixed.
         overall: Sequence[Pair] = []
         if decisive and not at:
-            overall = _between(self._arms(metric, True).pairs, a, b, {})
-        elif at and not free and cells and cells[0].comparison.judgement is not None:
+            overall = _between(self._arms(metric, overall=True).pairs, a, b, {})
+        # With all axes fixed the one cell that is left, if it has a verdict.
+        if at and not free and cells and cells[0].has_verdict:
             overall = cells
+        # Else an exploratory comparison of the trials at these values.
         if not overall:
-            overall = self._build(
-                ["arm"], [], metric, family=False, frame=self.at(self.frame, at)
-            ).pairs
+            frame = self.at(self.frame, at)
+            overall = self._build(["arm"], [], metric, exploratory=True, frame=frame).pairs
         return replace(
             versus(title, a, b, overall, cells if free else (), free),
             names=self.names,
@@ -434,7 +436,8 @@ class Results(StudyData):
         """
         run = import_path("contrasweep.running.driver:evaluate", kind="function")  # an upper layer
         options |= {"on": on, "function": function, "storage": self.records.storage}
-        evaluated: Results = run(study or self.name, **options)[0]
+        evaluated: Results
+        evaluated, _ = run(study or self.name, **options)  # the others are of the scoring study
         return evaluated
 
     def advice(self, hours: Hours | None = None) -> Advice:
@@ -500,7 +503,7 @@ class Results(StudyData):
         """Return the comparisons of a metric that answer the study's question."""
         overall = self.document.question == "overall"
         return Answer(
-            self._arms(metric, overall).pairs,
+            self._arms(metric, overall=overall).pairs,
             self.document.question,
             tuple(self.axes) if overall else (),
         )
@@ -521,7 +524,7 @@ class Results(StudyData):
         """The tables that `_arms` has built, by its arguments."""
         return {}
 
-    def _arms(self, metric: str, overall: bool) -> Table:
+    def _arms(self, metric: str, *, overall: bool) -> Table:
         """Return the table that compares the arms over all axes (`overall`), or in each cell; each is built once."""
         overall = overall or not self.axes
         if (metric, overall) not in self._built:
@@ -532,9 +535,9 @@ class Results(StudyData):
     @cached_property
     def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
         """The looks at the study, where it grows, was extended after its end or was confirmed again; else None."""
-        again = max(0, len(read_confirmations(self.records)) - 1)
-        growing = InterimVerdicts.of(self.document.spec, self.records, again)
-        return growing or ExtensionVerdicts.of(self.records, self.document.spent + again)
+        earlier = max(0, len(read_confirmations(self.records)) - 1)
+        growing = InterimVerdicts.of(self.document.spec, self.records, earlier)
+        return growing or ExtensionVerdicts.of(self.records, self.document.spent + earlier)
 
     @cached_property
     def _seed_part(self) -> SeedPart | None:
@@ -570,22 +573,22 @@ class Results(StudyData):
         columns: Sequence[str],
         metric: str | None,
         *,
-        family: bool = True,
+        exploratory: bool = False,
         frame: pd.DataFrame | None = None,
     ) -> Table:
         """Return a table of these factors, whose comparisons have verdicts where they answer the study's question.
 
-        With `family` False all are exploratory, and of every two arms, whatever the reference. `frame` are the trials
-        of the table (default: all of the study).
+        With `exploratory` no comparison has a verdict, and every two arms are compared, whatever the reference. `frame`
+        are the trials of the table (default: all of the study).
         """
         frame = self.frame if frame is None else frame
         metric = metric or self.metric
         reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
         self.check_known("metric", metric, reported or [metric])
         document = self.document
-        decisive = family and not document.evaluates and self._decides(metric)
+        decisive = not exploratory and not document.evaluates and self._decides(metric)
         # What is known of the noise between seeds was measured of the study's metric alone. The question and the looks
-        # are of comparisons that get verdicts; without the family every two arms are compared, against no reference.
+        # are of comparisons that get verdicts; an exploratory table compares every two arms, against no reference.
         rule = DecisionRule(
             design=Design(
                 folds=document.folds,
@@ -595,10 +598,10 @@ class Results(StudyData):
             alpha=document.level,
             question=document.question if decisive else None,
             margin=document.smallest_difference,
-            reference=document.reference if family else None,
+            reference=None if exploratory else document.reference,
             interim=self._interim if decisive else None,
-            family=document.family,
-            again=self.again,
+            family_arms=document.family,
+            trained_again=self.trained_again,
         )
         # Trials on one split share its test items, whose scores then count if every trial has stored them. Folds have
         # no item in common.

@@ -77,11 +77,11 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
 
     Returns:
         One row an arm and setting, the most important first: arm, setting, share, noise, configurations (how many were
-        trained to their end) and verdict. The share is of what tells the best tenth of the configurations apart; the
-        noise is the share that shuffled scores reach; both are NaN for too few configurations. The verdict is
-        "matters", "no more than noise" or "too few configurations".
+        trained to their end) and verdict. The share is the setting's part in what tells the best tenth of the
+        configurations from all of them. The noise is the share that shuffled scores reach. Both are NaN for too few
+        configurations. The verdict is "matters", "no more than noise" or "too few configurations".
     """
-    from contrasweep.tuning.searchers import importance as of
+    from contrasweep.tuning.searchers import importance as ped_anova
 
     rows = []
     for arm in document.arms:
@@ -96,7 +96,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
                 if k in space and (isinstance(v, list | dict) or not pd.isna(v))
             }
             configs.append((drawn, float(row["value"])))
-        result = of(configs, space, mode=document.mode)
+        result = ped_anova(configs, space, mode=document.mode)
         for name in result.shares or space:
             share = result.shares.get(name, np.nan)
             noise = result.noise.get(name, np.nan)

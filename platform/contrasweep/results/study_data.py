@@ -17,7 +17,7 @@ from contrasweep.errors import BrokenFileError, SpecError, check_known, plural
 from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
-from contrasweep.rows import FrameRow, ItemColumns
+from contrasweep.rows import ItemColumns
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, Status
@@ -179,7 +179,7 @@ class StudyData:
     def _items(self, trial_id: str) -> ItemColumns:
         """Return a trial's scores of test items by name; a score of an evaluation replaces the trial's own."""
         record = self.trial_records.get(trial_id)
-        # The trial's own scores that no evaluation has too, then those of each evaluation.
+        # The trial's own scores, less those that an evaluation has replaced; then those of each evaluation.
         evaluations = compact.scores_of(record, self.evaluations) if record else []
         replaced = {name for evaluation in evaluations for name in evaluation.items}
         own_names = [name for name in record.items if name not in replaced] if record else []
@@ -187,7 +187,7 @@ class StudyData:
         for evaluation in evaluations:
             records = StudyRecords(self.records.storage, evaluation.study)
             sources.append((records, evaluation.trial_id, list(evaluation.items)))
-        items = FrameRow()
+        items: dict[str, object] = {}
         for records, scored_id, names in sources:
             try:
                 items |= records.items(scored_id, names)
@@ -256,7 +256,7 @@ class StudyData:
         return [record for record in self.trial_records.values() if record.warnings]
 
     @cached_property
-    def again(self) -> frozenset[str]:
+    def trained_again(self) -> frozenset[str]:
         """Ids of trials that were trained again after their results were seen, with another result."""
         seen = self.document.seen
         records = self.trial_records
@@ -268,10 +268,11 @@ class StudyData:
     def declared_notes(self) -> list[str]:
         """Sentences on what was declared anew, or trained again, after trials had ended."""
         lines = declared_lines(self.document)
-        if self.again:
-            arms = ", ".join(dict.fromkeys(self.trial_records[i].arm for i in sorted(self.again)))
+        again = self.trained_again
+        if again:
+            arms = ", ".join(dict.fromkeys(self.trial_records[i].arm for i in sorted(again)))
             lines.append(
-                f"{len(self.again)} of {len(self.planned)} trials (of {arms}) were trained again after their results "
+                f"{len(again)} of {len(self.planned)} trials (of {arms}) were trained again after their results "
                 "were seen, and came out otherwise: comparisons with them are exploratory"
             )
         return lines

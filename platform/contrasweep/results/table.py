@@ -125,14 +125,14 @@ class Cell:
         n: How many trials have finished.
         statuses: The number of trials by status.
         replicates: The trials.
-        interval: The method of the interval, as the legend calls it.
+        interval: How the interval was made, as the legend says it; `NO_INTERVAL` where the mean has none.
         min: The smallest value of a trial.
         max: The largest value of a trial.
         best: Whether the arm is not shown to be worse than the best.
         mark: "better" or "worse" than the reference, "worse" than the best, or empty.
         over: What the mean is over: `5 folds x 2 seeds`.
         other_code: How many trials ran other code than the newest; where any did, the cell has a †.
-        no_interval: Why the mean has no interval, where it has none.
+        why_no_interval: Why the mean has no interval, where it has none.
     """
 
     mean: float | None
@@ -148,7 +148,7 @@ class Cell:
     mark: str = ""
     over: str = ""
     other_code: int = 0
-    no_interval: str = "one replicate"
+    why_no_interval: str = "one replicate"
 
     @property
     def planned(self) -> int:
@@ -182,7 +182,7 @@ class Cell:
         deviation = self.deviation
         if style.cell == "mean-ci" and self.low != self.high:
             ends = f"{shown(self.low)}, {shown(self.high)}"
-            rest = [f"[{self.no_interval if math.isinf(self.low) else ends}]"]
+            rest = [f"[{self.why_no_interval if math.isinf(self.low) else ends}]"]
         elif style.cell == "mean-std" and deviation is not None:
             rest = [f"± {shown(deviation)}"]
         elif style.cell == "mean-se" and deviation is not None:
@@ -268,14 +268,14 @@ class Table:
     mode: Literal["max", "min"]
     alpha: float
     design: Design
-    row_factors: tuple[str, ...]
-    column_factors: tuple[str, ...]
+    row_factors: Key
+    column_factors: Key
     rows: tuple[Key, ...]
     columns: tuple[Key, ...]
     cells: Mapping[tuple[Key, Key], Cell]
     pairs: tuple[Pair, ...]
-    compared: tuple[str, ...]
-    pooled: tuple[str, ...]
+    compared: Key
+    pooled: Key
     reference: str | None
     title: str = ""
     notes: tuple[str, ...] = ()
@@ -345,11 +345,10 @@ class Table:
         # What a cell shows: a mean, what stands behind it, and over which replicates they are.
         names = self.style.names
         cells = [*self.cells.values(), *self.averages.values()]
-        compared = " and ".join(map(names, self.compared))
-        methods = list(dict.fromkeys(cell.interval for cell in cells if cell.interval))
+        methods = list(dict.fromkeys(c.interval for c in cells if c.interval))
         lines = ["in percent"] if self.style.percent else []
         if methods == [NO_INTERVAL]:
-            why = dict.fromkeys(cell.no_interval for cell in cells if cell.interval)
+            why = dict.fromkeys(c.why_no_interval for c in cells if c.interval)
             lines.append(f"{' or '.join(why)} a cell, so there are no intervals")
         elif methods:
             behind = ""
@@ -364,10 +363,13 @@ class Table:
         if self.style.spread and methods:
             lines.append("min and max are those of single trials")
 
-        # What the marks of cells say, or why no cell has a mark.
+        # What the marks of cells say, or why no cell has a mark. Verdicts mark the cells of the table that answers the
+        # study's question, and those of a row of averages.
+        compared = " and ".join(map(names, self.compared))
+        verdicts_mark_cells = self.pairs and (self.decisive or self.averages)
         if any(cell.best for cell in cells):
             lines.append(f"{NOT_WORSE} {compared}")
-        elif self.pairs and (self.decisive or self.averages):
+        elif verdicts_mark_cells:
             lines.append(f"nothing is marked: no {compared} is shown to be worse than another")
         marks = {cell.mark for cell in cells}
         arrows = [f"{ARROWS[m].strip()} {m}" for m in ("better", "worse") if m in marks]
@@ -378,15 +380,19 @@ class Table:
         if self.pooled:
             lines.append(f"replicates are means over {', '.join(map(names, self.pooled))}")
         lines += self.gaps
+        # The verdicts below this table are those of another layout, which answers the study's question.
         if self.given_answer is not None and not self.decisive and self.pairs:
-            lines.append("single cells are exploratory: the study's question is overall")
+            if self.given_answer.question == "overall":
+                lines.append("single cells are exploratory: the study's question is overall")
+            else:
+                lines.append("cells of this table are exploratory: the study's question is cells")
         return [*lines, *self.notes]
 
     @property
     def gaps(self) -> list[str]:
         """A line that counts, by status, the trials that are in no mean; empty where there are none.
 
-        Before it stands how the table shows a cell with some of its trials, if it has such a cell.
+        If a cell has only some of its trials, the line begins with what such a cell shows: `4/5: finished/planned`.
         """
         # The row of averages has the same trials, and is not counted again.
         missing: Counter[str] = Counter()
@@ -558,13 +564,7 @@ class Table:
                 {
                     "factors": dict(zip(factors, (*row, *column), strict=True)),
                     "metric": self.metric,
-                    "mean": cell.mean,
-                    "low": cell.low,
-                    "high": cell.high,
-                    "min": cell.min,
-                    "max": cell.max,
-                    "n": cell.n,
-                    "planned": cell.planned,
+                    **{name: getattr(cell, name) for name in SHOWN_NUMBERS},
                     "statuses": {status.value: cell.statuses.get(status, 0) for status in Status},
                     "interval": cell.interval,
                     "best": cell.best,
@@ -616,6 +616,10 @@ class Table:
         return self.to_html()
 
 
+SHOWN_NUMBERS = ("mean", "low", "high", "min", "max", "n", "planned")
+"""The attributes of `Cell` that `Table.to_rows` and `Table.to_frame` have, behind its place."""
+
+
 class _Column(NamedTuple):
     """A column of cells where several tables stand side by side: its table, its labels there, and its title."""
 
@@ -639,13 +643,12 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     labels = tables[0].row_titles.values()
     rest = _columns(tables)
     while rest:
-        fitting = len(rest) + 1
-        widest = width + 1
-        while fitting > 1 and widest > width:
-            fitting -= 1
+        # All columns that are left are tried, then one less, and so on down to a single one.
+        for fitting in range(len(rest), 0, -1):
             columns = rest[:fitting]
             rows = [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
-            widest = max(map(len, text_table(rows, rule=True)))
+            if max(map(len, text_table(rows, rule=True))) <= width:
+                break
         blocks.append("\n".join(text_table(rows, rule=True, width=width)))
         rest = rest[fitting:]
     parts = [
@@ -685,37 +688,9 @@ def latex_of(tables: Sequence[Table]) -> str:
     Means stand in columns of `siunitx`, their intervals beside them. The legend stands below the table and, where the
     style has no caption, so do the verdicts.
     """
-    # The first line of the head spans columns: with several tables it has the metric of each, with one table its column
-    # factors. A column of cells is two of LaTeX, the mean and what stands behind it.
     first_table = tables[0]
-    factors = len(first_table.row_factors)
     columns = _columns(tables)
-    head = []
-    spans = [(table.metric_title, len(table.columns)) for table in tables]
-    if len(tables) == 1:
-        spans = (
-            [(", ".join(first_table.factor_titles[1]), len(columns))]
-            if first_table.column_factors
-            else []
-        )
-    if spans:
-        entries = []
-        rules = []
-        start = factors + 1
-        for title, count in spans:
-            entries.append(_latex_span(latex_text(title), 2 * count))
-            rules.append(rf"\cmidrule(lr){{{start}-{start + 2 * count - 1}}}")
-            start += 2 * count
-        head = [f"{'& ' * factors}{latex_row(entries)}", " ".join(rules)]
-
-    # The second line has the titles of the columns; where the first one has the metric, it is not said again.
-    titles = list(map(latex_text, first_table.factor_titles[0]))
-    for table in tables:
-        for title in table.column_titles:
-            named = table.column_factors or len(tables) == 1
-            titles.append(_latex_span(latex_text(title) if named else ""))
-    head.append(latex_row(titles))
-    # A line for each row; a rule stands above the averages.
+    # A line for each row. The averages are the last one, and a rule stands above them.
     escaped = (list(map(latex_text, labels)) for labels in first_table.row_labels())
     body = list(map(latex_row, _rows(tables, columns, _latex_entry, escaped)))
     if any(table.averages for table in tables):
@@ -731,13 +706,46 @@ def latex_of(tables: Sequence[Table]) -> str:
     cells = [rf"S[table-format={digits},detect-weight]@{{\,}}l" for digits in formats]
     return latex_table(
         _heading(tables),
-        "l" * factors + "".join(cells),
-        head,
+        "l" * len(first_table.row_factors) + "".join(cells),
+        _latex_head(tables),
         body,
         label=first_table.style.label,
         wide=first_table.style.wide,
         below=below,
     )
+
+
+def _latex_head(tables: Sequence[Table]) -> list[str]:
+    """Return the lines of the head: titles that span columns with their rules, if any, and the columns' own titles."""
+    # Several tables have their metrics over their columns; a single one has its column factors, if any.
+    first_table = tables[0]
+    spans = []
+    if len(tables) > 1:
+        spans = [(table.metric_title, len(table.columns)) for table in tables]
+    elif first_table.column_factors:
+        spans = [(", ".join(first_table.factor_titles[1]), len(first_table.columns))]
+    head = []
+    factors = len(first_table.row_factors)
+    if spans:
+        entries = []
+        rules = []
+        start = factors + 1
+        for title, count in spans:
+            # A column of cells is two of LaTeX, the mean and what stands behind it.
+            end = start + 2 * count - 1
+            entries.append(_latex_span(latex_text(title), 2 * count))
+            rules.append(rf"\cmidrule(lr){{{start}-{end}}}")
+            start = end + 1
+        head = [f"{'& ' * factors}{latex_row(entries)}", " ".join(rules)]
+
+    # A table without column factors has the metric as the title of its one column. With several tables the metric
+    # stands in the line above, and is not said again.
+    titles = list(map(latex_text, first_table.factor_titles[0]))
+    for table in tables:
+        said_above = len(tables) > 1 and not table.column_factors
+        for title in table.column_titles:
+            titles.append(_latex_span("" if said_above else latex_text(title)))
+    return [*head, latex_row(titles)]
 
 
 def legend_of(tables: Sequence[Table]) -> list[str]:

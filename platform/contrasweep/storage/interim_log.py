@@ -25,6 +25,8 @@ EXTENDED = "extended"
 """Spending of a fixed-size study that is extended after its end: each look has a quarter of the level before it."""
 VERDICTS = ("better", "worse", "equivalent")
 Decision = Literal["open", "better", "worse", "equivalent", "futile"]
+Context = tuple[tuple[str, str], ...]
+"""Where in the table a comparison is: (factor, label) of each factor that is fixed; () over all cells."""
 Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 
@@ -33,8 +35,7 @@ Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 class LookAt:
     """One comparison of the arms `a` and `b` after one look."""
 
-    # (factor, label) pairs that name the cell; (): over all cells
-    context: tuple[tuple[str, str], ...]
+    context: Context
     a: str
     b: str
     pairs: int  # number of paired trials
@@ -52,7 +53,7 @@ class LookAt:
     decision: Decision  # now in force, perhaps by an earlier look
 
     @property
-    def key(self) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+    def key(self) -> tuple[Context, frozenset[str]]:
         """Return a key of the comparison: its context and its two arms, the same for a against b and b against a."""
         return self.context, frozenset((self.a, self.b))
 

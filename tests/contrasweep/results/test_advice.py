@@ -291,7 +291,7 @@ def test_what_is_detectable_now_is_at_the_level_of_the_present_look(tmp_path):
     extended = run(tmp_path, grid(12), extend=True)
     family = extended.answer.pairs[0].comparison.family
     advice = extended.advice()
-    level = family.levels(sum(pair.decided for pair in extended.answer.pairs)) / 4
+    level = family.level_after(sum(pair.decided for pair in extended.answer.pairs)) / 4
     for one in advice.forecasts:
         now = one.pair.comparison.evidence.common
         assert one.detectable[0] == detectable_difference(now, now.design, level)
@@ -308,7 +308,7 @@ def test_what_is_undecided_without_any_noise_does_not_make_the_rest_easier(tmp_p
     results = run(tmp_path, grid(3), same)
     undecided = [pair for pair in results.answer.pairs if not pair.decided]
     assert any(pair.comparison.evidence.common.standard_error < 1e-12 for pair in undecided)
-    levels = Family(3).levels(len(results.answer.pairs) - len(undecided))
+    levels = Family(3).level_after(len(results.answer.pairs) - len(undecided))
     for one in results.advice().forecasts:
         now = one.pair.comparison.evidence.common
         assert one.detectable[0] == detectable_difference(now, now.design, levels)

@@ -178,6 +178,11 @@ def test_text_and_html_say_the_same_of_one_family(tmp_path):
         "x 1: b is better than a" in text
         and cells.versus("a", "b").overall.comparison.verdict == "exploratory"
     )
+    # Means over x are no part of this study's question, which is that of another study's single cells.
+    overall = " ".join(cells.table(["arm"], []).legend)
+    assert "exploratory: the study's question is cells" in overall
+    single = " ".join(results.table().legend)
+    assert "single cells are exploratory: the study's question is overall" in single
 
 
 def test_seeds_on_one_split_say_so_and_items_of_it_speak_of_new_ones(tmp_path):

@@ -568,7 +568,9 @@ def test_no_sequence_of_edits_gives_a_verdict_at_a_level_that_was_not_declared_u
                 continue
             assert set(comparison.verdict.replace(",", " ").split()) & {*VERDICT_WORDS, "undecided"}
             ids = [i for i, r in results.trial_records.items() if r.arm in (pair.a, pair.b)]
-            assert results.again.isdisjoint(ids), "trials that were drawn again have no verdict"
+            assert results.trained_again.isdisjoint(ids), (
+                "trials that were drawn again have no verdict"
+            )
             if not results.document.spent:
                 assert {pair.a, pair.b} in said and (
                     comparison.alpha,
