@@ -19,7 +19,7 @@ from contrasweep.reporting.formats import csv_text
 from contrasweep.results.rendering import markdown_table, render_fragment
 from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.family import holm
-from contrasweep.statistics.predictive import enough_as_estimated
+from contrasweep.statistics.predictive import smallest_count_as_estimated
 from contrasweep.statistics.unpaired import unpaired_contrast
 from contrasweep.text_table import text_table
 
@@ -148,10 +148,11 @@ def _unpaired(trials: pd.DataFrame) -> _Arms:
     if len(runs) < 2:
         raise SpecError("two arms of a board have two runs or more", value=len(runs))
     values = list(runs.values())
-    error = np.array([x.var(ddof=1) / len(x) for x in values])
-    free = error**2 / (np.array(list(map(len, values))) - 1)
-    squares = error[:, None] + error
-    degrees = squares**2 / np.maximum(free[:, None] + free, 1e-300)
+    # The variance of the difference of two means, with Welch's degrees of freedom.
+    variance_of_mean = np.array([x.var(ddof=1) / len(x) for x in values])
+    welch_terms = variance_of_mean**2 / (np.array(list(map(len, values))) - 1)
+    squares = variance_of_mean[:, None] + variance_of_mean
+    degrees = squares**2 / np.maximum(welch_terms[:, None] + welch_terms, 1e-300)
     means = np.array([x.mean() for x in values])
     return _Arms(list(runs), values, means, squares, degrees, single)
 
@@ -232,7 +233,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         separable=int((next_ps <= alpha).sum()),
         separable_holm=int((holm(next_ps.tolist()) <= alpha).sum()),
         ties=tuple(str(arms.names[i]) for i in order[1:] if not sure[order[0], i]),
-        needed=enough_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
+        needed=smallest_count_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
         unit="repeat" if design.folds else design.unit,
         single=arms.single,
     )

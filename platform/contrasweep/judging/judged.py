@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known, plural
 from contrasweep.judging.board import Board, board_of
-from contrasweep.judging.layout import Layout, Over, layout_of
-from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
-from contrasweep.judging.sources import At, numbers, read_table
+from contrasweep.judging.layout import Over, RunLayout, layout_of
+from contrasweep.judging.roles import COLUMNS, Roles, guess_roles, row_labels
+from contrasweep.judging.sources import CurveRow, numbers, read_table
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.advice import Advice, Prices, advice
@@ -22,7 +23,7 @@ from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.requirement import Outcome, Requirement
 from contrasweep.results.table import Table
 from contrasweep.statistics.checks import checked_level
-from contrasweep.statistics.design import SCOPES
+from contrasweep.statistics.design import SCOPES, Design
 from contrasweep.statistics.family import pairs_of
 from contrasweep.statistics.noise import Noise
 
@@ -61,17 +62,21 @@ class Judged:
     @cached_property
     def advice(self) -> Advice:
         """Advice on what would decide the undecided comparisons."""
-        # The runs as the trials of a study: a row for each arm, fold and seed of the comparison with the most. Items
-        # and tasks are no trials of an arm, and stand once.
+        # The advice is for the comparison with the most replicates.
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
-        design = max(designs, key=lambda d: (d.units, d.seeds))
+        design = max(designs, key=lambda d: (d.replicates, d.seeds))
+        planned = self._as_planned(design)
+        return advice(self.table.answer, Prices(planned, design.folds, [], None))
+
+    def _as_planned(self, design: Design) -> pd.DataFrame:
+        """Return the trials of a study of this design, from which `Prices` counts the replicates."""
+        # Items and tasks are no trials of an arm, and stand once.
         arms: set[str | None] = {None}
         if design.unit not in SCOPES:
             arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
-        folds = range(design.units) if design.folds else [None]
+        folds = range(design.replicates) if design.folds else [None]
         rows = itertools.product(arms, folds, range(design.seeds))
-        planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
-        return advice(self.table.answer, Prices(planned, design.folds, [], None))
+        return pd.DataFrame(rows, columns=["arm", "fold", "seed"])
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -90,7 +95,9 @@ class Judged:
             raise SpecError(
                 "what is required is of arms against a reference", place="--require", hint=hint
             )
-        return requirement.outcome_of_all(p.seen_from(p.b if p.a == base else p.a) for p in self.pairs)
+        return requirement.outcome_of_all(
+            p.seen_from(p.b if p.a == base else p.a) for p in self.pairs
+        )
 
     def to_text(self, width: int = 100) -> str:
         """Return the design, the table with its verdicts, and the advice, for a terminal."""
@@ -209,7 +216,7 @@ def judge(
     check_known(
         over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over"
     )
-    name, roles, layout, told_columns = laid_out(source, options, over, i_know)
+    name, roles, layout, roles_text = read_source(source, options, over, i_know)
 
     # The arms that are compared. More comparisons than anybody reads are better shown as a ranking.
     arms = list(dict.fromkeys(layout.trials["arm"]))
@@ -247,13 +254,13 @@ def judge(
         name,
         roles,
         _design_text(layout, roles, len({*itertools.chain(*compared)}), family),
-        told_columns,
+        roles_text,
         table,
     )
 
 
 def _table(
-    name: str, roles: Roles, layout: Layout, over: Over, margin: float | None, alpha: float
+    name: str, roles: Roles, layout: RunLayout, over: Over, margin: float | None, alpha: float
 ) -> Table:
     """Return the table of a source's trials. Its comparisons are the family: of arms over all tasks, or in each task.
 
@@ -289,7 +296,11 @@ def _table(
 
 
 def rank(
-    source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bool = False, **roles: str
+    source: "str | Path | pd.DataFrame",
+    *,
+    alpha: float = 0.05,
+    i_know: bool = False,
+    **options: str,
 ) -> Board:
     """Rank the arms of others' results, each with the ranks that it may have.
 
@@ -297,7 +308,7 @@ def rank(
         source: The source of results, as in `judge`.
         alpha: The chance of any false order of two arms.
         i_know: Whether the best value of the metric itself may count, as in `judge`.
-        roles: Options of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`, `at`, `reader`.
+        options: Options of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`, `at`, `reader`.
 
     Returns:
         The board.
@@ -305,24 +316,23 @@ def rank(
     Raises:
         SpecError: As in `judge`, and where arms have too few replicates in common.
     """
-    name, columns_of, layout, columns = laid_out(
-        source, roles | {"reference": "none"}, "further", i_know
-    )
+    without_reference = options | {"reference": "none"}
+    name, roles, layout, roles_text = read_source(source, without_reference, "further", i_know)
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
-    board = board_of(layout.trials, layout.design, columns_of.mode, checked_level(alpha))
-    design = _design_text(layout, columns_of, layout.trials["arm"].nunique(), "board")
-    return replace(board, design=design, columns=columns)
+    board = board_of(layout.trials, layout.design, roles.mode, checked_level(alpha))
+    design = _design_text(layout, roles, layout.trials["arm"].nunique(), "board")
+    return replace(board, design=design, columns=roles_text)
 
 
-def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) -> Noise:
-    """Return the noise that two arms show which are the same arm, run twice.
+def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str) -> Noise:
+    """Return the noise of one arm that was run twice, under two names.
 
     Args:
         source: The source of results, as in `judge`.
         same: The names of the two arms, with a comma between them; by default the only two arms.
-        roles: Options of `judge`: `arm`, `metric`, `pair`, `at`, `reader`.
+        options: Options of `judge`: `arm`, `metric`, `pair`, `at`, `reader`.
 
     Returns:
         The values of both arms by seed, as means over folds; of unpaired runs in the order of the source.
@@ -331,7 +341,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
         SpecError: As in `judge`, and where the runs are not of two arms that are replicated by seeds.
     """
     # Which values are better makes no difference to noise, so that it need not be guessed.
-    name, columns_of, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
+    name, roles, layout, _ = read_source(source, {"mode": "max"} | options, "further")
     runs = layout.trials
     arms = layout.trials["arm"].drop_duplicates().tolist()
     chosen = [arm.strip() for arm in same.split(",")] if same else arms
@@ -351,7 +361,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
     if runs["value"].isna().any():
         raise SpecError(
             "an A/A is of runs that have a value",
-            place=f"{name}: {columns_of.metric}",
+            place=f"{name}: {roles.metric}",
             value="nothing",
         )
     # A row for each seed, with the mean over its folds in a column for each arm. Paired seeds are those of both arms.
@@ -360,16 +370,25 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
     if paired:
         wide = wide.dropna()
     first, second = (tuple(wide[arm].dropna().tolist()) for arm in chosen)
-    return Noise(name, (chosen[0], chosen[1]), columns_of.metric, first, second, paired)
+    return Noise(name, (chosen[0], chosen[1]), roles.metric, first, second, paired)
 
 
-def laid_out(
+class Source(NamedTuple):
+    """A source of results: its name, the roles of its columns, its trials, and a sentence on the roles."""
+
+    name: str
+    roles: Roles
+    layout: RunLayout
+    roles_text: str
+
+
+def read_source(
     source: "str | Path | pd.DataFrame",
     options: Mapping[str, str],
     over: Over,
     i_know: bool = False,
-) -> tuple[str, Roles, Layout, str]:
-    """Return the name of a source, the roles of its columns, its trials, and a sentence on the roles.
+) -> Source:
+    """Return a source of results, with a role for each of its columns.
 
     `options` are arguments of `judge` by name: the roles, `mode`, `reference`, `at` and `reader`. An option that is
     left out or "" is guessed. `i_know` says that the best value of the metric itself may count.
@@ -379,7 +398,7 @@ def laid_out(
         "at": "last",
         **options,
     }
-    at = At.of(options["at"])
+    at = CurveRow.parse(options["at"])
     name, frame, curves = read_table(source, at, options["reader"])
     roles = guess_roles(frame, options)
     if at.metric == roles.metric and not i_know:
@@ -387,7 +406,7 @@ def laid_out(
         rule = "the best value of the metric itself is a maximum over noise"
         raise SpecError(rule, place="--at", value=at.text, hint=hint)
     text = _columns_text(frame, roles) + (f"; of each curve: {at.text}" if curves else "")
-    return name, roles, layout_of(_runs(frame, roles, name), roles, over), text
+    return Source(name, roles, layout_of(_runs(frame, roles, name), roles, over), text)
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
@@ -412,11 +431,11 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
         "block": [roles.block],
     }
     runs = pd.DataFrame(
-        {"arm": arm_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)}
+        {"arm": row_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)}
     )
     for role, names in columns.items():
         if any(names):
-            runs[role] = arm_labels(frame, names)
+            runs[role] = row_labels(frame, names)
 
     # Where columns tell runs apart, two rows of one run would count it twice.
     if roles.item or roles.pair:
@@ -437,10 +456,11 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     return runs
 
 
-def _design_text(layout: Layout, roles: Roles, arms: int, what: str) -> str:
-    """Return in a line how this number of `arms` is compared; `what` names the result: a board, or a family."""
+def _design_text(layout: RunLayout, roles: Roles, arms: int, result: str) -> str:
+    """Return in a line how this number of `arms` is compared; `result` says what they make: a board, or a family."""
     better = "larger" if roles.mode == "max" else "smaller"
-    return f"{plural(arms, 'arm')}, {layout.what}: {layout.how}; {what}; metric {roles.metric}, {better} is better"
+    compared = f"{plural(arms, 'arm')}, {layout.replicates_text}: {layout.pairing_text}"
+    return f"{compared}; {result}; metric {roles.metric}, {better} is better"
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:

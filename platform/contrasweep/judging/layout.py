@@ -19,22 +19,23 @@ Over = Literal["further", "these", "each"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class RunLayout:
     """The trials that a table is built of, and how they are replicated: as a `design`, and in words.
 
-    `what` says which replicates there are (`5 folds x 2 seeds`), `how` says what pairs the arms. Arms are compared at
-    each value of the columns `axes`. `items` has the scores of test items where seeds are crossed with them.
+    `replicates_text` says which replicates there are (`5 folds x 2 seeds`), `pairing_text` says what pairs the arms.
+    Arms are compared at each value of the columns `axes`. `items` has the scores of test items where seeds are crossed
+    with them.
     """
 
     trials: pd.DataFrame
     design: Design
-    what: str
-    how: str
+    replicates_text: str
+    pairing_text: str
     axes: tuple[str, ...] = ()
     items: ItemValues | None = None
 
 
-def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
+def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     """Return the trials that the runs make and how they are replicated.
 
     `runs` has a row a run, with the columns arm and value and any of fold, seed, item, group and block (a task). `over`
@@ -76,18 +77,18 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
     return _of_unpaired_runs(runs, axes, notes)
 
 
-def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> Layout:
+def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> RunLayout:
     """Return the layout for verdicts on further tasks: a task is a replicate, with the mean over all of its runs."""
     # A table is built of seeds; here a task takes the place of a seed.
     word = roles.block
     trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
     count = trials["seed"].nunique()
-    how = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
+    pairing = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
     design = Design(seeds=count, unit="task")
-    return Layout(_as_trials(trials), design, plural(count, "task"), how)
+    return RunLayout(_as_trials(trials), design, plural(count, "task"), pairing)
 
 
-def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
+def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> RunLayout:
     """Return the layout of one training of each arm: its test items, or named groups of them, are the replicates."""
     # A table is built of seeds; here an item or a group takes the place of a seed. A group counts by its items.
     unit: Literal["group", "item"] = "group" if "group" in runs else "item"
@@ -95,14 +96,14 @@ def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
     sizes = trials.pop("count")
     trials["weight"] = sizes if unit == "group" else 1.0
     count = trials["seed"].nunique()
-    what = plural(runs["item"].nunique(), "item")
+    replicates = plural(runs["item"].nunique(), "item")
     if unit == "group":
-        what += f" of {plural(count, 'group')}"
+        replicates += f" of {plural(count, 'group')}"
     design = Design(seeds=count, unit=unit)
-    return Layout(_as_trials(trials), design, what, f"paired by {unit}{notes}", axes)
+    return RunLayout(_as_trials(trials), design, replicates, f"paired by {unit}{notes}", axes)
 
 
-def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> Layout:
+def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> RunLayout:
     """Return the layout of seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
     # A row for each trial and a column for each item; items that any trial lacks are left out.
     wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
@@ -120,31 +121,31 @@ def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> Layout:
     means = [np.bincount(codes, row) / sizes for row in complete.to_numpy()]
     # All trials have the same test part, which needs no name.
     values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
-    what = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), unit)}"
+    replicates = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), unit)}"
     lacking = wide.shape[1] - complete.shape[1]
     dropped = f" (without {plural(lacking, 'item')} that not every run has)" if lacking else ""
-    how = f"paired by seed and item{dropped}{notes}"
-    return Layout(trials, Design(items=len(names)), what, how, (), values)
+    pairing = f"paired by seed and item{dropped}{notes}"
+    return RunLayout(trials, Design(items=len(names)), replicates, pairing, (), values)
 
 
-def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> Layout:
+def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> RunLayout:
     """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share."""
     count = runs["fold"].nunique()
     folds = count
     # With several columns of folds a name is `REPEAT FOLD`, and the repeats of a partition have the same folds.
     if len(roles.folds) > 1:
         folds = runs["fold"].str.split(" ").str[-1].nunique()
-    what = plural(count, "fold")
+    replicates = plural(count, "fold")
     if "seed" in runs:
-        what += f" x {plural(runs['seed'].nunique(), 'seed')}"
+        replicates += f" x {plural(runs['seed'].nunique(), 'seed')}"
     else:
         runs = runs.assign(seed="0")
     columns = " and ".join(roles.pair)
-    how = f"paired by {columns}, corrected for the training rows that folds share{notes}"
-    return Layout(_as_trials(runs), Design(folds=folds), what, how, axes)
+    pairing = f"paired by {columns}, corrected for the training rows that folds share{notes}"
+    return RunLayout(_as_trials(runs), Design(folds=folds), replicates, pairing, axes)
 
 
-def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> Layout:
+def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> RunLayout:
     """Return the layout of runs with seeds: arms are paired where they share two seeds or more, else two samples."""
     seeds = runs.groupby("arm")["seed"].agg(set)
     common_seeds = set.intersection(*seeds)
@@ -154,31 +155,33 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     pairs = list(itertools.combinations(seeds, 2))
     unpaired = sum(len(a & b) < 2 for a, b in pairs)
     if unpaired == len(pairs):
-        how = f"unpaired: no two arms have two values of {word} in common{notes}"
+        pairing = f"unpaired: no two arms have two values of {word} in common{notes}"
         counts = sorted(map(len, seeds))
-        what = f"{counts[0]} to {plural(counts[-1], 'run')} each"
-        return Layout(_as_trials(runs), Design(seeds=counts[0], unit="run"), what, how, axes)
-    what = f"{plural(len(common_seeds), 'seed')} in common"
+        replicates = f"{counts[0]} to {plural(counts[-1], 'run')} each"
+        return RunLayout(
+            _as_trials(runs), Design(seeds=counts[0], unit="run"), replicates, pairing, axes
+        )
+    replicates = f"{plural(len(common_seeds), 'seed')} in common"
     if len(all_seeds) > len(common_seeds):
-        what += f" of {len(all_seeds)}"
-    how = f"paired by {word}"
+        replicates += f" of {len(all_seeds)}"
+    pairing = f"paired by {word}"
     if unpaired:
-        how += f" where two arms share two or more, else unpaired ({unpaired})"
+        pairing += f" where two arms share two or more, else unpaired ({unpaired})"
     # Where all arms share fewer than two seeds, some two arms share at least two.
     design = Design(seeds=max(2, len(common_seeds)))
-    return Layout(_as_trials(runs), design, what, how + notes, axes)
+    return RunLayout(_as_trials(runs), design, replicates, pairing + notes, axes)
 
 
-def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
+def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> RunLayout:
     """Return the layout of runs that nothing pairs: the runs of two arms are compared as two samples."""
     sizes = runs.groupby(["arm", *axes]).size()
     least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
-    what = f"{least}{plural(sizes.max(), 'run')} each"
+    replicates = f"{least}{plural(sizes.max(), 'run')} each"
     # Each run gets a seed of its own, which no run of another arm has.
     number = runs.groupby("arm").cumcount().astype(str)
     trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
     design = Design(seeds=int(sizes.median()), unit="run")
-    return Layout(trials, design, what, f"unpaired{notes}", axes)
+    return RunLayout(trials, design, replicates, f"unpaired{notes}", axes)
 
 
 def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

@@ -98,13 +98,14 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
             if named.count(name) > 1:
                 raise SpecError("a column has one role", place=f"--{role}", value=name)
 
-    # The columns with a usual name, for roles that no option names. Only items are grouped, so that without items the
-    # name of a group says nothing.
+    # The columns with a usual name, for roles that no option names. The arm and the metric have no usual names here.
     for role, usual_names in COLUMNS.items():
-        if usual_names and not options[role] and (role != "group" or columns_of["item"]):
-            columns_of[role] = [
-                name for name in names if _is(name, usual_names) and name not in named
-            ]
+        if options[role] or not usual_names:
+            continue
+        # Only items are grouped, so that without items the name of a group says nothing.
+        if role == "group" and not columns_of["item"]:
+            continue
+        columns_of[role] = [name for name in names if _is(name, usual_names) and name not in named]
     for role in ("item", "group", "block", "metric"):
         if len(columns_of[role]) > 1:
             raise SpecError(
@@ -116,13 +117,13 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     arms = columns_of["arm"] or _arm(frame, free)
     free = [name for name in free if name not in arms]
     metric = (columns_of["metric"] or _metric(frame, free))[0]
-    mode = options["mode"] or better(metric)
+    mode = options["mode"] or mode_of_name(metric)
     check_known(
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
     )
 
     # The reference: by default the first arm with a usual name of one.
-    labels = list(dict.fromkeys(arm_labels(frame, arms)))
+    labels = list(dict.fromkeys(row_labels(frame, arms)))
     bases = [name for name in labels if _is(name, BASE)]
     base = options["reference"] or (bases[0] if bases else "none")
     if base != "none":
@@ -132,15 +133,18 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         metric=metric,
         mode=mode,  # type: ignore[arg-type]
         pair=tuple(sorted(columns_of["pair"], key=lambda name: not _is(name, FOLD))),  # folds first
-        **{role: "".join(columns_of[role]) for role in ("item", "group", "block")},
+        # Each of these has one column at most.
+        item=next(iter(columns_of["item"]), ""),
+        group=next(iter(columns_of["group"]), ""),
+        block=next(iter(columns_of["block"]), ""),
         reference=None if base == "none" else base,
         guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not options[role]),
     )
 
 
-def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
-    """Return the label of each row: its texts in the columns `arms`, on one line and with a space between them."""
-    texts = (frame[arm].astype(str).map(lambda text: as_line(str(text))) for arm in arms)
+def row_labels(frame: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
+    """Return the label of each row: its texts in these columns, on one line and with a space between them."""
+    texts = (frame[name].astype(str).map(lambda text: as_line(str(text))) for name in columns)
     return functools.reduce(lambda first, other: first + " " + other, texts)
 
 
@@ -185,7 +189,7 @@ def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     )
 
 
-def better(metric: str, place: str = "--mode") -> str:
+def mode_of_name(metric: str, place: str = "--mode") -> str:
     """Return the mode of a metric by its name, `max` or `min`; `SpecError` at `place` where the name does not tell."""
     smaller = SMALLER.search(_plain(metric))
     larger = LARGER.search(_plain(metric))

@@ -2,8 +2,8 @@
 
 Nothing in a source is executed. In a folder a run lies in ARM/.../FILE: the first folder below the source names its
 arm, and `seed3`, `seed_3` or `seed=3` anywhere in its path names its seed. The files of a W&B run, and the logs of
-inspect_ai, name their run themselves. Where a file is a curve, a table with a row a step, `At` says which row counts.
-The best value of the metric itself is a maximum over noise, and is taken only where the user insists.
+inspect_ai, name their run themselves. Where a file is a curve, a table with a row a step, `CurveRow` says which row
+counts. The best value of the metric itself is a maximum over noise, and is taken only where the user insists.
 """
 
 import json
@@ -23,7 +23,7 @@ from contrasweep.commands import files
 from contrasweep.data.safety import read_member
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_from_here, import_path, installed, path_of
-from contrasweep.judging.roles import better
+from contrasweep.judging.roles import mode_of_name
 from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
 
@@ -53,7 +53,7 @@ READERS: Mapping[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True)
-class At:
+class CurveRow:
     """Which row of a learning curve counts: where `metric` is best, or at `step`; without both the last.
 
     `text` is the option as it was given. With `mode` "max" the largest value of `metric` is best.
@@ -65,7 +65,7 @@ class At:
     step: int | None = None
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Return what the text of the option `--at` says; `SpecError` for any other text."""
         kind, _, what = text.partition(":")
         if text == "last":
@@ -76,7 +76,7 @@ class At:
             name, _, mode = what.rpartition(":")
             if name and mode in ("max", "min"):
                 return cls(text, name, mode)
-            return cls(text, what, better(what, "--at"))
+            return cls(text, what, mode_of_name(what, "--at"))
         hint = "last, best-of-validation:METRIC, best-of-validation:METRIC:min, or step:N"
         raise SpecError("there is no such value of a curve", place="--at", value=text, hint=hint)
 
@@ -109,7 +109,7 @@ class At:
         return chosen.assign(**{str(name): filled[name].iloc[-1] for name in once})
 
 
-LAST = At()
+LAST = CurveRow()
 
 
 def _rows(path: Path) -> pd.DataFrame:
@@ -128,9 +128,12 @@ def _samples(path: Path) -> pd.DataFrame:
     scores = [name for name in rows if name in metric_names] or [
         name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx", "target")
     ]
-    return rows[["doc_id", *scores, *({"filter"} & set(rows))]].assign(
-        task=re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", path.stem)
-    )
+    columns = ["doc_id", *scores]
+    if "filter" in rows:
+        columns.append("filter")
+    # The file is called samples_TASK_TIME.jsonl.
+    task = re.sub(r"^samples_|_\d{4}-\d\d-\d\dT.*$", "", path.stem)
+    return rows[columns].assign(task=task)
 
 
 def _report(path: Path) -> pd.DataFrame:
@@ -232,7 +235,8 @@ CURVES = {
     "*_part_*.parquet": _neptune,
 }
 """Pattern of a file's name -> the function that reads the file as a curve, a row a step of a run."""
-KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
+Reader = Callable[[Path], pd.DataFrame]
+KINDS: dict[str, Reader] = {
     "samples_*.jsonl": _samples,
     "all_results.json": _rows,
     **CURVES,
@@ -242,7 +246,7 @@ KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
 """Pattern of a file's name -> the function that reads the file. The first kind that a folder has is taken."""
 
 
-def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
+def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
     """Return the runs of a folder, and whether these are curves.
 
     The frame has a row a run, or a row a score of a run. Unless the files name their run themselves, it has the columns
@@ -252,24 +256,7 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     Raises:
         SpecError: For a folder without a file of a known kind, and for a broken file.
     """
-    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = CURVES
-    if at == LAST:
-        kinds = {**{name: path_of("readers", name) for name in installed("readers")}, **KINDS}
-    # The first kind with any file is read: `kinds` has the surest signs first, and a folder is of one program.
-    paths: list[Path] = []
-    for kind in kinds:
-        paths = sorted(filter(Path.is_file, folder.rglob(kind)))
-        if paths:
-            break
-    else:
-        raise SpecError(
-            "no file of a known kind lies below",
-            place=str(folder),
-            hint=f"known: {', '.join(kinds)}",
-        )
-    read = kinds[kind]
-    if isinstance(read, str):  # the dotted path of an installed part
-        read = import_path(read, "judge", "reader")
+    kind, read, paths = _first_kind(folder, at)
     # The files of a run are read together, such as those that a restart has left.
     files_of: dict[Path, list[Path]] = {}
     for path in paths:
@@ -277,15 +264,10 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     runs = []
     seeds = []
     for run, files_of_run in files_of.items():
-        tables = []
-        for path in files_of_run:
-            if path.stat().st_size > MOST_BYTES:
-                raise SpecError(
-                    "a file of results has up to 2 GiB", place="SOURCE", value=str(path)
-                )
-            with errors_named("the file is not what its name says", str(path)):
-                tables.append(read(path))
-        table = pd.concat(tables, ignore_index=True)
+        wrong = "the file is not what its name says"
+        table = pd.concat(
+            [_read_file(path, read, wrong) for path in files_of_run], ignore_index=True
+        )
         if kind in CURVES:
             table = at.of_curve(_by_step(table) if len(files_of_run) > 1 else table)
         # Where the files name no run, the folders do: the first one is the arm. A file in no folder has its own name.
@@ -301,6 +283,30 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     if "arm" in table and not all(seeds):
         table = table.drop(columns="seed", errors="ignore")
     return table, kind in CURVES
+
+
+def _first_kind(folder: Path, at: CurveRow) -> tuple[str, Reader, list[Path]]:
+    """Return the kind of the files of a folder, as a pattern of names; the function that reads them, and the files."""
+    # An installed part for reading is called by the pattern of the files that it reads.
+    parts = {pattern: path_of("readers", pattern) for pattern in installed("readers")}
+    kinds = [*parts, *KINDS] if at == LAST else [*CURVES]
+    # The first kind with any file is read: the surest signs stand first, and a folder is of one program.
+    for kind in kinds:
+        paths = sorted(filter(Path.is_file, folder.rglob(kind)))
+        if paths:
+            if kind in KINDS:
+                return kind, KINDS[kind], paths
+            return kind, import_path(parts[kind], "judge", "reader"), paths
+    hint = f"known: {', '.join(kinds)}"
+    raise SpecError("no file of a known kind lies below", place=str(folder), hint=hint)
+
+
+def _read_file(path: Path, read: Reader, problem: str) -> pd.DataFrame:
+    """Return what `read` gives for a file; `SpecError` where it is too large, or broken (`problem`)."""
+    if path.stat().st_size > MOST_BYTES:
+        raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
+    with errors_named(problem, str(path)):
+        return read(path)
 
 
 def _run_of(path: Path, kind: str) -> Path:
@@ -331,7 +337,7 @@ SERVICES = ("mlflow", "optuna", "contrasweep")
 """The kinds of a source `KIND:ADDRESS:NAME`."""
 
 
-def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
+def _stored(kind: str, address: str, name: str, at: CurveRow) -> pd.DataFrame:
     """Return the runs `name` that the store at `address` keeps, a row each; `kind` is one of `SERVICES`."""
     if kind == "mlflow":
         from contrasweep.tracking.mlflow.experiment import runs_of
@@ -348,7 +354,7 @@ def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
 
 
 def read_table(
-    source: "str | Path | pd.DataFrame", at: At = LAST, reader: str = ""
+    source: "str | Path | pd.DataFrame", at: CurveRow = LAST, reader: str = ""
 ) -> tuple[str, pd.DataFrame, bool]:
     """Return the name of a source, its rows, and whether the rows are from curves, where `at` chose them.
 
@@ -361,8 +367,6 @@ def read_table(
     place = str(source)
     path = Path(place[:4096])  # a longer text is no path, and the system refuses to look for it
     curves = False
-    kind, _, rest = place.partition(":")
-    address, _, name = rest.rpartition(":")
     # A frame, what a reader gives, a folder, a store, or a file.
     if isinstance(source, pd.DataFrame):
         name = "results"
@@ -377,7 +381,9 @@ def read_table(
     elif path.is_dir():
         name = path.resolve().name
         frame, curves = read_folder(path, at)
-    elif kind in SERVICES:
+    elif place.partition(":")[0] in SERVICES:
+        kind, _, rest = place.partition(":")
+        address, _, name = rest.rpartition(":")
         with errors_named("the source cannot be read", place):
             frame = _stored(kind, address, name, at)
             curves = kind == "mlflow"
@@ -421,11 +427,7 @@ def _of_file(path: Path) -> pd.DataFrame:
             value=path.name,
             hint=f"known: {kinds}",
         )
-    if path.stat().st_size > MOST_BYTES:
-        raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
-    with errors_named("the file cannot be read as a table", str(path)):
-        frame: pd.DataFrame = READERS[path.suffix.lower()](path)
-        return frame
+    return _read_file(path, READERS[path.suffix.lower()], "the file cannot be read as a table")
 
 
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:

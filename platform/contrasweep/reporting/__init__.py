@@ -111,7 +111,7 @@ def write_report(
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     """Write the study's table, comparisons, trials and report as files into `folder`.
 
-    Where several codes made the study, or archived trials of it, a file has what differs between these codes.
+    The file `code.diff` is written where trials, or archived trials, ran different versions of the code.
 
     Returns:
         Name -> path of each file, and the table in Markdown.
@@ -141,7 +141,7 @@ def render(
 ) -> bytes:
     """Return the content of a report file in one of `FORMATS`; a text has `width` columns.
 
-    It is of `table`, or without one of the study's own table.
+    It shows `table`; where none is given, the study's own table.
     """
     table = table or results.table()
     if format == "html":

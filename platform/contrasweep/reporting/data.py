@@ -61,15 +61,12 @@ class TrialData:
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """The rows of `frame` of finished trials, with labels in the axes and the metric as `value`, which all have."""
+        """Finished trials that have the metric, as rows of `frame`: axes as labels, the metric as `value`."""
         frame = self.frame[self.frame["status"].isin(COUNTING)]
-        values = (
-            frame[self.metric].astype("float64")
-            if self.metric in frame
-            else pd.Series(dtype="float64")
-        )
+        values = frame.get(self.metric, pd.Series(dtype="float64"))
         named = frame.assign(
-            value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes}
+            value=values.astype("float64"),
+            **{axis: [label(v) for v in frame[axis]] for axis in self.axes},
         )
         return named[named["value"].notna()]
 

@@ -34,7 +34,10 @@ def inert_cell(value: Any) -> Any:
 
 
 def render_template(name: str, /, **context: Any) -> Markup:
-    """Return the template `name`, filled with these values: that of the report, or without one that of the results."""
+    """Return the template `name`, filled with these values.
+
+    The report's own template is taken; where the report has none of this name, that of the results.
+    """
     environment = templates("contrasweep.reporting", "contrasweep.results")
     environment.filters["drawn"] = draw
     return Markup(environment.get_template(name).render(context))  # its parts are escaped

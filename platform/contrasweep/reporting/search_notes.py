@@ -12,6 +12,9 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.text_table import text_table
 
+Rows = tuple[tuple[str, ...], ...]
+"""A table of texts: a head and the rows; empty where there is nothing to show."""
+BEST = "Best settings of each arm"
 IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores would show"
 
 
@@ -25,26 +28,15 @@ class SearchNotes:
     """
 
     costs: tuple[str, ...] = ()
-    best: tuple[tuple[str, ...], ...] = ()
-    importance: tuple[tuple[str, ...], ...] = ()
+    best: Rows = ()
+    importance: Rows = ()
 
     def to_text(self, width: int | None = None) -> str:
         """Return the notes as text for a terminal of `width` columns (None: any); "" for a study without a search."""
         lines = [f"searched {line}" for line in self.costs]
-        if self.best:
-            lines += [
-                "",
-                "Best settings of each arm:",
-                "",
-                *text_table(self.best, rule=True, width=width),
-            ]
-        if self.importance:
-            lines += [
-                "",
-                f"{IMPORTANCE}:",
-                "",
-                *text_table(self.importance, rule=True, width=width),
-            ]
+        for title, rows in ((BEST, self.best), (IMPORTANCE, self.importance)):
+            if rows:
+                lines += ["", f"{title}:", "", *text_table(rows, rule=True, width=width)]
         return "\n".join(lines)
 
 
@@ -56,12 +48,12 @@ def search_notes(results: Results) -> SearchNotes:
     return SearchNotes(tuple(costs), best, _named(_importance(results.importance()), names))
 
 
-def _named(rows: tuple[tuple[str, ...], ...], names: DisplayNames) -> tuple[tuple[str, ...], ...]:
+def _named(rows: Rows, names: DisplayNames) -> Rows:
     """Return the rows with the display name of each word that has one."""
     return tuple(tuple(map(names, row)) for row in rows)
 
 
-def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
+def _importance(frame: pd.DataFrame) -> Rows:
     """Return a table with a head and a row for each arm and setting: its share, the share of noise, and the verdict."""
     rows = []
     for row in frame.to_dict("records"):
@@ -84,7 +76,7 @@ def percent(share: Any) -> str:
     return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
 
 
-def _best(results: Results) -> tuple[tuple[str, ...], ...]:
+def _best(results: Results) -> Rows:
     """Return a table with a head and a row an arm: settings, trained configurations, score, and the confirmed mean."""
     entries = results.best_settings
     names = list(dict.fromkeys(itertools.chain(*(entry.settings for entry in entries))))

@@ -78,21 +78,21 @@ def importance_figures(data: TrialData) -> list[Figure]:
         if part.empty:
             continue
         chart = Bars(
-            f"importance, {data.names(arm)}",
-            list(part["setting"]),
-            list(part["share"]),
-            list(map(percent, part["share"])),
-            list(part["verdict"]),
-            [data.colour(arm)] * len(part),
-            list(part["noise"]),
+            title=f"importance, {data.names(arm)}",
+            names=list(part["setting"]),
+            values=list(part["share"]),
+            texts=list(map(percent, part["share"])),
+            notes=list(part["verdict"]),
+            colours=[data.colour(arm)] * len(part),
+            marks=list(part["noise"]),
         )
         n = part["configurations"].iloc[0]
-        caption = (
-            f"Share of what tells the best tenth of {n} configurations apart (PED-ANOVA). The upright line is what the "
-            "same configurations reach with their scores shuffled; one setting in twenty passes it by chance."
-            if part["share"].notna().any()
-            else f"{plural(n, 'configuration')}: too few to say."
-        )
+        caption = f"{plural(n, 'configuration')}: too few to say."
+        if part["share"].notna().any():
+            caption = (
+                f"Share of what tells the best tenth of {n} configurations apart (PED-ANOVA). The upright line is what "
+                "the same configurations reach with their scores shuffled; one setting in twenty passes it by chance."
+            )
         figures.append(Figure(chart, caption, f"Importance: {data.names(arm)}"))
     return figures
 

@@ -12,7 +12,8 @@ POINTS = 1500
 def slices(data: ReportData) -> list[Figure]:
     """Return a figure of the metric along each axis, one line an arm: lines that are not parallel are an interaction.
 
-    Where no axis has two values there is one figure, of the metric by arm; none without axes and finished trials.
+    Where no axis has two values there is one figure, of the metric by arm. There is no figure where there are neither
+    axes nor finished trials.
     """
     if not data.axes:
         return [_replicates(data)] if len(data.done) else []
@@ -75,16 +76,15 @@ def _replicates(data: ReportData) -> Figure:
                 titles,
             )
         )
-    # The means: cells of the table without axes, whose rows are the arms and which has no columns.
+    # The means: cells of the table over all axes, which has no columns. The last label of a row is the arm.
     table = data.overall or data.table
     cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
     series = []
     for i, arm in enumerate(data.arms):
         cell = cells.get(arm)
-        if cell and cell.mean is not None:
-            low = [cell.low or 0.0]
-            high = [cell.high or 0.0]
-            series.append(Series(named(arm), i, [i], [cell.mean], low, high, dots=True, bars=True))
+        if cell and cell.mean is not None and cell.low is not None and cell.high is not None:
+            ends = [cell.low], [cell.high]
+            series.append(Series(named(arm), i, [i], [cell.mean], *ends, dots=True, bars=True))
     chart = Lines(
         series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms))
     )

@@ -5,7 +5,7 @@ import math
 import os
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -31,6 +31,10 @@ CURVE_STEPS = 60
 """The most steps of a trial's curve in the list."""
 CURVE_VALUES = 200_000
 """The most values of all curves of a page together."""
+EXACT_DIGITS = 17
+"""So many digits give a number exactly: of axes, whose values are declared."""
+DIGITS = 6
+"""The digits of all other numbers in the list."""
 OWN = (*OWN_COLUMNS, "error", "phase")
 """The columns of a frame of trials that are neither settings nor metrics."""
 TONES = {
@@ -57,33 +61,8 @@ def trials_section(data: ReportData) -> Variables:
     if data.of_sweep is not None:
         names = list(map(str, frame.columns))
         settings = [*settings, *names[1 : names.index("trial_id")]]
-    # The metrics that have a column: in a long list the study's alone, else others too, scores of evaluations first.
-    metrics = [data.metric]
-    if len(frame) <= DETAILED:
-        known = {*OWN, *settings, data.metric}
-        numeric = frame.drop(columns=known, errors="ignore").select_dtypes("number")
-        reported = [str(name) for name in numeric.columns if frame[name].notna().any()]
-        metrics += sorted(reported, key=lambda name: "/" not in name)[:MAX_METRICS]
-
-    # The columns, from the arm to the trial's id.
-    columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
-    if data.of_sweep is not None:
-        columns.append(_words("phase", list(frame["phase"])))
-    for name in settings:
-        digits = 17 if name in data.axes else 6
-        column = _column(data.names(name), frame[name], data.names, digits)
-        if data.of_sweep is not None and "words" not in column:
-            column["log"] = logarithmic(data, name, pd.to_numeric(frame[name], errors="coerce"))
-        columns.append(column)
-    for name in ("fold", "seed"):
-        if frame[name].notna().any():
-            columns.append(_words(name, list(map(label, frame[name]))))
-    columns.append(_words("status", list(frame["status"].astype(str))))
-    for name in (*metrics, "seconds"):
-        if name in frame:
-            columns.append(_numbers(data.names(name), frame[name]))
+    columns = _columns_of(frame, data, settings)
     trials = list(frame["trial_id"].astype(str))
-
     # All links begin with `start`, which stands once; a prefix of characters is meant here, not of a path.
     links = list(data.links.values())
     start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071
@@ -97,22 +76,56 @@ def trials_section(data: ReportData) -> Variables:
         "settings": titles,
         "curves": _curves(data, trials),
         "start": start,
-        "links": [data.links.get(i, start)[len(start) :] for i in trials] if links else [],
+        "links": [data.links.get(i, "").removeprefix(start) for i in trials] if links else [],
     }
-
-    # An example of a filter: the first arm, and the first trial's value of the first setting.
-    example = f"{data.names(data.arms[0])} failed"
+    # An example of a filter: the first arm, and the first value of the first setting.
+    condition = "failed"
     of_settings = [column for column in columns[1:] if column["name"] in titles]
     if of_settings:
-        column = of_settings[0]
-        value = (column.get("words") or column["values"])[0]
-        example = f"{data.names(data.arms[0])} {column['name']}={value}"
+        first_values = of_settings[0].get("words") or of_settings[0]["values"]
+        condition = f"{of_settings[0]['name']}={first_values[0]}"
     return {
         "logs": data.log_command("TRIAL"),
         "listed": listed,
-        "example": example,
+        "example": f"{data.names(data.arms[0])} {condition}",
         "omitted": len(all_trials) - len(frame),
     }
+
+
+def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) -> list[Column]:
+    """Return the columns of the list of the trials in `frame`, from the arm to the metrics and the seconds."""
+    # The metrics that have a column: in a long list the study's alone, else others too, scores of evaluations first.
+    metrics = [data.metric]
+    if len(frame) <= DETAILED:
+        known = {*OWN, *settings, data.metric}
+        numeric = frame.drop(columns=known, errors="ignore").select_dtypes("number")
+        reported = [str(name) for name in numeric.columns if frame[name].notna().any()]
+        metrics += sorted(reported, key=lambda name: "/" not in name)[:MAX_METRICS]
+    columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
+    if data.of_sweep is not None:
+        columns.append(_words("phase", list(frame["phase"])))
+    for name in settings:
+        digits = EXACT_DIGITS if name in data.axes else DIGITS
+        column = _column(data.names(name), frame[name], data.names, digits)
+        if data.of_sweep is not None and "words" not in column:
+            column["log"] = logarithmic(data, name, pd.to_numeric(frame[name], errors="coerce"))
+        columns.append(column)
+    for name in ("fold", "seed"):
+        if frame[name].notna().any():
+            columns.append(_words(name, list(map(label, frame[name]))))
+    columns.append(_words("status", list(frame["status"].astype(str))))
+    for name in (*metrics, "seconds"):
+        if name in frame:
+            columns.append(_numbers(data.names(name), frame[name]))
+    return columns
+
+
+class _SweepTrial(NamedTuple):
+    """A trial of a sweep: its phase, its values by column, and its record; None where it has not ended."""
+
+    phase: str
+    values: Mapping[Any, Any]
+    record: Record | None
 
 
 def trials_of_sweep(results: Results) -> pd.DataFrame | None:
@@ -122,26 +135,25 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     names = dict.fromkeys(
         name for arm in results.document.arms for name in results.document.space(arm)
     )
-    # Phase, columns and record of each trial; without a record where it has not ended. The trials of the search are in
-    # no table: their columns come from their records.
-    trials: list[tuple[str, Any, Record | None]] = []
-    for columns in results.frame.to_dict("records"):
-        record = results.trial_records.get(str(columns["trial_id"]))
-        trials.append(("confirmation", columns, record))
+    trials = []
+    for row in results.frame.to_dict("records"):
+        record = results.trial_records.get(str(row["trial_id"]))
+        trials.append(_SweepTrial("confirmation", row, record))
+    # The trials of the search are in no table: their values come from their records.
     fields = ("trial_id", "arm", "fold", "seed", "seconds")
     for record in results.search_records.values():
-        columns = {name: getattr(record, name) for name in fields}
-        trials.append(
-            ("search", columns | {"status": record.status.value, **record.metrics}, record)
-        )
+        values = {name: getattr(record, name) for name in fields}
+        values |= {"status": record.status.value, **record.metrics}
+        trials.append(_SweepTrial("search", values, record))
     rows = []
-    for phase, columns, record in trials:
-        settings = {
-            name: record and dotted.name(dotted.lookup(record.config, name)) for name in names
-        }
+    for trial in trials:
+        settings = dict.fromkeys(names)
+        if trial.record is not None:
+            config = trial.record.config
+            settings = {name: dotted.name(dotted.lookup(config, name)) for name in names}
         # A metric that has the name of a setting is left out.
-        others = {name: value for name, value in columns.items() if name not in names}
-        rows.append({"phase": phase, **settings, **others})
+        others = {name: value for name, value in trial.values.items() if name not in names}
+        rows.append({"phase": trial.phase, **settings, **others})
     return pd.DataFrame(rows)
 
 
@@ -189,7 +201,7 @@ def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) 
     return {"name": name, "words": list(known), "at": [known[text] for text in texts]}
 
 
-def _numbers(name: str, values: "pd.Series[Any]", digits: int = 6) -> Column:
+def _numbers(name: str, values: "pd.Series[Any]", digits: int = DIGITS) -> Column:
     """Return a column of numbers rounded to `digits`, whole ones as integers; what is no number is None."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     shown = (float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in numbers)

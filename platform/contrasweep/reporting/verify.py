@@ -14,6 +14,7 @@ import re
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,23 +56,9 @@ def main(words: list[str]) -> int:
 
 def verify(data: bytes) -> tuple[list[str], Counter[str]]:
     """Return a line for all that differs within a bundle, and how much was recomputed, by its kind."""
-    # Every file must be in the metadata, with its size and digest, and in its list of parts.
     files = read(data)
-    differing = []
-    graph = json.loads(files[METADATA])["@graph"]
-    listed = {str(entry["@id"]): entry for entry in graph if entry["@type"] == "File"}
-    parts = {
-        str(part["@id"]) for entry in graph if entry["@id"] == "./" for part in entry["hasPart"]
-    }
-    for name in sorted({*files, *listed, *parts} - {METADATA}):
-        if name not in files or name not in listed or name not in parts:
-            differing.append(f"{name}: not in all of bundle, metadata and its list of parts")
-        elif listed[name]["contentSize"] != str(len(files[name])):
-            differing.append(f"{name}: its size is another one than the metadata says")
-        elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
-            differing.append(f"{name}: its digest is another one than the metadata says")
-
-    # Records and codes must have the content whose digest is in their header, and that their names stand for.
+    differing = list(_differing_files(files))
+    # Records and codes must have the content whose digest is in their header.
     records: Entries = {}
     codes: Entries = {}
     for name, content in files.items():
@@ -80,26 +67,53 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
             body = content[header.end() :] if header else content
             if header is None or hashlib.sha256(body).hexdigest() != header[1].decode():
                 differing.append(f"{name}: its digest is not that of its content")
+            # The header begins with the brace of the JSON object, which the body lacks.
             value = json.loads(b"{" + body if header else body)
             entries = records if name.startswith("records/") else codes
             entries[Path(name).stem] = value
-    for trial_id, record in records.items():
-        if id_of(record) != trial_id or record["trial_id"] != trial_id:
-            differing.append(
-                f"records/{trial_id}: its settings, data, fold and seed are those of trial {id_of(record)}"
-            )
-        code = record["code"]["digest"]
-        if code and code not in codes:
-            differing.append(f"records/{trial_id}: its code {code} is not in the bundle")
-    for digest, entry in codes.items():
-        lines = "\n".join(f"{name} {text}" for name, text in sorted(entry["modules"].items()))
-        if hashlib.sha256(lines.encode()).hexdigest()[:16] != digest:
-            differing.append(f"code/{digest}: its modules have another digest")
+    differing += _differing_records(records, codes)
+    differing += _differing_codes(codes)
     # The table must say what the records say.
     report = json.loads(files["table.json"])
     plan = json.loads(files["plan.json"])
     counted = Counter({"files": len(files), "records": len(records), "codes": len(codes)})
     return differing + table(report, plan, records, counted), counted
+
+
+def _differing_files(files: dict[str, bytes]) -> Iterator[str]:
+    """Yield a line for each file that is not as the metadata describe it: its size, its digest, its place."""
+    graph = json.loads(files[METADATA])["@graph"]
+    listed = {str(entry["@id"]): entry for entry in graph if entry["@type"] == "File"}
+    parts = {
+        str(part["@id"]) for entry in graph if entry["@id"] == "./" for part in entry["hasPart"]
+    }
+    for name in sorted({*files, *listed, *parts} - {METADATA}):
+        if name not in files or name not in listed or name not in parts:
+            yield f"{name}: not in all of bundle, metadata and its list of parts"
+        elif listed[name]["contentSize"] != str(len(files[name])):
+            yield f"{name}: its size is another one than the metadata says"
+        elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
+            yield f"{name}: its digest is another one than the metadata says"
+
+
+def _differing_records(records: Entries, codes: Entries) -> Iterator[str]:
+    """Yield a line for each record that is not of the trial that its name stands for, or whose code is missing."""
+    for trial_id, record in records.items():
+        if id_of(record) != trial_id or record["trial_id"] != trial_id:
+            yield (
+                f"records/{trial_id}: its settings, data, fold and seed are those of trial {id_of(record)}"
+            )
+        code = record["code"]["digest"]
+        if code and code not in codes:
+            yield f"records/{trial_id}: its code {code} is not in the bundle"
+
+
+def _differing_codes(codes: Entries) -> Iterator[str]:
+    """Yield a line for each code whose modules do not have the digest that its name stands for."""
+    for digest, entry in codes.items():
+        lines = "\n".join(f"{name} {text}" for name, text in sorted(entry["modules"].items()))
+        if hashlib.sha256(lines.encode()).hexdigest()[:16] != digest:
+            yield f"code/{digest}: its modules have another digest"
 
 
 def read(data: bytes) -> dict[str, bytes]:
@@ -296,7 +310,7 @@ def incomplete_beta(a: float, x: float) -> float:
 
     With x = df / (df + t^2) and a = df / 2 it is the two-sided p of t with df degrees of freedom.
     """
-    # The fraction below converges fast for small x; for large x it is used with I_x(a, b) = 1 - I_(1 - x)(b, a).
+    # The series below converges fast for small x; for large x it is used with I_x(a, b) = 1 - I_(1 - x)(b, a).
     b = 0.5
     swap = x > (a + 1) / (a + 2.5)
     if x in (0.0, 1.0):
@@ -313,30 +327,20 @@ def incomplete_beta(a: float, x: float) -> float:
         )
         / a
     )
-    # The continued fraction 8.17.22 of the Digital Library of Mathematical Functions, by Lentz's method. Its `part` has
-    # one form for odd i and another for even i; in the end f is 1 more than the fraction.
-    c = 1.0
-    d = 0.0
-    f = 1.0
-    for i in range(1000):
-        m = i // 2
-        if i == 0:
-            part = 1.0
-        elif i % 2:
-            part = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            part = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / (1 + part * d)
-        c = 1 + part / c
-        f *= c * d
-        if i and abs(1 - c * d) < 1e-15:
-            break
-    value = front * (f - 1)
+    # The series 8.17.8 of the Digital Library of Mathematical Functions, whose terms are all positive.
+    term = 1.0
+    series = 0.0
+    n = 0
+    while term > 1e-17 * series:
+        series += term
+        term *= x * (a + b + n) / (a + 1 + n)
+        n += 1
+    value = front * series
     return 1 - value if swap else value
 
 
 def mean(values: list[float]) -> float | None:
-    """Return the mean; None of none."""
+    """Return the mean; None for an empty list."""
     return math.fsum(values) / len(values) if values else None
 
 

@@ -242,6 +242,13 @@ def test_a_table_is_planned_with_two_seeds_where_all_arms_share_fewer_and_two_ar
     assert judged.table.design.seeds == 2
 
 
+@pytest.mark.parametrize("seeds", [4, 150])
+def test_only_few_seeds_are_said_to_be_too_few_for_the_exact_test(seeds):
+    judged = cs.judge(runs(["a", "b"], seeds=seeds))
+    assert only(judged).test == "t-test"
+    assert ("the exact sign-flip test reaches no p below" in str(judged)) == (seeds == 4)
+
+
 def test_a_margin_makes_arms_equivalent_and_advice_counts_what_the_replicates_are():
     judged = cs.judge(runs(["a", "b"], gain=0.0005), margin=0.01)
     assert only(judged).verdict == "equivalent"

@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from tensorboardX import SummaryWriter
 
 import contrasweep as cs
-from contrasweep.judging.sources import KINDS, At, read_folder, read_table
+from contrasweep.judging.sources import KINDS, CurveRow, read_folder, read_table
 
 WRITTEN = Path(__file__).parent / "written"
 """By transformers 5.24 (`save_metrics`, `save_state`) and by lightning 2.6 (`CSVLogger`), two arms of three seeds; by
@@ -73,7 +73,7 @@ def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_p
             ) as writer:
                 for step in range(begins, begins + 3):
                     writer.add_scalar("accuracy", gain + 0.01 * step, step)
-    read, _ = read_folder(tmp_path, At.of("step:2"))
+    read, _ = read_folder(tmp_path, CurveRow.parse("step:2"))
     assert len(read) == 2
     assert by_run(read, "accuracy") == pytest.approx({("a", "1"): 0.52, ("b", "1"): 0.52})
     state = WRITTEN / "states" / "base" / "seed0" / "trainer_state.json"
@@ -153,7 +153,7 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
     assert read["wide", "1"] == pytest.approx(0.61)
     assert {
         row.accuracy
-        for row in read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", At.of("step:0"))[
+        for row in read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", CurveRow.parse("step:0"))[
             1
         ].itertuples()
     } == {0.5, 0.51}
@@ -186,7 +186,8 @@ def test_runs_of_wandb_are_read_with_their_settings_where_validation_was_best(tm
                         )
     wandb.teardown()  # its process writes the files, and may still be at it
     last, best = (
-        read_folder(tmp_path, At.of(text))[0] for text in ("last", "best-of-validation:val/loss")
+        read_folder(tmp_path, CurveRow.parse(text))[0]
+        for text in ("last", "best-of-validation:val/loss")
     )
     assert {(row.model, row.seed): round(row.accuracy, 6) for row in last.itertuples()} == {
         (model, seed): 0.8 + 0.01 * seed for model in ("base", "wide") for seed in range(2)
@@ -322,7 +323,7 @@ def test_a_curve_is_read_where_it_is_said_and_a_single_test_counts_anywhere(at, 
         {"step": 4, "loss": 0.5, "score": 0.4},
         {"test": 0.9},
     ]
-    found = At.of(at).of_curve(pd.DataFrame(rows)).iloc[0]
+    found = CurveRow.parse(at).of_curve(pd.DataFrame(rows)).iloc[0]
     if at == "best-of-validation:loss":
         assert np.isnan(found["score"])  # the first score came after that row
     else:
@@ -334,11 +335,11 @@ def test_a_curve_is_read_where_it_is_said_and_a_single_test_counts_anywhere(at, 
 )
 def test_another_place_of_a_curve_is_one_line(at):
     with pytest.raises(cs.SpecError, match="--at: there is no such value of a curve"):
-        At.of(at)
+        CurveRow.parse(at)
 
 
 def test_of_a_step_that_was_logged_twice_the_last_counts():
-    assert At.of("step:1").of_curve(pd.DataFrame({"step": [1, 1, 2], "a": [1, 2, 3]}))[
+    assert CurveRow.parse("step:1").of_curve(pd.DataFrame({"step": [1, 1, 2], "a": [1, 2, 3]}))[
         "a"
     ].tolist() == [2]
 
