@@ -281,6 +281,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     Columns of `TEXTS` are aligned to the left and cut where there is no room. All others are numbers, which are aligned
     to the right and never cut.
     """
+    # Positions of the columns that have a text in any row.
     columns = [i for i in range(len(names)) if any(row[i] for row in rows)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for i in columns:

@@ -72,7 +72,7 @@ def train(
     source = plan.source(records, prepared.finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
-    # Ray starts only where something is left to train: a finished study is read in seconds.
+    # Ray starts only where something is left to train, and a budget to train it: a finished study is read in seconds.
     is_left = not source.finished
     budget = Budget(study, records)
     used_up = budget.used_up() if is_left else ""

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Advance:
-    """What `advance` returns: the rows of the new reports (step, time and metrics), and the record at the end."""
+    """The progress that `advance` returns: rows of the new reports (step, time, metrics), and the record at the end."""
 
     reports: list[Row] = field(default_factory=list)
     record: Record | None = None
