@@ -366,16 +366,8 @@ class Tools:
         waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
         if waiter.is_alive():
             return {"state": "running", "budget": allowance.to_dict()}
-        # The thread has ended, and `printed` is complete; it is empty where `measure` failed before the process ended.
-        try:
-            document = json.loads(printed[0])
-        except (ValueError, IndexError):
-            document = None
-        if isinstance(document, dict):
-            document.pop("rows", None)  # a trial each
-        output = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
-        state = {"state": "ended", "exit_status": process.returncode, "budget": allowance.to_dict()}
-        return state | {"document": document, "said": output}
+        # The thread has ended: `printed` is complete, or empty where `measure` failed before the process ended.
+        return {"state": "ended", "budget": allowance.to_dict(), **_ended(process, printed)}
 
     def _forecast(self, study: str, flags: list[str]) -> _Forecast:
         """Return the GPU-hours that a run needs, those that the study's trials have spent, and its own budget of them.
@@ -506,6 +498,21 @@ class Tools:
             raise SpecError(
                 "arguments that a process can be given", place=command, value=str(error)
             ) from None
+
+
+def _ended(process: "subprocess.Popen[bytes]", printed: Sequence[bytes]) -> Answer:
+    """Return exit status, `document` and what was `said` of a process that has ended, from what it has printed.
+
+    `printed` has its standard output and its standard error, or nothing. Rows of trials are left out of the document.
+    """
+    try:
+        document = json.loads(printed[0])
+    except (ValueError, IndexError):
+        document = None
+    if isinstance(document, dict):
+        document.pop("rows", None)
+    said = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
+    return {"exit_status": process.returncode, "document": document, "said": said}
 
 
 class _CommandError(ContrasweepError):
