@@ -1,9 +1,11 @@
 """The metrics of a command, read where it leaves them: its lines for us, its output, its files.
 
-A row that names no step has its own number as step. A row of the same step as the row before revises that: it adds
-numbers, and replaces those of the same name. Values that are no numbers are left out.
+A row that names no step has its own number as step; those of a resumed command count on from the step of its
+checkpoint. A row of the same step as the row before revises that: it adds numbers, and replaces those of the same name.
+Values that are no numbers are left out.
 """
 
+import contextlib
 import json
 import logging
 import re
@@ -23,6 +25,8 @@ from contrasweep.trial import Report, RevisedReport
 
 log = logging.getLogger(__name__)
 VARIABLE = "CONTRASWEEP_METRICS"
+REPORTED = "contrasweep-report.json"
+"""The file of a checkpoint that has the step and the numbers of its report."""
 EVERY_S = 2.0
 """Seconds from reading a command's files to reading them again."""
 WAYS = (
@@ -123,9 +127,17 @@ class Metrics:
         folder: The trial's own folder.
         file: The file that the command may append lines of JSON to.
         checkpoints: The folder of its checkpoints; relative paths of artifacts are relative to it too.
+        resume: The folder of the checkpoint that the command goes on from. None: it begins.
     """
 
-    def __init__(self, sources: Sequence[str], folder: Path, file: Path, checkpoints: Path) -> None:
+    def __init__(
+        self,
+        sources: Sequence[str],
+        folder: Path,
+        file: Path,
+        checkpoints: Path,
+        resume: Path | None = None,
+    ) -> None:
         self.patterns = [Pattern(source) for source in sources if is_pattern(source)]
         self.files = [source for source in sources if not is_pattern(source)]
         self.declared = bool(sources)
@@ -135,6 +147,9 @@ class Metrics:
         # Step and numbers of the report before; -1 before the first.
         self.step = -1
         self.numbers = dict[str, float]()
+        if resume is not None and (reported := resume / REPORTED).exists():
+            self.step, self.numbers = json.loads(reported.read_text())
+        self.before = max(self.step, 0)  # the step from which rows are numbered on
         self.lines = 0  # that were read of `file`
         self._position = 0  # in bytes, where `file` is read on
         self._left_out = set[str]()  # names of which it was said that they are no metrics
@@ -159,7 +174,7 @@ class Metrics:
                 if (matched := pattern.row(line)) is not None:
                     yield self._report(matched)
         # Nothing was declared and nothing reported: then what the command has left is looked for.
-        if ended and not self.declared and self.step < 0:
+        if ended and not self.declared and not self.lines:
             self.files = self._found()
         # Steps of several files can be put in order only once all are whole.
         if self.files and (ended or (len(self.files) == 1 and time.monotonic() >= self._due)):
@@ -202,7 +217,7 @@ class Metrics:
         if sizes == self._read and not ended:
             return
         self._read = sizes
-        steps = _by_step([row for place in places for row in files.read(place)])
+        steps = _by_step([row for place in places for row in files.read(place)], self.before)
         for step in sorted(steps)[:-1]:
             if step > self.step:
                 yield self._report({"step": step, **steps[step]})
@@ -267,7 +282,7 @@ class Metrics:
         them.
         """
         # The number of the line, but not below the step before: steps do not go back.
-        step = max(row.pop("line", 0), self.step)
+        step = max(row.pop("line", 0) + self.before, self.step)
         for name in files.STEPS:
             named_step = _whole(row.get(name))
             if named_step is not None:
@@ -283,6 +298,10 @@ class Metrics:
         revises = step == self.step
         self.step = step
         self.numbers = self.numbers | numbers if revises else numbers
+        if checkpoint is not None:
+            # Where the command has made the folder as another user, the checkpoint has no such file.
+            with contextlib.suppress(OSError):
+                (checkpoint / REPORTED).write_text(json.dumps([step, self.numbers]))
         kind = RevisedReport if revises else Report
         return kind(step, dict(self.numbers), checkpoint, items, artifacts)
 
@@ -333,12 +352,15 @@ class Metrics:
         return SpecError(rule, place=f"{VARIABLE}, line {self.lines}", value=value, hint=hint)
 
 
-def _by_step(rows: Sequence[Values]) -> dict[int, Values]:
-    """Return step -> the values of the rows of that step, which are taken out of the rows' column of steps."""
+def _by_step(rows: Sequence[Values], before: int) -> dict[int, Values]:
+    """Return step -> the values of the rows of that step, which are taken out of the rows' column of steps.
+
+    Rows without such a column are numbered on from the step `before`.
+    """
     # All rows have their step in one column: the first of the known names that any row has.
     step_column = next((name for name in files.STEPS if any(name in row for row in rows)), "")
     steps: dict[int, Values] = {}
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(rows, before + 1):
         step: int | None = number
         if step_column:
             step = _whole(row.pop(step_column, None))

@@ -95,7 +95,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         for place in (folder, checkpoints):
             place.mkdir(parents=True, exist_ok=True)
         file = scratch / "metrics.jsonl"
-        metrics = Metrics(options.metrics, folder, file, checkpoints)
+        metrics = Metrics(options.metrics, folder, file, checkpoints, resume)
         paths = {"metrics": str(file), "checkpoints": str(checkpoints), "folder": str(folder)}
         if resume is not None:
             paths["resume"] = str(resume)

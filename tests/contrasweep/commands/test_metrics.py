@@ -73,6 +73,33 @@ def test_steps_are_taken_as_scripts_write_them(tmp_path):
     assert ended(metrics) == [(1, {"accuracy": 0.1}), (2, {"accuracy": 0.4, "loss": 3})]
 
 
+@pytest.mark.parametrize(
+    ("sources", "lines", "output", "log"),
+    [
+        ([], '{"accuracy": 0.3}\n', [], ""),
+        (["acc {accuracy}"], "", ["acc 0.3"], ""),
+        (["log.csv"], "", [], "epoch,accuracy\n1,0.1\n2,0.2\n3,0.3\n"),
+        (["log.csv"], "", [], "accuracy\n0.3\n"),
+    ],
+    ids=["lines", "output", "a file with its history", "a file without steps"],
+)
+def test_rows_of_a_resumed_command_count_on_from_its_checkpoint(
+    sources, lines, output, log, tmp_path
+):
+    first = metrics_of(tmp_path)
+    (tmp_path / "saved").mkdir()
+    first.file.write_text('{"loss": 1}\n{"accuracy": 0.2, "checkpoint": "saved"}\n')
+    reports = first.reports()
+    next(reports)
+    resumed = shutil.copytree(next(reports).checkpoint, tmp_path / "resumed")
+    folder = tmp_path / "again"
+    folder.mkdir()
+    (folder / "log.csv").write_text(log)
+    metrics = Metrics(sources, folder, folder / "lines.jsonl", folder, resumed)
+    metrics.file.write_text(lines)
+    assert ended(metrics, output) == [(3, {"accuracy": 0.3})]
+
+
 def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
     metrics = metrics_of(tmp_path)
     metrics.file.write_text(
