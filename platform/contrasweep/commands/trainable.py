@@ -110,7 +110,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         else:
             runs_in = folder
             words = placeholders.filled(command, config, values, options.names, home)
-            links = _linked(home, folder, options.code)
+            links = _linked(home, folder, options)
         with links:
             process = Process(words, runs_in, environment)
             try:
@@ -176,12 +176,13 @@ def _environment(
 
 
 @contextlib.contextmanager
-def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
+def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator[None]:
     """Link what the project has at its top into the trial's `folder`, so that relative paths of the project work.
 
-    Not linked is what earlier runs have left there, told by its name or because git ignores it, except for data: no
-    trial may read or write what another has written. Entries that the arm's `code` has `named` are linked always. The
-    links are removed once the command has ended. A warning names each folder in which it has written through a link.
+    Not linked is what earlier runs have left there, told by its name, because metrics are read from it or because git
+    ignores it, except for data: no trial may read or write what another has written. Entries that the arm's `code`
+    names are linked always. The links are removed once the command has ended. A warning names each file and folder that
+    was written into through its link.
     """
     # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)
@@ -189,7 +190,9 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     names = []
     for entry in home.iterdir():
         name = entry.name.lower()
-        is_of_runs = any(fnmatch(name, pattern) for pattern in RUN_FILES)
+        is_of_runs = any(fnmatch(name, pattern) for pattern in RUN_FILES) or any(
+            _is_read(entry, source) for source in options.metrics
+        )
         is_ignored = entry.name in ignored and not fnmatch(name, DATA)
         # What leads out of the project is linked though git ignores it: it is mostly a link to data.
         if is_of_runs or (is_ignored and entry.resolve().is_relative_to(home)):
@@ -198,7 +201,7 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
             names.append(entry.name)
     links = []
     began = time.time()
-    for name in [*names, *named]:
+    for name in [*names, *options.code]:
         link = folder / name
         # An entry that the trial's folder has already, as from an earlier attempt, stays. Nothing is linked outside of
         # that folder.
@@ -207,19 +210,29 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
             link.symlink_to(home / name)
             links.append(link)
     if hidden := sorted(name for name in left_out if name[0] not in "._"):
-        why = "as runs leave such, or git ignores them; the arm's `code` links what it names"
+        why = "as runs leave such, metrics are read there, or git ignores them; the arm's `code` links what it names"
         print(f"relative paths do not reach {', '.join(hidden)} of the project, {why}", flush=True)
     try:
         yield
-        # A changed folder has a newer time than the command's start; Python's own cache changes it too.
-        folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
-        if shared := [link.name for link in folders if link.stat().st_mtime > began]:
-            why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"
+        # What was changed has a newer time than the command's start; Python's own cache changes a folder too.
+        there = [link for link in links if link.exists() and not (link / "__pycache__").exists()]
+        if shared := [link.name for link in there if link.stat().st_mtime > began]:
+            why = (
+                "trials share these of the project: name them in .gitignore, or write into {folder}"
+            )
             log.warning("the command has written into %s; %s", ", ".join(shared), why)
     finally:
         for link in links:
             if link.is_symlink():
                 link.unlink()
+
+
+def _is_read(entry: Path, source: str) -> bool:
+    """Return whether an entry of `metrics` names an entry of the project, or a file in it that is there already."""
+    first, *others = Path(source.replace("**/", "")).parts or [""]
+    return fnmatch(entry.name, first) and (
+        first == entry.name or not others or any(entry.glob("/".join(others)))
+    )
 
 
 def _ignored(home: Path) -> set[str]:

@@ -722,6 +722,23 @@ def test_what_git_ignores_is_linked_if_it_is_data_and_a_shared_folder_that_is_wr
     assert written.startswith("the command has written into shelf;")
 
 
+@pytest.mark.parametrize("source", ["eval.csv", "ev*.csv", "scores/eval.csv", "sc*/**/eval.csv"])
+def test_a_file_that_metrics_are_read_from_is_the_trials_own(source, project, tmp_path, caplog):
+    (project / "scores").mkdir()
+    old = "step,accuracy\n9,0.9\n"
+    left = project / ("scores/eval.csv" if "/" in source else "eval.csv")
+    left.write_text(old)
+    (project / "best.txt").write_text("old")
+    name = left.relative_to(project)
+    command = f"mkdir -p scores; echo new > best.txt; printf 'step,accuracy\\n1,0.5\\n' > {name}"
+    arm = Arm(command=["sh", "-c", command], metrics=source)
+    trial = replace(trial_of(tmp_path, ["sh"]), config=arm.config, folder=tmp_path / "own")
+    assert [(report.step, report.metrics) for report in train(trial)] == [(1, {"accuracy": 0.5})]
+    assert left.read_text() == old
+    (said,) = [line.getMessage() for line in caplog.records]
+    assert said.startswith("the command has written into best.txt;")
+
+
 def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
     from PIL import Image
 
