@@ -451,9 +451,10 @@ def copy_warnings(plan: Plan) -> list[str]:
     ids: dict[str, set[str]] = {arm: set() for arm in plan.study.arms}
     for trial in plan.sample_trials:
         ids[trial.arm].add(replace(trial, arm="").id)
-    arms_of = defaultdict[frozenset[str], list[str]](list)
+    # Of a search these are samples, so that its whole space counts too.
+    arms_of = defaultdict[tuple[frozenset[str], str], list[str]](list)
     for arm, ids_of_arm in ids.items():
-        arms_of[frozenset(ids_of_arm)].append(arm)
+        arms_of[frozenset(ids_of_arm), repr(plan.study.arms[arm].space)].append(arm)
     return [
         f"arms {', '.join(arms)} train the same with the same settings"
         for arms in arms_of.values()

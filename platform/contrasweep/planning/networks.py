@@ -3,11 +3,12 @@
 A storage is not trusted: only code and addresses that are shipped or that the user has named are used.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from contrasweep.commands import PATH
 from contrasweep.commands.functions import ADAPTERS, loader_path
+from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import resolve
 from contrasweep.errors import DataError
@@ -33,10 +34,17 @@ def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> 
     """
     spec = document.required_spec
     # The study's own dataset, then those of the axis `data` of a grid, each once.
-    axes = spec.get("axes") or {}
-    names = list(dict.fromkeys([spec["data"], *axes.get("data", ())]))
+    names = list(dict.fromkeys([spec["data"], *_on_axes(spec)]))
     _check_named(names, document, named)
     return {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
+
+
+def _on_axes(grid: Config) -> Iterator[str]:
+    """Yield the datasets on the axis `data` of a grid, also of zipped axes and of sub-grids."""
+    for axes in (grid.get("axes") or {}, *(grid.get("zipped") or ())):
+        yield from axes.get("data", ())
+    for inner in grid.get("subgrids") or ():
+        yield from _on_axes(inner)
 
 
 def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:

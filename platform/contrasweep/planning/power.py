@@ -116,7 +116,7 @@ def noise_of(
     frame = planned.assign(
         value=planned["trial_id"].map(values).astype(float),
         fold=planned["fold"].fillna(-1),
-        cell=planned[axes_of(planned)].astype(str).sum(axis=1),
+        cell=list(map(repr, planned[axes_of(planned)].to_numpy().tolist())),
     ).dropna(subset=["value"])
     contrasts = []
     for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:

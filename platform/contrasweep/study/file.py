@@ -4,6 +4,7 @@ A file with `studies`, a list, has several, which run in their order. Fields bes
 that does not have its own. `FILE.yaml:NAME` is one of them.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -99,13 +100,21 @@ def load_declared(
 
 
 def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
-    """Apply each `path=value` of `sets` to `fields` in turn, and return `fields`, which is changed itself.
+    """Apply each `path=value` of `sets` to `fields` in turn, and return the fields that follow.
 
-    Raises `SpecError` where a text has no such form, or its path leads nowhere.
+    Of a file with several studies each study gets the value, also one with a value of its own. Raises `SpecError` where
+    a text has no such form, or its path leads nowhere.
     """
+    studies = [fields]
+    many = fields.get(SEVERAL)
+    if sets and isinstance(many, list) and all(isinstance(study, dict) for study in many):
+        shared = {key: value for key, value in fields.items() if key != SEVERAL}
+        studies = [copy.deepcopy({**shared, **study}) for study in many]
+        fields = {SEVERAL: studies}
     for text in sets:
         path, value = parse_set(text)
-        _set(fields, path, value, f"--set {'.'.join(path)}")
+        for declared in studies if path[0] != SEVERAL else [fields]:
+            _set(declared, path, value, f"--set {'.'.join(path)}")
     return fields
 
 

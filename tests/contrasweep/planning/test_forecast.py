@@ -330,7 +330,11 @@ def test_arms_that_differ_in_nothing_but_their_names_are_warned_of():
         "arms a, b train the same with the same settings"
     ]
     tuned = {"a": Arm("toy:train", space={"lr": Float(0.1, 1)})}
-    tuned |= {"b": tuned["a"], "c": Arm("toy:train", space={"lr": Float(0.1, 2)})}
+    tuned |= {
+        "b": tuned["a"],
+        "c": Arm("toy:train", space={"lr": Float(0.1, 2)}),
+        "d": Arm("toy:train", space={"lr": Float(0.1, 1, step=0.45)}),
+    }
     sweep = Sweep("s", tuned, "digits", folds=2, trials_per_arm=4)
     assert copy_warnings(make_sweep_plan(sweep, lambda name: DATA)) == [
         "arms a, b train the same with the same settings"

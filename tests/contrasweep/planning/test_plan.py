@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from contrasweep import AblationGrid, Arm, SpecError, SubGrid
 from contrasweep.canonical import Config, canonical, digest
 from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.planning import planner
 from contrasweep.planning.grid import make_plan
+from contrasweep.planning.networks import datasets
+from contrasweep.running.prepare import study_document
 from contrasweep.trial import Trial
 
 DATA = Manifest(
@@ -253,3 +256,14 @@ def test_a_wrong_study_is_refused_with_place_and_value(fields, says):
         plan(**fields)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_datasets_of_a_stored_study_are_also_those_of_zipped_axes_and_of_sub_grids(tmp_path):
+    inner = SubGrid(subgrids=[SubGrid(axes={"data": ["digits", "digits-lt"]})])
+    for fields in (
+        {"zipped": [{"data": ["digits", "digits-lt"], "lr": [1, 2]}]},
+        {"subgrids": [inner]},
+    ):
+        study = AblationGrid("s", {"a": Arm("toy:train")}, "digits", **fields)
+        document = study_document(planner.plan(study))
+        assert list(datasets(document, str(tmp_path), [])) == ["digits", "digits-lt"]

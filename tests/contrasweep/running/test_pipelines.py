@@ -93,6 +93,18 @@ def test_studies_are_a_list_of_mappings(file, studies):
             load(str(file))
 
 
+def test_a_set_holds_for_each_study_of_a_file_also_for_one_with_its_own_value(tmp_path):
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        "data: digits\nfolds: 5\narms: {a: {trainable: 'toy:train'}}\n"
+        "studies: [{name: one}, {name: two, folds: 3, seeds: [0, 1]}]\n"
+    )
+    both = load_studies(str(file), ["folds=4", "arms.a.config.lr=0.5"])
+    assert [(study.folds, study.arms["a"].config) for study in both] == [(4, {"lr": 0.5})] * 2
+    alone = load_study(f"{file}:two", ["seeds=[7]", "studies.1.folds=2"])
+    assert (alone.name, alone.seeds, alone.folds) == ("two", [7], 2)
+
+
 def test_the_whole_file_is_planned_before_anything_has_run(file, tmp_path):
     done = contrasweep("plan", "pipeline.yaml", "--json", "--storage", "runs", folder=tmp_path)
     assert done.returncode == 0, done.stderr

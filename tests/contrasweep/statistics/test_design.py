@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,7 @@ from contrasweep.statistics.design import (
 from contrasweep.statistics.evidence import Evidence, Gaps, collapsed, paired_evidence
 from contrasweep.statistics.family import Family, family_size, pairs_of
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
+from contrasweep.storage.record import Status
 
 
 def test_a_stored_plan_without_rows_teaches_no_noise():
@@ -43,6 +45,21 @@ def test_a_stored_plan_without_rows_teaches_no_noise():
     numbers = pd.Series([], dtype="Int64")
     planned = pd.DataFrame({"trial_id": texts, "arm": texts, "fold": numbers, "seed": numbers})
     assert noise_of("earlier", planned, {}, "accuracy", None) is None
+
+
+def test_cells_whose_values_read_alike_in_a_row_are_two(tmp_path):
+    """1 and 12 beside 11 and 2: as one text they are both 112."""
+    cells = [(a, b, arm, seed) for a, b in ((1, 12), (11, 2)) for arm in "xy" for seed in range(4)]
+    planned = pd.DataFrame(cells, columns=["a", "b", "arm", "seed"])
+    planned = planned.assign(
+        trial_id=[f"t{i}" for i in range(16)], fold=pd.Series([pd.NA] * 16, dtype="Int64")
+    )
+    planned = planned[["trial_id", "arm", "a", "b", "fold", "seed"]]
+    records = {
+        f"t{i}": SimpleNamespace(status=Status.DONE, metrics={"m": i % 5 / 7}, trainable="x:y")
+        for i in range(16)
+    }
+    assert len(noise_of("earlier", planned, records, "m", None, per_cell=True).contrasts) == 2
 
 
 def grid(rng, folds, seeds, fold=1.0, seed=0.0):
