@@ -243,12 +243,14 @@ class Sources:
         `SpecError` where the study has no such arm, or deletes the checkpoints to start from.
         """
         _check_arm(start, plan.study.arms)
+        # The best of an arm is one trial, and with folds each fold starts from a trial of its own.
         keeps = plan.study.keep_checkpoints_of
-        if keeps == "none" or (keeps == "best_of_arm" and start.trial != "best"):
+        lacks_some = keeps == "best_of_arm" and (start.trial != "best" or plan.table_folds)
+        if "none" in (keeps, plan.study.keep) or lacks_some:
             raise SpecError(
                 f"{start.study} deletes the checkpoints to start from",
                 place="start",
-                value=f"keep_checkpoints_of: {keeps}",
+                value=f"keep: {plan.study.keep}, keep_checkpoints_of: {keeps}",
             )
         cells = [cell for cell in plan.cells if cell.arm == start.arm]
         ended = self._records(start.study, {trial.id for cell in cells for trial in cell.trials})

@@ -18,8 +18,11 @@ from contrasweep.study import dotted
 from contrasweep.study import space as spaces
 from contrasweep.study.space import Float, Parameter
 
+LONGEST_NAME = 100
+"""The most characters in the name of a study or an arm."""
 Name = Annotated[
-    str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    str,
+    pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=LONGEST_NAME),
 ]
 METHODS = "contrasweep.trainables:METHODS"
 """The dotted path of the shipped methods: short name -> dotted path."""

@@ -16,7 +16,7 @@ from contrasweep.schema import checked
 from contrasweep.secrets import redacted
 from contrasweep.storage.checkpoints import Keep
 from contrasweep.storage.names import Label
-from contrasweep.study.arm import Arm, Name
+from contrasweep.study.arm import LONGEST_NAME, Arm, Name
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Above0, Replicates
@@ -254,6 +254,26 @@ class StudyBase(ABC):
                     place="keep",
                     value=self.keep,
                     hint="leave keep out; keep_checkpoints_of: none deletes them once the study is complete",
+                )
+        # Each evaluation is a study with a name of its own, and scores are named by the last part of a function's path.
+        functions = {
+            e.function: e.function.rpartition(":")[2] for e in self.evaluate or () if e.function
+        }
+        if len(set(functions.values())) < len(functions):
+            raise SpecError(
+                "two functions of one name would give scores of one name",
+                place="evaluate",
+                value=list(functions),
+                hint="give one another name",
+            )
+        for evaluation in self.evaluate or ():
+            name = f"{self.name}.{evaluation.label}"
+            if len(name) > LONGEST_NAME:
+                raise SpecError(
+                    f"the study of an evaluation has a name of at most {LONGEST_NAME} characters",
+                    place="evaluate",
+                    value=name,
+                    hint="shorten the name of this study",
                 )
         # Scores of evaluations that the study decides as it does its metric.
         scores = [metric for evaluation in self.evaluate or () for metric in evaluation.metrics]

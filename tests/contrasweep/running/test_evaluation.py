@@ -396,6 +396,17 @@ def test_an_evaluation_that_a_study_cannot_declare_is_one_line(fields, said):
         cs.AblationGrid("s", ARMS, "digits", evaluate=[fields])
 
 
+def test_names_that_evaluations_would_have_are_checked_when_the_study_is_declared():
+    """Else the run ends with an error once all has been trained."""
+    scored = [{"function": "one:score"}, {"function": "two:score"}]
+    with pytest.raises(cs.SpecError, match="two functions of one name"):
+        cs.AblationGrid("s", ARMS, "digits", evaluate=scored)
+    with pytest.raises(cs.SpecError, match="a name of at most 100 characters"):
+        cs.AblationGrid("s" * 95, ARMS, "digits", evaluate=scored[:1])
+    twice = [{"function": "one:score", "data": [name]} for name in ("digits", "digits-lt")]
+    assert cs.AblationGrid("s" * 70, ARMS, "digits", evaluate=twice).evaluate
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -353,10 +353,12 @@ def test_deleted_checkpoints_are_one_line_before_anything_is_spent(studies):
     assert cs.load("after", storage=studies.storage).document.arms == ("a",), "nothing was written"
 
 
-def test_a_study_that_will_delete_its_checkpoints_is_refused_as_a_source(studies):
-    first = cs.plan(
-        studies.grid("before", studies.before.arms, keep_checkpoints_of="none"),
-        storage=studies.storage,
-    )
+@pytest.mark.parametrize(
+    "fields",
+    [{"keep": "none"}, {"keep_checkpoints_of": "none"}, {"keep_checkpoints_of": "best_of_arm"}],
+)
+def test_a_study_that_will_delete_its_checkpoints_is_refused_as_a_source(studies, fields):
+    before = studies.grid("before", studies.before.arms, **fields)
+    first = cs.plan(before, storage=studies.storage)
     with pytest.raises(cs.SpecError, match="before deletes the checkpoints to start from"):
         cs.plan(studies.after, storage=studies.storage, before=[first])
