@@ -389,7 +389,10 @@ class Advice:
         if self.look > 1:
             share = f"at alpha / {LEVEL_DIVISOR ** (self.look - 1):g}; chances and detectable differences allow for it"
             look = f"the {ordinal(self.look)} look at the table, {share}"
-        return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
+        # Where no size is enough, there is nothing to follow.
+        if any(forecast.enough or forecast.enough_as_estimated for forecast in forecasts):
+            return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
+        return [*lines, f"More {field}, added with --extend, would be {look}."]
 
     def to_dict(self) -> dict[str, object]:
         """Return the advice for JSON: the sizes with their price, and what is predicted of each comparison.
@@ -435,15 +438,17 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     components = now.components
     if not design.folds:
         return []
-    # The folds bound the degrees of freedom, whatever the seeds.
-    hint = (
-        " (another number of folds is a new study)"
-        if any(size.unit == "folds" for size in advice.others)
-        else ""
-    )
-    ceiling = (
-        f"{now.n} folds leave at most {freedom(now.n - 1)}; more come from repeats or folds{hint}"
-    )
+    # The folds bound the degrees of freedom, whatever the seeds. Repeats or folds add some where the seeds are not what
+    # is least known.
+    ceiling = f"{now.n} folds leave at most {freedom(now.n - 1)}"
+    degrees = advice.forecasts[0].degrees
+    of_others = zip(advice.others, degrees[1 + len(advice.sizes) :], strict=True)
+    more = [size.unit for size, its_degrees in of_others if its_degrees > degrees[0] + 0.5]
+    if more:
+        ceiling += f"; more come from {' or '.join(more)}"
+        ceiling += " (another number of folds is a new study)" if "folds" in more else ""
+    elif advice.others:
+        ceiling += "; repeats or folds alone add none, as the few seeds are what is least known"
     # The folds may share the draws of their one seed, so that the noise between seeds is not in the data at all.
     if now.seed_unknown:
         return [
