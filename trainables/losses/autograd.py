@@ -49,8 +49,8 @@ class _WeightedSum(torch.autograd.Function):
         gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
         # In float64, since float32 loses digits in a sum over many tiles.
         total = z.new_zeros((), dtype=torch.float64)
-        for rows in tiles:
-            total += tile(z, rows, gradient)
+        for anchors in tiles:
+            total += tile(z, anchors, gradient)
         if shared:
             distributed.sum_up([total] if gradient is None else [total, gradient])
         if gradient is not None:

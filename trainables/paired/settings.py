@@ -286,7 +286,7 @@ def network_output_sum(out: Any) -> Tensor:
     All of the network's computation is kept for its gradient, as in training. The loss's own [B B] matrices are left
     out.
     """
-    joined: Tensor = (
+    total: Tensor = (
         out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())
     )
-    return joined
+    return total

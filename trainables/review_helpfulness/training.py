@@ -103,8 +103,8 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
 
 def _loss(output: Any) -> Tensor:
     """Return the sum of an output's scores and own losses, in place of the ranking loss, where memory is counted."""
-    joined: Tensor = output.score.sum() + sum(value.sum() for value in output.losses.values())
-    return joined
+    total: Tensor = output.score.sum() + sum(value.sum() for value in output.losses.values())
+    return total
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:

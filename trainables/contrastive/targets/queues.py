@@ -112,8 +112,10 @@ class Moco:
             (keys,) = together(widened(second))
             # `after_step` puts the keys into the queue, so that no query meets its own key there.
             self.pending = keys, labels, rows
-            others = torch.cat([keys, self.queue.embeddings.to(keys)]) if len(self.queue) else keys
-            value = loss.between(queries, others, *self._masks(loss, labels, rows))
+            compared_rows = (
+                torch.cat([keys, self.queue.embeddings.to(keys)]) if len(self.queue) else keys
+            )
+            value = loss.between(queries, compared_rows, *self._masks(loss, labels, rows))
         return Compared(value, torch.cat([widened(first), widened(second)]))
 
     def _masks(self, loss: ComposedLoss, labels: Ids, rows: Ids) -> tuple[Tensor, Tensor]:
@@ -208,8 +210,8 @@ class CrossBatchMemory:
         # The batch stands first among the columns, so row i meets its own copy in column i.
         own_copies = torch.zeros_like(same)
         own_copies[:, : len(z)].fill_diagonal_(True)
-        others = torch.cat([z.detach(), self.memory.embeddings.to(z)])
-        return loss.between(z, others, same & ~own_copies, ~same)
+        compared_rows = torch.cat([z.detach(), self.memory.embeddings.to(z)])
+        return loss.between(z, compared_rows, same & ~own_copies, ~same)
 
     def after_step(self, step: int) -> None:
         """Put the batch into the memory, once the first `start` steps are over."""
