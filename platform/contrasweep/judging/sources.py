@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -84,8 +85,14 @@ class CurveRow:
         """Return the row of a curve that counts, as a frame of one row; `SpecError` where the curve has no such row.
 
         Each column has its last value up to that row. A column with a single value in the whole curve, such as a test
-        after training, has this value whichever row counts.
+        after training, has this value whichever row counts. The text `NaN` is a value that is no number, as of a run
+        that diverged, and is returned as NaN; an empty cell is no value.
         """
+        chosen = self._chosen(curve).astype(object)
+        return chosen.replace("NaN", np.nan).infer_objects()
+
+    def _chosen(self, curve: pd.DataFrame) -> pd.DataFrame:
+        """Return the row as `of_curve` does, with the text `NaN` where a value is no number."""
         # Metrics may be written in different rows: each keeps its last value.
         filled = curve.ffill()
         if not self.metric and self.step is None:
@@ -113,8 +120,15 @@ LAST = CurveRow()
 
 
 def _rows(path: Path) -> pd.DataFrame:
-    """Read a file in which training programs leave their metrics: a row a step, or a single row of them all."""
-    table = pd.DataFrame(files.read(path))
+    """Read a file in which training programs leave their metrics: a row a step, or a single row of them all.
+
+    NaN is the text `NaN` where it was written, so that it differs from an empty cell.
+    """
+    rows = [
+        {name: value if value == value else "NaN" for name, value in row.items()}
+        for row in files.read(path)
+    ]
+    table = pd.DataFrame(rows)
     if table.empty:
         raise ValueError("it has no metrics")
     return table
@@ -215,6 +229,7 @@ def _neptune(path: Path) -> pd.DataFrame:
     rows["value"] = columns.bfill(axis=1).iloc[:, 0]
     # The series become columns of the curve, and single values settings.
     series = rows["attribute_type"] == "float_series"
+    rows["float_value"] = rows["float_value"].astype(object).fillna("NaN")
     curve = rows[series].pivot_table(
         index="step", columns="attribute_path", values="float_value", aggfunc="last"
     )
@@ -238,7 +253,7 @@ CURVES = {
 Reader = Callable[[Path], pd.DataFrame]
 KINDS: dict[str, Reader] = {
     "samples_*.jsonl": _samples,
-    "all_results.json": _rows,
+    "all_results.json": lambda path: LAST.of_curve(_rows(path)),
     **CURVES,
     "*.eval": _packed,
     "[!.]*.json": _report,

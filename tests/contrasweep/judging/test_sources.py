@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import re
 import struct
@@ -145,6 +146,7 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
                 client.log_metric(
                     run, "accuracy", 0.5 + 0.1 * step + 0.01 * seed * (model == "wide"), step=step
                 )
+                client.log_metric(run, "loss", math.nan if step else 0.1, step=step)
             if (model, seed) != ("wide", 2):  # one that still runs
                 client.set_terminated(run)
     name, frame, _ = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine")
@@ -157,6 +159,9 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
             1
         ].itertuples()
     } == {0.5, 0.51}
+    for at in ("last", "step:1"):  # each loss was a number before
+        rows = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", At.of(at))[1]
+        assert len(rows) == 5 and "loss" not in rows
     done = contrasweep("judge", f"mlflow:sqlite:///{tmp_path}/none.db:mine", folder=tmp_path)
     assert (
         done.returncode == 2
@@ -328,6 +333,39 @@ def test_a_curve_is_read_where_it_is_said_and_a_single_test_counts_anywhere(at, 
         assert np.isnan(found["score"])  # the first score came after that row
     else:
         assert (found["step"], found["score"], found["test"]) == values
+
+
+@pytest.mark.parametrize("at", ["last", "step:3"])
+@pytest.mark.parametrize("kind", ["metrics.csv", "trainer_state.json", "neptune", "tensorboard"])
+def test_a_curve_that_ended_in_nan_has_no_value_and_an_empty_cell_hides_none(tmp_path, kind, at):
+    curves = {"whole": [0.1, 0.2, 0.3], "diverged": [0.1, 0.2, math.nan]}
+    for arm, curve in curves.items():
+        (folder := tmp_path / arm).mkdir()
+        rows = [{"step": step, "score": value} for step, value in enumerate(curve, 1)]
+        rows.append({"step": 3, "loss": 0.5})
+        if kind == "metrics.csv":
+            pd.DataFrame(rows[:3]).to_csv(folder / kind, index=False, na_rep="nan")
+            with (folder / kind).open("a") as file:
+                file.write("3,\n")
+        elif kind == "trainer_state.json":
+            (folder / kind).write_text(json.dumps({"log_history": rows}))
+        elif kind == "neptune":
+            series = [
+                {"attribute_path": name, "step": row["step"], "float_value": row[name]}
+                for row in rows
+                for name in row.keys() - {"step"}
+            ]
+            frame = pd.DataFrame(series).assign(attribute_type="float_series", run_id=arm)
+            frame.to_parquet(folder / "a_part_0.parquet")
+        else:
+            with SummaryWriter(str(folder)) as writer:
+                for row in rows:
+                    for name in row.keys() - {"step"}:
+                        writer.add_scalar(name, row[name], row["step"])
+    read = read_folder(tmp_path, At.of(at))[0]
+    named = read.set_index("run")["score"]
+    assert named.dtype == float and named["whole"] == pytest.approx(0.3)
+    assert math.isnan(named["diverged"])
 
 
 @pytest.mark.parametrize(

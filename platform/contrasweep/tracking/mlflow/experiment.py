@@ -1,6 +1,7 @@
 """The runs of an experiment that others logged, as rows."""
 
 from collections.abc import Callable
+from math import isnan
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
@@ -20,8 +21,8 @@ def runs_of(
     """Return a row for each finished run: `run` (its name), its parameters, and the last value of each metric.
 
     `address` is that of the store, `experiment` the experiment's name there. `of_curve` is given a run's history, a row
-    for each step, and returns the row whose values are taken; None: the last value of each metric counts. No further
-    page of runs is read once there are `MOST_RUNS`.
+    for each step with the text `NaN` for a value that is no number, and returns the row whose values are taken; None:
+    the last value of each metric counts. No further page of runs is read once there are `MOST_RUNS`.
 
     Raises:
         SpecError: There is no such experiment, or no such file of sqlite.
@@ -49,7 +50,9 @@ def runs_of(
                 history = {}
                 for name in values:
                     points = client.get_metric_history(run.info.run_id, name)
-                    history[name] = {point.step: point.value for point in points}
+                    history[name] = {
+                        point.step: "NaN" if isnan(point.value) else point.value for point in points
+                    }
                 curve = pd.DataFrame(history).sort_index()
                 # `of_curve` needs the step as a column, and gives a frame of one row.
                 values = of_curve(curve.assign(step=curve.index)).iloc[0].to_dict()
