@@ -25,8 +25,10 @@ from contrasweep.data.safety import read_member
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_from_here, import_path, installed, path_of
 from contrasweep.judging.roles import mode_of_name
+from contrasweep.results.building import LOST, OUTSIDE
 from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
+from contrasweep.storage.record import COUNTING, Status
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
 """How paths name a seed."""
@@ -364,8 +366,7 @@ def _stored(kind: str, address: str, name: str, at: CurveRow) -> pd.DataFrame:
         return trials_of(address, name)
     from contrasweep.results.results import Results
 
-    frame = Results.load(name, address).to_frame()
-    return frame[frame["status"].isin(["done", "failed"])]
+    return Results.load(name, address).to_frame()
 
 
 def read_table(
@@ -412,10 +413,6 @@ def read_table(
             value=at.text,
             hint="leave --at out",
         )
-    if frame.empty:
-        raise SpecError(
-            "a table of results has a row for each run", place=place, value=f"{len(frame)} rows"
-        )
     # An empty column has no role, such as that of folds where a study has none.
     frame = frame.dropna(axis=1, how="all").rename(columns=lambda name: as_line(str(name)))
     repeated = frame.columns[frame.columns.duplicated()]
@@ -425,6 +422,14 @@ def read_table(
     for column in frame.columns[frame.dtypes.astype(str) == "object"]:
         frame[column] = frame[column].map(
             lambda value: value if pd.api.types.is_hashable(value) else str(value)
+        )
+    # Of a study's trials, what is to run, fits no host or failed for a cause outside the method says nothing of an arm.
+    if _of_trials(frame):
+        outside = frame.reindex(columns=["cause"])["cause"].isin(OUTSIDE)
+        frame = frame[frame["status"].isin([*COUNTING, *LOST]) & ~outside]
+    if frame.empty:
+        raise SpecError(
+            "a table of results has a row for each run", place=place, value=f"{len(frame)} rows"
         )
     return as_line(name), frame.reset_index(drop=True), curves
 
@@ -445,8 +450,16 @@ def _of_file(path: Path) -> pd.DataFrame:
     return _read_file(path, READERS[path.suffix.lower()], "the file cannot be read as a table")
 
 
+def _of_trials(frame: pd.DataFrame) -> bool:
+    """Whether the rows are trials of a study, as `Results.to_frame` gives them: each has a `Status`."""
+    return "status" in frame and bool(frame["status"].isin(list(Status)).all())
+
+
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
-    """Return the metric as numbers [runs], NaN where a run has none; `SpecError` for a text that is no number."""
+    """Return the metric as numbers [runs], NaN where a run has none; `SpecError` for a text that is no number.
+
+    What a trial of a study reported before it failed, or was stopped, is not its value.
+    """
     column = frame[metric]
     # An integer of a thousand digits fits in no float, which is an error too.
     with errors_named("the metric is a number", f"{place}: column {metric}"):
@@ -464,4 +477,6 @@ def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
             place=f"{place}: row {row + 1}, column {metric}",
             value=str(column.iloc[row]),
         )
+    if _of_trials(frame):
+        values = values.where(frame["status"].isin(COUNTING))
     return values.to_numpy()

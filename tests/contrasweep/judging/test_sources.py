@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from calm import calm_run
 from command_line import contrasweep
+from made_up import ENDS, made
 from optuna.trial import TrialState
 from tensorboardX import SummaryWriter
 
@@ -160,7 +161,7 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
         ].itertuples()
     } == {0.5, 0.51}
     for at in ("last", "step:1"):  # each loss was a number before
-        rows = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", At.of(at))[1]
+        rows = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", CurveRow.parse(at))[1]
         assert len(rows) == 5 and "loss" not in rows
     done = contrasweep("judge", f"mlflow:sqlite:///{tmp_path}/none.db:mine", folder=tmp_path)
     assert (
@@ -264,6 +265,29 @@ def test_a_stored_study_is_judged_as_its_own_table_judges_it(tmp_path):
     )
 
 
+@pytest.mark.parametrize("source", ["stored", "frame", "file"])
+def test_trials_that_failed_are_losses_whatever_they_reported_and_those_to_run_are_none(
+    tmp_path, source
+):
+    made(tmp_path, "ended", seeds=range(16), ends=(*ENDS, None))
+    results = cs.load("ended", storage=str(tmp_path))
+    frame = results.to_frame().fillna({"accuracy": 9.0})
+    frame.to_csv(tmp_path / "trials.csv", index=False)
+    sources = {
+        "stored": f"contrasweep:{tmp_path}:ended",
+        "frame": frame,
+        "file": tmp_path / "trials.csv",
+    }
+    judged = cs.judge(sources[source], metric="accuracy")
+    for key, own in results.table().cells.items():
+        cell, arm = judged.table.cells[key], frame[frame["arm"] == key[0][0]]
+        lost = int((arm["cause"] == "method").sum())
+        assert lost and (cell.n, cell.planned) == (own.n, own.n + lost)
+        assert cell.mean == pytest.approx(own.mean)
+    with pytest.raises(cs.SpecError, match="a row for each run"):
+        cs.judge(frame[frame["status"] == "pending"], metric="accuracy")
+
+
 def test_arms_of_two_studies_keep_their_own_values_though_their_trials_are_called_alike(tmp_path):
     """As before and after a change of code: the ids are equal, and the values are not."""
     frames = []
@@ -362,7 +386,7 @@ def test_a_curve_that_ended_in_nan_has_no_value_and_an_empty_cell_hides_none(tmp
                 for row in rows:
                     for name in row.keys() - {"step"}:
                         writer.add_scalar(name, row[name], row["step"])
-    read = read_folder(tmp_path, At.of(at))[0]
+    read = read_folder(tmp_path, CurveRow.parse(at))[0]
     named = read.set_index("run")["score"]
     assert named.dtype == float and named["whole"] == pytest.approx(0.3)
     assert math.isnan(named["diverged"])
