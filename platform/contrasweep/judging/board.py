@@ -1,26 +1,28 @@
 """A board: arms in the order of their means, each with the ranks that it may have.
 
-Every two arms are compared by the t-test of their differences, unpaired runs by Welch's t-test, and the p-values of all
-pairs are adjusted by Holm's procedure. An arm's rank is at least 1 + the number of arms that are surely better, and at
-most the number of arms less those that are surely worse. This holds for all arms at once with a chance of 1 - alpha.
+Every two arms are compared by the t-test of their differences, unpaired runs by Welch's t-test, with the failed runs of
+the better arm as losses. The p-values of all pairs are adjusted by Holm's procedure. An arm's rank is at least 1 + the
+number of arms that are surely better, and at most the number of arms less those that are surely worse. This holds for
+all arms at once with a chance of 1 - alpha.
 """
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from contrasweep.errors import SpecError
 from contrasweep.markdown_text import markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.rendering import markdown_table, render_fragment
-from contrasweep.statistics.design import Contrast, Design, contrast
+from contrasweep.statistics.design import SCOPES, Contrast, Design, contrast
 from contrasweep.statistics.family import holm
-from contrasweep.statistics.predictive import smallest_count_as_estimated
-from contrasweep.statistics.unpaired import unpaired_contrast
+from contrasweep.statistics.predictive import Unit, smallest_count_as_estimated
+from contrasweep.statistics.resampling import TIE, constant
+from contrasweep.statistics.unpaired import unpaired_evidence
 from contrasweep.text_table import text_table
 
 
@@ -126,35 +128,28 @@ class Board:
 class _Arms(NamedTuple):
     """The arms of a board, for which larger values are better.
 
-    `values` has the values of each arm's replicates, `means` [arms] their means. `squares` and `degrees` are, for each
-    two arms, the squared standard error of the difference of their means and its degrees of freedom: [arms, arms], or
-    one number for all. `single` names the arms that are left out, as they have one run.
+    `means` [arms] are over the replicates that all arms finished. `contrasts(i, j)` gives what must say that arm i is
+    better than arm j: the contrast of their finished replicates and, where i has failed runs, that with these as
+    losses. `copies` [arms] says of which arms all runs have the same value.
     """
 
-    names: list[Any]
-    values: Any
     means: Any
-    squares: Any
-    degrees: Any
-    single: tuple[str, ...] = ()
+    contrasts: Callable[[int, int], list[Contrast]]
+    copies: Any
 
 
 def _unpaired(trials: pd.DataFrame) -> _Arms:
     """Return the arms of runs without a partner, which are compared by Welch's t-test."""
     by_arm = trials.groupby("arm", sort=False)["value"]
-    runs = {arm: part.dropna().to_numpy() for arm, part in by_arm}
-    single = tuple(str(arm) for arm, x in runs.items() if len(x) < 2)
-    runs = {arm: x for arm, x in runs.items() if len(x) > 1}
-    if len(runs) < 2:
-        raise SpecError("two arms of a board have two runs or more", value=len(runs))
-    values = list(runs.values())
-    # The variance of the difference of two means, with Welch's degrees of freedom.
-    variance_of_mean = np.array([x.var(ddof=1) / len(x) for x in values])
-    welch_terms = variance_of_mean**2 / (np.array(list(map(len, values))) - 1)
-    squares = variance_of_mean[:, None] + variance_of_mean
-    degrees = squares**2 / np.maximum(welch_terms[:, None] + welch_terms, 1e-300)
+    values = [runs.dropna().to_numpy() for _, runs in by_arm]
+    failed = by_arm.agg(lambda runs: runs.isna().sum()).tolist()
+
+    def contrasts(i: int, j: int) -> list[Contrast]:
+        found = unpaired_evidence(values[i], values[j], (failed[i], 0))
+        return [c for c in (found.common, found.a_loses) if c] if found else []
+
     means = np.array([x.mean() for x in values])
-    return _Arms(list(runs), values, means, squares, degrees, single)
+    return _Arms(means, contrasts, np.array([constant(x) for x in values]))
 
 
 def _paired(trials: pd.DataFrame, design: Design) -> _Arms:
@@ -162,57 +157,97 @@ def _paired(trials: pd.DataFrame, design: Design) -> _Arms:
 
     Only replicates that all arms have count, so that every rank is over the same ones.
     """
-    wide = trials.pivot_table(
-        index="arm", columns="fold" if design.folds else "seed", values="value", sort=False
-    )
-    complete = wide.dropna(axis=1)
-    if min(complete.shape) < 2:
-        rule = f"a board has two arms or more, and all of them two {design.unit}s or more in common"
-        raise SpecError(rule, value="{} and {}".format(*complete.shape))
-    values = complete.to_numpy()
-    n = values.shape[1]
-    spread = np.cov(values)  # var(a - b) = var(a) + var(b) - 2 cov(a, b)
-    squares = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
-    squares = squares * (1 / n + design.overlap)
-    return _Arms(list(complete.index), values, values.mean(axis=1), squares, n - 1.0)
+    # A row for each fold and seed that all arms have, and a column for each arm; NaN is a failed run.
+    keys = ["fold", "seed"] if design.folds else ["seed"]
+    arms = trials["arm"].unique()
+    trials = trials[trials.groupby(keys)["arm"].transform("size") == len(arms)]
+    wide = trials.pivot(index=keys, columns="arm", values="value").reindex(columns=arms)
+    units = wide.dropna().index.get_level_values(0).nunique()
+    if units < 2:
+        rule = f"all arms of a board have two {design.unit}s or more in common"
+        raise SpecError(rule, value=units)
+    values = wide.to_numpy().T
+    finished = np.isfinite(values).all(axis=0)
+    folds, seeds = (wide.index.get_level_values(place).to_numpy() for place in (0, -1))
+    # Groups of items count by their sizes.
+    sizes = None
+    if "weight" in trials:
+        sizes = trials.groupby(keys)["weight"].mean().reindex(wide.index).to_numpy()
+
+    def contrast_of(differences: Any) -> Contrast:
+        """Return the contrast of differences [replicates], without those that are NaN."""
+        known = np.isfinite(differences)
+        return contrast(
+            differences[known],
+            folds=folds[known] if design.folds else None,
+            seeds=seeds[known],
+            design=design,
+            weights=None if sizes is None else sizes[known],
+        )
+
+    def contrasts(i: int, j: int) -> list[Contrast]:
+        differences = np.where(finished, values[i] - values[j], np.nan)
+        # A difference that only rounding makes would break a tie.
+        differences[np.abs(differences) <= TIE * np.nanmax(np.abs(values))] = 0.0
+        found = [contrast_of(differences)]
+        # Where i alone failed it loses by the most.
+        lost = np.isnan(values[i]) & np.isfinite(values[j])
+        if lost.any():
+            worst = -np.nanmax(np.abs(differences))
+            found.append(contrast_of(np.where(lost, worst, differences)))
+        return found
+
+    means = [contrast_of(np.where(finished, x, np.nan)).difference for x in values]
+    # Only replicates that are trainings can be copies of each other; items and tasks are not.
+    trainings = design.unit not in SCOPES
+    copies = [trainings and constant(x[finished]) for x in values]
+    return _Arms(np.array(means), contrasts, np.array(copies))
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
     """Return the board of trials (columns arm, fold, seed, value) of this design, without axes.
 
-    With `mode` "max" larger values are better.
+    A trial whose value is NaN has failed. With `mode` "max" larger values are better.
 
     Raises:
         SpecError: For less than two replicates that all arms have, or less than two arms with two runs.
     """
     sign = 1 if mode == "max" else -1
     trials = trials.assign(value=sign * trials["value"])
+    runs = trials.groupby("arm", sort=False)["value"].count()
+    single = tuple(runs.index[runs < 2])
+    trials = trials[~trials["arm"].isin(single)]
+    names = runs.index[runs > 1].tolist()
+    count = len(names)
+    if count < 2:
+        raise SpecError("two arms of a board have two runs or more", value=count)
     arms = _unpaired(trials) if design.unit == "run" else _paired(trials, design)
 
-    # The p of no difference of every two arms, all at once as arrays: 180 arms have 16,000 pairs.
+    # The p of no difference of every two arms, by the t-test: no test is exact at a level of 0. Copies of a run tell
+    # nothing of the noise.
     means = arms.means
-    gain = means[:, None] - means
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = -np.abs(gain) / np.sqrt(np.maximum(arms.squares, 0))
-        p = np.where(gain == 0, 1.0, 2 * special.stdtr(arms.degrees, t))
+    order = np.argsort(-means, kind="stable")
+    p = np.ones((count, count))
+    for i, j in itertools.combinations(order.tolist(), 2):
+        if not (arms.copies[i] and arms.copies[j]):
+            above = max(now.p_above(0.0, 0.0) for now in arms.contrasts(i, j))
+            p[i, j] = p[j, i] = min(1.0, 2 * above)
     # Which two arms surely differ, with all pairs as one family.
-    count = len(means)
     upper = np.triu_indices(count, 1)
     sure = np.zeros_like(p, dtype=bool)
     sure[upper] = holm(p[upper].tolist()) <= alpha
     sure |= sure.T
 
     # The arms in order, each with the ranks that it may have and the p to the next arm.
-    order = np.argsort(-means, kind="stable")
     next_ps = np.array([p[i, j] for i, j in itertools.pairwise(order)])
     rows = []
     for place, i in enumerate(order):
-        better = int((sure[i] & (gain[i] < 0)).sum())
-        worse = int((sure[i] & (gain[i] > 0)).sum())
+        better = int((sure[i] & (means > means[i])).sum())
+        worse = int((sure[i] & (means < means[i])).sum())
         rows.append(
             BoardRow(
                 rank=place + 1,
-                arm=str(arms.names[i]),
+                arm=names[i],
                 mean=sign * float(means[i]),
                 low=1 + better,
                 high=count - worse,
@@ -220,20 +255,16 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
             )
         )
     # How many replicates would separate the first two, as the advice under a table forecasts it.
-    first, second = (arms.values[i] for i in order[:2])
-    now: Contrast
-    if design.unit == "run":
-        now = unpaired_contrast(first, second)
-    else:
-        folds = range(len(first)) if design.folds else None
-        now = contrast(first - second, folds=folds, design=design)
+    now = arms.contrasts(*order[:2].tolist())[-1]
+    unit: Unit = "repeats" if design.folds else "seeds"
+    needed = smallest_count_as_estimated(now, unit, alpha) if now.difference > 0 else None
     return Board(
         tuple(rows),
         alpha,
         separable=int((next_ps <= alpha).sum()),
         separable_holm=int((holm(next_ps.tolist()) <= alpha).sum()),
-        ties=tuple(str(arms.names[i]) for i in order[1:] if not sure[order[0], i]),
-        needed=smallest_count_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
+        ties=tuple(names[i] for i in order[1:] if not sure[order[0], i]),
+        needed=needed,
         unit="repeat" if design.folds else design.unit,
-        single=arms.single,
+        single=single,
     )

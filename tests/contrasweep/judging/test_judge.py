@@ -452,6 +452,70 @@ def test_a_failed_run_without_a_partner_is_by_the_range_of_all_runs_worse_than_t
     assert found.a_loses.a == (1.0, 2.0, lost) and found.b_loses.b == (3.0, 5.0, lost, lost)
 
 
+def unlike_runs(n=5, **second):
+    """Rows of two arms on `n` folds of two seeds; `b` is better by about .05."""
+    rng = RNG(8)
+    rows = [
+        (arm, fold, seed, 0.1 * fold + seed + 0.05 * (arm == "b") + rng.normal(0, 0.01))
+        for arm in "ab"
+        for fold in range(n)
+        for seed in range(2)
+    ]
+    return pd.DataFrame(rows, columns=["model", "fold", "seed", "accuracy"])
+
+
+def failed(frame, count):
+    """The same rows, of which the first `count` of arm b have no value."""
+    lost = frame.index[frame["model"] == "b"][:count]
+    return frame.assign(accuracy=frame["accuracy"].drop(lost))
+
+
+def one_seed(frame, **names):
+    return frame[frame["seed"] == 0].drop(columns="seed").rename(columns=names)
+
+
+SAME_BY_JUDGE = {
+    "folds and seeds": lambda f: f,
+    "folds without some runs": lambda f: f.drop(f.index[(f["model"] == "b")][[0, 2, 4, 6]]),
+    "failed on folds": lambda f: failed(f, 3),
+    "failed on seeds": lambda f: failed(one_seed(f, fold="seed"), 1),
+    "failed on tasks": lambda f: failed(one_seed(f, fold="task"), 1),
+    "failed without a partner": lambda f: failed(one_seed(f).drop(columns="fold")[:-1], 1),
+    "groups of many sizes": lambda f: f.assign(
+        item=f["fold"] * 2 + f["seed"], group=f["fold"].clip(upper=3) // 1.5
+    ).drop(columns=["fold", "seed"]),
+    "copies": lambda f: one_seed(f, fold="seed").assign(
+        accuracy=lambda part: (part["model"] == "b") * 0.1
+    ),
+    "copies without a partner": lambda f: (
+        one_seed(f).drop(columns="fold").assign(accuracy=lambda part: (part["model"] == "b") * 0.1)
+    ),
+    "equal differences": lambda f: one_seed(f, fold="task").assign(
+        accuracy=lambda part: part["task"] ** 2 + (part["model"] == "b") * 8
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SAME_BY_JUDGE)
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_board_of_two_arms_says_what_a_table_of_them_says(what, mode):
+    frame = SAME_BY_JUDGE[what](unlike_runs())
+    board, comparison = rank(frame, mode=mode), only(cs.judge(frame, mode=mode))
+    means = {row.arm: row.mean for row in board.rows}
+    assert means["a"] - means["b"] == pytest.approx(comparison.difference)
+    assert board.rows[0].p_next == pytest.approx(comparison.raw_p)
+    assert (board.rows[1].low == 2) == comparison.decided == (board.separable == 1)
+    assert what.startswith("copies") <= (board.rows[0].p_next == 1)
+
+
+def test_arms_of_one_value_beside_a_noisy_arm_have_a_p_and_arms_that_failed_no_rank():
+    noisy = runs(["x"], seeds=4).drop(columns="seed")
+    rows = [("one", 0.9), ("two", 0.7)] * 4 + [("none", np.nan)] * 4
+    board = rank(pd.concat([noisy, pd.DataFrame(rows, columns=["model", "accuracy"])]))
+    assert [row.arm for row in board.rows] == ["one", "x", "two"] and board.single == ("none",)
+    assert all(0 < row.p_next < 0.01 for row in board.rows[:2])
+
+
 def test_a_board_of_unpaired_runs_ranks_no_single_run():
     frame = pd.concat([runs(["a", "b", "c"]), runs(["once"], seeds=1)]).drop(columns="seed")
     board = rank(frame)
