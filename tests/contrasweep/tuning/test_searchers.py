@@ -117,6 +117,24 @@ def test_a_search_that_learns_goes_on_from_its_history_and_repeats_nothing(name)
     assert dumps(following) not in {dumps(config) for config in whole}
 
 
+def test_repeated_suggestions_change_no_configuration_of_a_resumed_search():
+    def asked(count, searcher):
+        for _ in range(count):
+            config = searcher.ask()
+            searcher.tell(config, -float(config["x"] + config["y"]))
+            yield config
+
+    space = {"x": Int(1, 8), "y": Int(1, 3)}
+    whole = list(asked(14, make("tpe", space, budget=14)))
+    for stop in range(1, 14):
+        searcher = make("tpe", space, budget=14)
+        for config in whole[:stop]:
+            searcher.replay(config)
+        for config in whole[:stop]:
+            searcher.tell(config, -float(config["x"] + config["y"]))
+        assert list(asked(14 - stop, searcher)) == whole[stop:]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finite_space_is_asked_whole_and_once(name):

@@ -87,7 +87,6 @@ class OptunaSearcher:
         self.study = optuna.create_study(direction=direction, sampler=sampler(self.seed))
         # canonical text -> configuration, of the whole space; None for an infinite space
         self.finite = configurations(self.space, self.fixed)
-        self.random = np.random.default_rng([self.seed, 1])
         self.seen: set[str] = set()  # canonical texts of configurations that were asked for
         # canonical text -> Optuna's trial, of configurations that were asked for and not told
         self.open: dict[str, optuna.trial.Trial] = {}
@@ -101,8 +100,8 @@ class OptunaSearcher:
         """
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
-        for _ in range(MAX_ATTEMPTS):
-            trial, config = self._ask()
+        for attempt in range(MAX_ATTEMPTS):
+            trial, config = self._ask(attempt)
             text = canonical.dumps(config)
             if text not in self.seen:
                 return self._open(text, trial, config)
@@ -135,12 +134,12 @@ class OptunaSearcher:
         """Enqueue `config` as a suggestion and open its trial, so that the outcome can be told."""
         self._enqueue(config)
 
-    def _ask(self) -> tuple[Any, MutableConfig]:
-        """Return a trial of Optuna and the configuration that it suggests."""
-        # The seed follows from the number of asks, so that a resumed search draws the same configurations. Optuna's
-        # trials count too, since another suggestion is wanted after a repeated one, which is no ask.
+    def _ask(self, attempt: int = 0) -> tuple[Any, MutableConfig]:
+        """Return a trial of Optuna and the configuration that it suggests, after `attempt` repeated suggestions."""
+        # The seed follows from the numbers of asks and attempts alone, so that a resumed search, which knows nothing
+        # of repeated suggestions, draws the same configurations.
         if self.fresh:
-            seeds = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
+            seeds = [self.seed, self.ask_count, self.ask_count + attempt]
             seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
             self.study.sampler = self.sampler(seed)
         trial = self.study.ask()
@@ -174,14 +173,15 @@ class OptunaSearcher:
 
         None where all of 1,000 draws from an infinite space were asked for before.
         """
+        random = np.random.default_rng([self.seed, 1, self.ask_count])
         # `ask` has checked that a finite space has such a configuration.
         if self.finite is not None:
             unseen = [config for text, config in self.finite.items() if text not in self.seen]
-            return unseen[self.random.integers(len(unseen))]
+            return unseen[random.integers(len(unseen))]
         # A space without parameters does not use the one coordinate that is drawn for it.
         drawn = (
             sample(self.space, point, self.fixed)
-            for point in self.random.random((1000, max(1, len(self.space))))
+            for point in random.random((1000, max(1, len(self.space))))
         )
         return next((config for config in drawn if canonical.dumps(config) not in self.seen), None)
 
