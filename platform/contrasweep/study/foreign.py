@@ -88,8 +88,11 @@ def parameter(value: Any) -> Any:
     if isinstance(value, Mapping) and list(value) == ["grid_search"]:
         return tune_fields("grid_search", [value["grid_search"]])
     if module == "optuna.distributions":
+        # Optuna's older classes, such as `LogUniformDistribution`, are subclasses of these.
         names = {"FloatDistribution": "suggest_float", "IntDistribution": "suggest_int"}
-        return optuna_fields(names.get(kind, "suggest_categorical"), [], vars(value))
+        bases = (base.__name__ for base in type(value).__mro__)
+        name = next((names[base] for base in bases if base in names), "suggest_categorical")
+        return optuna_fields(name, [], vars(value))
     if module != "ray.tune.search.sample":
         return value
     if kind == "Categorical":
