@@ -154,8 +154,17 @@ def sent(study: str, *, sets: Sequence[str] = (), cluster: Path | None = None) -
 def _write_job_files(study: Study, cluster: Path | None, folder: Path) -> dict[str, Path]:
     """Write into `folder` the files that a job needs beside the user's code; return them by their names in the job.
 
-    They are the resolved study, the digests of its code, and the inventory file `cluster`, if there is one.
+    They are the resolved study, the digests of its code, and the inventory file `cluster`, if there is one. Raises
+    `SpecError` for a trainable that is a function, since the file of a study names trainables.
     """
+    if study.functions:
+        path = next(iter(study.functions))
+        raise SpecError(
+            "a job reads its study from a file, which names a trainable by its path",
+            place="trainable",
+            value=path,
+            hint=f'trainable="{path}", of a module that the job has too',
+        )
     (folder / STUDY_FILE).write_text(yaml.safe_dump(to_plain(study), sort_keys=False))
     write_submitted(study, folder / CODE_FILE)
     files = {name: folder / name for name in (STUDY_FILE, CODE_FILE)}

@@ -152,14 +152,17 @@ def as_study(study: Study | str | Path | Config) -> Study:
 def to_plain(value: Any) -> Any:
     """Return a study, or a part of one, as mappings, lists and plain values, as YAML has them.
 
-    Functions stay functions. Fields that are None are left out.
+    Functions stay functions, and NumPy's numbers become Python's. Fields that are None are left out.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {name: v for name, v in fields.items() if v is not None}
     if isinstance(value, Mapping):
         return {k: to_plain(v) for k, v in value.items()}
-    return [to_plain(v) for v in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [to_plain(v) for v in value]
+    is_numpy_scalar = hasattr(value, "item") and getattr(value, "ndim", None) == 0
+    return value.item() if is_numpy_scalar else value
 
 
 def study_schema() -> JsonSchema:

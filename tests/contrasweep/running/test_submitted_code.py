@@ -4,19 +4,23 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.code import code_of
 from contrasweep.errors import ContrasweepError, DataError, SpecError, StorageError
+from contrasweep.imports import import_path
 from contrasweep.planning.planner import plan
 from contrasweep.running import submit as submitting
 from contrasweep.running.driver import run
+from contrasweep.running.prepare import study_document
 from contrasweep.running.study_code import OtherCodeHere, check_submitted, checked_packages
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
+from contrasweep.study.file import load_study
 
 STUDY = AblationGrid(
     "s",
@@ -107,6 +111,19 @@ def test_what_a_run_would_refuse_is_not_submitted(package, tmp_path, monkeypatch
     submitting.submit(STUDY, storage=str(tmp_path), **places)
     assert len(sent) == 2
     assert "not checked before it is submitted: no credentials" in capsys.readouterr().err
+
+
+def test_numbers_of_numpy_are_written_and_a_function_as_trainable_is_refused(package, tmp_path):
+    axes = {"lr": [np.float64(0.1), np.float32(0.5)], "width": np.arange(1, 3), "on": [np.True_]}
+    study = dataclasses.replace(STUDY, axes={axis: list(values) for axis, values in axes.items()})
+    StudyRecords(str(tmp_path), "s").claim(study_document(plan(study)))
+    plain = {"lr": [0.1, 0.5], "width": [1, 2], "on": [True]}
+    assert StudyRecords(str(tmp_path), "s").document().spec["axes"] == plain
+    files = submitting._write_job_files(study, None, tmp_path)
+    assert load_study(str(files[submitting.STUDY_FILE])).axes == plain
+    study = dataclasses.replace(STUDY, arms={"a": Arm(import_path("thesis_method:train"))})
+    with pytest.raises(SpecError, match=r'names a trainable by its path.*"thesis_method:train"'):
+        submitting._write_job_files(study, None, tmp_path)
 
 
 def refuse(study, *, storage):
