@@ -463,10 +463,7 @@ class Referee:
     def _screening_trials(self, incumbent: int) -> int:
         """Return how many trials the screen of a candidate against this incumbent takes at most."""
         # The incumbent is trained on the screening seeds once for all candidates.
-        is_trained = any(
-            isinstance(entry, Decided) and entry.incumbent == incumbent
-            for entry in self.ledger.entries
-        )
+        is_trained = any(entry.incumbent == incumbent for entry in self.ledger.decisions)
         most_seeds = self.campaign.rule().screens()[-1]
         return most_seeds * self._trials_per_seed() * (1 if is_trained else 2)
 
@@ -645,7 +642,7 @@ class Referee:
         # What is known of collapses: this candidate's screen, and how deep seeds of all candidates fell. The rule
         # keeps no candidate whose gain would be lost if more of its seeds collapsed.
         screened_differences = self._screened_differences(number, incumbent)
-        falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)]
+        falls = [entry.fell for entry in self.ledger.decisions]
         falls.append(Gains(screened_differences).collapse_depth)
         # The number of seeds at each look. A grant of more seeds adds looks, in the same steps.
         counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)

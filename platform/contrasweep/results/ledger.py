@@ -191,6 +191,16 @@ class Ledger:
         )
 
     @property
+    def decisions(self) -> list[Decided]:
+        """All decisions, the oldest first."""
+        return [entry for entry in self.entries if isinstance(entry, Decided)]
+
+    @property
+    def grants(self) -> list[Granted]:
+        """All grants, the oldest first."""
+        return [entry for entry in self.entries if isinstance(entry, Granted)]
+
+    @property
     def began(self) -> Began | None:
         """The declaration; None before the first candidate was asked."""
         return next((entry for entry in self.entries if isinstance(entry, Began)), None)
@@ -218,15 +228,13 @@ class Ledger:
 
     def decision(self, candidate: int) -> Decided | None:
         """Return the newest decision on a candidate; None before the first, and where it was superseded."""
-        decisions = [e for e in self.entries if isinstance(e, Decided) and e.asked == candidate]
+        decisions = [e for e in self.decisions if e.asked == candidate]
         return None if not decisions or decisions[-1].superseded else decisions[-1]
 
     @property
     def incumbent(self) -> int:
         """The number of the present incumbent: the candidate that was kept last; before one was kept, `FIRST`."""
-        return next(
-            (e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST
-        )
+        return next((e.asked for e in reversed(self.decisions) if e.kept), FIRST)
 
     def better_than_all_before(self, incumbent: int) -> int:
         """Return the number of the last candidate that was kept because it is better, not because it is simpler.
@@ -234,8 +242,8 @@ class Ledger:
         Candidates after the one with the number `incumbent` do not count. `FIRST` where there is none.
         """
         best_so_far = FIRST
-        for entry in self.entries:
-            if isinstance(entry, Decided) and entry.kept:
+        for entry in self.decisions:
+            if entry.kept:
                 if entry.verdict == "keep":
                     best_so_far = entry.asked
                 if entry.asked == incumbent:
@@ -269,9 +277,9 @@ class Ledger:
 
     def fresh_seeds(self, count: int) -> tuple[int, ...]:
         """Return the next `count` seeds, which no trial of the campaign has had, numbered as in `screening_seeds`."""
-        seeds_used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
+        seeds_used = sum(len(e.seeds) for e in self.grants)
         # The first incumbent, and one for each candidate that was kept.
-        incumbents = 1 + len([e for e in self.entries if isinstance(e, Decided) and e.kept])
+        incumbents = 1 + len([e for e in self.decisions if e.kept])
         first_seed = seeds_used + incumbents * (self.began.screening if self.began else 0)
         return tuple(range(first_seed, first_seed + count))
 
@@ -280,11 +288,7 @@ class Ledger:
 
         `candidate` and `incumbent` are the numbers of both.
         """
-        entries = [
-            e
-            for e in self.entries
-            if isinstance(e, Granted) and (e.asked, e.incumbent) == (candidate, incumbent)
-        ]
+        entries = [e for e in self.grants if (e.asked, e.incumbent) == (candidate, incumbent)]
         if not entries:
             return None
         return Granted(
@@ -299,12 +303,9 @@ class Ledger:
         """Return the confirmations as (level, whether it kept the candidate, p), in the order of their grants."""
         # Both by candidate and incumbent: the first grant, which has the level, and the newest decision.
         grants: dict[tuple[int, int], Granted] = {}
-        decisions: dict[tuple[int, int], Decided] = {}
-        for entry in self.entries:
-            if isinstance(entry, Granted):
-                grants.setdefault((entry.asked, entry.incumbent), entry)
-            if isinstance(entry, Decided) and entry.stage == "confirm":
-                decisions[entry.asked, entry.incumbent] = entry
+        for grant in self.grants:
+            grants.setdefault((grant.asked, grant.incumbent), grant)
+        decisions = {(e.asked, e.incumbent): e for e in self.decisions if e.stage == "confirm"}
         confirmations = []
         # A confirmation that is not decided, or was decided without a p, has kept nothing and counts with p = 1.
         for pair, grant in grants.items():
@@ -321,7 +322,7 @@ class Ledger:
         of incumbents, it is counted from the records, so that a killed process loses nothing.
         """
         # A settled candidate trains no more: its decisions have all that it has spent.
-        decided = [entry for entry in self.entries if isinstance(entry, Decided)]
+        decided = self.decisions
         settled = {e.asked for e in decided if not e.superseded and e.verdict != "undecided"}
         incumbents = [
             self.screening_study(i) for i in (FIRST, *(e.asked for e in decided if e.kept))
@@ -335,7 +336,7 @@ class Ledger:
 
     def spent_on(self, candidate: int) -> Spent:
         """Return what the trials of a candidate have spent beyond what stands in its decisions."""
-        decided = [e for e in self.entries if isinstance(e, Decided) and e.asked == candidate]
+        decided = [e for e in self.decisions if e.asked == candidate]
         counted = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
         return sum(map(self.measured, self.studies_of(candidate)), Spent()).beyond(counted)
 
@@ -360,9 +361,7 @@ class Ledger:
 
     def studies_of(self, candidate: int) -> list[str]:
         """Return the names of the studies that train a candidate: that of its screen, and one for each confirmation."""
-        incumbents = dict.fromkeys(
-            e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == candidate
-        )
+        incumbents = dict.fromkeys(e.incumbent for e in self.grants if e.asked == candidate)
         confirmations = [self.confirmation_study(candidate, incumbent) for incumbent in incumbents]
         return [self.candidate_study(candidate), *confirmations]
 

@@ -447,6 +447,10 @@ class Contrast:
             and smallest_p(self.n) <= alpha
         ):
             return sign_flip_interval(self.values, alpha)
+        return self._t_interval(alpha)
+
+    def _t_interval(self, alpha: float) -> tuple[float, float]:
+        """Return the 1 - alpha interval of the difference that inverts the t-test, of two replicates or more."""
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
         return self.difference - half, self.difference + half
 

@@ -42,12 +42,12 @@ class DiscordantContrast(Contrast):
         # all items, the difference is s (2 q - 1).
         q_low = float(special.betaincinv(wins, losses + 1, alpha / 2)) if wins else 0.0
         q_high = float(special.betaincinv(wins + 1, losses, 1 - alpha / 2)) if losses else 1.0
-        half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
+        low, high = self._t_interval(alpha)
         share = differing / self.n
         # Each end is the outer one of both tests'.
         return (
-            max(-1.0, min(self.difference - half, share * (2 * q_low - 1))),
-            min(1.0, max(self.difference + half, share * (2 * q_high - 1))),
+            max(-1.0, min(low, share * (2 * q_low - 1))),
+            min(1.0, max(high, share * (2 * q_high - 1))),
         )
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:

@@ -72,9 +72,7 @@ class UnpairedContrast(Contrast):
         """Return the 1 - alpha interval of the difference, by the test used at `level`; infinite for a single run."""
         if self.n < 2:
             return -math.inf, math.inf
-        half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
-        low = self.difference - half
-        high = self.difference + half
+        low, high = self._t_interval(alpha)
         if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
             # For a difference beyond the k-th shift from either end fewer than k relabelings are as far out, so that
             # its p is at most alpha.
