@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from contrasweep.canonical import label
+from contrasweep.canonical import dumps, label
 from contrasweep.code import difference as code_difference
 from contrasweep.errors import SpecError
 from contrasweep.results.results import Results
@@ -19,6 +19,8 @@ MAX_VALUES = 8
 Kind = Literal["study", "arm", "setting", "space", "data", "code", "version"]
 ELSEWHERE = "name", "arms", "description", "labels"
 """Fields of a declaration that are compared elsewhere, or that change no result."""
+Values = dict[str, str]
+"""The values of one thing on one side: canonical text, by which they are compared -> label, which is shown."""
 
 
 class _Entry(NamedTuple):
@@ -94,15 +96,14 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     # What differs between the studies as a whole, whatever the arms.
     documents = results_a.document, results_b.document
     spec_a, spec_b = (
-        _flat({k: v for k, v in document.spec.items() if k not in ELSEWHERE})
+        _joined([{k: v for k, v in document.spec.items() if k not in ELSEWHERE}])
         for document in documents
     )
     of_studies = list(_entries("study", spec_a, spec_b))
     if not (arm_a or arm_b):
-        of_studies += _entries("arm", *(dict.fromkeys(d.arms, "yes") for d in documents))
-    of_studies += _entries(
-        "data", *({data.name: data.digest[:12] for data in d.datasets} for d in documents)
-    )
+        of_studies += _entries("arm", *(_joined([dict.fromkeys(d.arms, "yes")]) for d in documents))
+    digests = ({data.name: data.digest[:12] for data in d.datasets} for d in documents)
+    of_studies += _entries("data", *(_joined([names]) for names in digests))
 
     # What differs between arms: by entry the arms in which it differs, and each diff of code once.
     arms_of: dict[_Entry, list[str]] = {entry: [] for entry in of_studies}
@@ -129,8 +130,8 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
     a = _texts(results_a, x)
     b = _texts(results_b, y)
     # Of the same trainable, a setting that is missing on one side has its default there.
-    if a["arm"]["trainable"] == b["arm"]["trainable"]:
-        defaults = dict.fromkeys({**a["setting"], **b["setting"]}, DEFAULT)
+    if a["arm"].get("trainable") == b["arm"].get("trainable"):
+        defaults = {key: {DEFAULT: DEFAULT} for key in {**a["setting"], **b["setting"]}}
         a["setting"] = defaults | a["setting"]
         b["setting"] = defaults | b["setting"]
     entries: list[_Entry] = []
@@ -155,14 +156,14 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
     return [*entries, _Entry("code", changed, codes[0] or NONE, codes[1] or NONE)], diff
 
 
-def _texts(results: Results, arm: str) -> dict[Kind, dict[str, str]]:
-    """Return what an arm declares and what its trials ran with: kind -> name -> text."""
+def _texts(results: Results, arm: str) -> dict[Kind, dict[str, Values]]:
+    """Return what an arm declares and what its trials ran with: kind -> name -> values."""
     records = _records(results, arm)
-    trainable = {"trainable": _values(record.trainable for record in records)}
+    trainables = ({"trainable": record.trainable} for record in records)
     return {
-        "arm": trainable | _flat(results.document.start(arm)),
-        "setting": _joined(dotted.flatten(record.config) for record in records),
-        "space": _flat({"space": results.document.space(arm)}),
+        "arm": _joined([*trainables, results.document.start(arm)]),
+        "setting": _joined(record.config for record in records),
+        "space": _joined([{"space": results.document.space(arm)}]),
         "version": _joined(record.versions for record in records),
     }
 
@@ -173,32 +174,35 @@ def _records(results: Results, arm: str) -> list[Record]:
     return confirmed or [record for record in results.search_records.values() if record.arm == arm]
 
 
-def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """Return key -> all values that it has in any of the mappings, as text."""
-    seen: dict[str, dict[str, None]] = {}
+def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, Values]:
+    """Return dotted key -> all values that it has in any of the nested mappings."""
+    seen: dict[str, dict[str, str]] = {}
     for mapping in maps:
-        for key, value in mapping.items():
-            seen.setdefault(key, {})[label(value)] = None
-    return {key: _values(values) for key, values in seen.items()}
+        for key, value in dotted.flatten(mapping).items():
+            seen.setdefault(key, {})[dumps(value)] = label(value)
+    return seen
 
 
-def _values(values: Iterable[str]) -> str:
-    """Return the distinct values as text, the first `MAX_VALUES` of them."""
+def _shown(values: Iterable[str]) -> str:
+    """Return distinct values as text, the first `MAX_VALUES` of them; `NONE` where there are none."""
     texts = sorted(set(values))
     unlisted = len(texts) - MAX_VALUES
     if unlisted > 0:
         texts[MAX_VALUES:] = [f"{unlisted} more"]
-    return ", ".join(texts)
+    return ", ".join(texts) or NONE
 
 
-def _flat(declared: Mapping[str, object]) -> dict[str, str]:
-    """Return the values of a nested mapping by dotted key, as the text that tables show."""
-    return {key: label(value) for key, value in dotted.flatten(declared).items()}
-
-
-def _entries(kind: Kind, first: Mapping[str, str], other: Mapping[str, str]) -> Iterator[_Entry]:
-    """Yield an entry of this kind for each name whose text differs; a side that lacks the name has `NONE`."""
+def _entries(
+    kind: Kind, first: Mapping[str, Values], other: Mapping[str, Values]
+) -> Iterator[_Entry]:
+    """Yield an entry of this kind for each name whose values differ; a side that lacks the name has `NONE`."""
     for name in {**first, **other}:
-        entry = _Entry(kind, name, first.get(name, NONE), other.get(name, NONE))
-        if entry.a != entry.b:
-            yield entry
+        a = first.get(name, {})
+        b = other.get(name, {})
+        if a.keys() == b.keys():
+            continue
+        entry = _Entry(kind, name, _shown(a.values()), _shown(b.values()))
+        # 2 and the text "2" have one label: then those values are shown in full that one side alone has.
+        if entry.a == entry.b:
+            entry = _Entry(kind, name, _shown(a.keys() - b.keys()), _shown(b.keys() - a.keys()))
+        yield entry

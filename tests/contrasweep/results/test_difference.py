@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from command_line import contrasweep
-from made_up import declared
+from made_up import declared, train
 
 import contrasweep as cs
 from contrasweep.results.difference import study_difference
@@ -92,6 +92,19 @@ def test_a_study_does_not_differ_from_itself_and_two_arms_of_it_do(storage, tmp_
         contrasweep("diff", "one", "one", "--json", "--storage", storage, folder=tmp_path).stdout
     )
     assert told["rows"] == [] and told["a"] == "one"
+
+
+def test_values_of_another_type_differ_though_tables_show_them_alike(tmp_path):
+    folder = str(tmp_path)
+    for name, config in (("one", [2, True, None, 1, 3]), ("two", ["2", "True", "–", 1.0])):
+        made(folder, name, {"x": cs.Arm(train, dict(zip("abcde", config, strict=False)))})
+    found = [row for row in rows(study_difference("one", "two", folder)) if row[0] == "setting"]
+    assert [(name, a, b) for _, _, name, a, b in found] == [
+        ("a", "2", '"2"'),
+        ("b", "true", '"True"'),
+        ("c", "null", '"\\u2013"'),
+        ("e", "3", "(default)"),
+    ]
 
 
 def test_an_unknown_arm_and_studies_without_common_arms_are_one_line(storage, tmp_path):
