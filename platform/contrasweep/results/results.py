@@ -120,7 +120,11 @@ class Results(StudyData):
         if self.document.search:
             by_arm = {row[0]: cell for (row, _), cell in self.table(["arm"], []).cells.items()}
             return search.best_of_search(
-                self.search, self.trial_records.values(), by_arm, self.document
+                self.search,
+                self.search_records,
+                self.trial_records.values(),
+                by_arm,
+                self.document,
             )
         # A grid: in a table whose rows are the arm and all axes every cell has a row, by labels. The values of the axes
         # are found again by their labels.

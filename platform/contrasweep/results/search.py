@@ -14,6 +14,7 @@ from contrasweep.schema import validate
 from contrasweep.storage.record import COUNTING, Phase, Record, Status
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study import dotted
+from contrasweep.study.replicates import extended
 from contrasweep.study.space import Parameter, drawn_from
 
 if TYPE_CHECKING:  # brings SciPy along
@@ -154,6 +155,7 @@ class Best:
 
 def best_of_search(
     search: pd.DataFrame,
+    searched: Mapping[str, Record],
     confirmed: Iterable[Record],
     cells: "Mapping[str, Cell]",
     document: StudyDocument,
@@ -161,8 +163,8 @@ def best_of_search(
     """Return the best configuration of each arm, in the order of the study.
 
     Its settings are those that were confirmed; before a confirmation, those of the best of the search. An arm without
-    a configuration that was trained to its end has no entry. `search` is a `search_frame`, `confirmed` are the trials
-    of confirmations, and `cells` the table's cells by arm.
+    a configuration that was trained to its end has no entry. `search` is the `search_frame` of the trials `searched`,
+    by id; `confirmed` are the trials of confirmations, and `cells` the table's cells by arm.
     """
     configs = {record.arm: record.config for record in confirmed}
     entries = []
@@ -175,12 +177,9 @@ def best_of_search(
             continue
         # The score is the best one of the search, whatever was confirmed: a confirmation has a mean of its own.
         row = of_arm.iloc[int((sign * of_arm["value"]).argmax())]
-        space = validate(dict[str, Parameter], document.space(arm))
-        settings = {
-            str(key): value for key, value in row.items() if key not in OWN_COLUMNS and key in space
-        }
-        if arm in configs:
-            settings = drawn_from(space, configs[arm])
+        # The frame has whole numbers as floats, where another arm lacks the setting; the record has them as declared.
+        config = configs[arm] if arm in configs else searched[row["trial_id"]].config
+        settings = drawn_from(validate(dict[str, Parameter], document.space(arm)), config)
         best = Best(arm, settings, len(of_arm), float(row["value"]))
         entries.append(best.with_cell(cells[arm]) if arm in cells else best)
     return entries
@@ -232,16 +231,19 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     arms = {}
     for entry in entries:
         arm = declared["arms"][entry.arm]
-        settings = {  # without missing values, and with numbers of NumPy as numbers of Python
-            key: value.item() if isinstance(value, np.generic) else value
+        # Without sub-grids each cell sets each axis, so that a None is declared. In an older plan it is NaN.
+        settings = {
+            key: None if isinstance(value, float) and np.isnan(value) else value
             for key, value in entry.settings.items()
-            if value is not None and not (isinstance(value, float) and np.isnan(value))
         }
         config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(settings))
         arms[entry.arm] = {"trainable": arm["trainable"], "config": config}
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
-    # As many seeds, all above those that the study has used.
+    # As many seeds, all above those that the study has used, or may use as it grows.
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
+    replicates = declared.get("replicates")
+    if replicates and replicates["of"] == "seeds":
+        seeds = extended(seeds, replicates["most"])
     first_seed = max(*seeds, declared.get("search_seed") or 0) + 1
     seeds = list(range(first_seed, first_seed + len(seeds)))
     return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": arms}

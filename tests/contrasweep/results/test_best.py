@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from made_up import declared
+from made_up import declared, train
 from sweeps import ARMS, finished, sweep, value_of
 
 import contrasweep as cs
 from contrasweep.reporting import render
-from contrasweep.results.search import search_frame
+from contrasweep.results.search import rerun, search_frame
+from contrasweep.running.prepare import study_document
 from contrasweep.storage.record import Record, Status
 
 
@@ -50,6 +51,14 @@ def test_an_arm_that_is_not_confirmed_yet_has_its_search_alone(tmp_path):
     assert "not yet" in render(results, "text").decode()
 
 
+def test_settings_that_only_one_arm_has_are_as_they_were_searched(tmp_path):
+    arms = {**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}
+    results, _ = finished(sweep(arms=arms), tmp_path, stop_after=6)
+    assert [list(best.settings) for best in results.best_settings] == [["lr"], ["lr"], ["epochs"]]
+    assert type(results.best_settings[2].settings["epochs"]) is int
+    assert "epochs: 2\n" in render(results, "yaml").decode()
+
+
 def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
     from contrasweep.cli.reports import summary
 
@@ -83,6 +92,27 @@ def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     assert confirmed and {key: planned[key] for key in confirmed} == confirmed
     assert len({t.seed for t in again.trials}) == len(study.confirm_seeds)
     assert not {t.seed for t in again.trials} & {t.seed for t in trials}
+
+
+@pytest.mark.parametrize("kind", [cs.AblationGrid, cs.Sweep])
+def test_fresh_seeds_of_a_study_that_grows_are_none_that_it_may_use(tmp_path, kind):
+    seeds = {cs.AblationGrid: {"seeds": [0]}, cs.Sweep: {"confirm_seeds": [5], "trials_per_arm": 3}}
+    space = {cs.AblationGrid: {}, cs.Sweep: {"lr": cs.Float(0.1, 1)}}
+    arms = {"a": cs.Arm("toy:train", space=space[kind])}
+    grows = cs.Replicates(first=6, step=6, most=12)
+    study = kind("g", arms, "digits-lt", folds=3, replicates=grows, **seeds[kind])
+    fresh = rerun([], study_document(cs.plan(study, storage=str(tmp_path))))["seeds"]
+    assert len(fresh) == len(study.all_seeds) and min(fresh) > max(study.all_seeds)
+
+
+def test_a_setting_of_a_grid_that_is_best_without_a_value_has_none(tmp_path):
+    grid = cs.AblationGrid("g", {"a": cs.Arm(train)}, "digits-lt", axes={"clip": [2, None]})
+    planned, records = declared(cs.plan(grid, storage=str(tmp_path)), tmp_path)
+    for t in planned.trials:
+        score = 0.5 if t.config["clip"] is None else 0.1
+        records.write(Record.of(t, status=Status.DONE, metrics={"accuracy": score}))
+    again = yaml.safe_load(render(cs.load("g", storage=str(tmp_path)), "yaml"))
+    assert again["arms"]["a"]["config"] == {"clip": None}
 
 
 @pytest.mark.slow
