@@ -421,11 +421,11 @@ class Contrast:
 
     def p_above(self, bound: float, level: float = 0.05) -> float:
         """Return the one-sided p of "the true difference is at most `bound`"; small where the difference is larger."""
-        return self._one_sided(self.difference - bound, level, np.asarray(self.values) - bound)
+        return self._one_sided(1, bound, level)
 
     def p_below(self, bound: float, level: float = 0.05) -> float:
         """Return the one-sided p of "the true difference is at least `bound`"; small where it is smaller."""
-        return self._one_sided(bound - self.difference, level, bound - np.asarray(self.values))
+        return self._one_sided(-1, bound, level)
 
     def equivalence_p(self, margin: float, level: float = 0.05) -> float:
         """Return the p of "the arms differ by `margin` or more": the larger of two one-sided p (Schuirmann 1987)."""
@@ -454,16 +454,15 @@ class Contrast:
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
         return self.difference - half, self.difference + half
 
-    def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
-        """Return the one-sided p of a difference that lies `distance` beyond a bound, by the test used at `level`.
-
-        `shifted` are the distances of `values` beyond the bound. A distance is below 0 on the other side of the bound.
-        """
+    def _one_sided(self, sign: int, bound: float, level: float) -> float:
+        """Return the one-sided p of a difference above `bound` (`sign` 1) or below it (-1), by the test at `level`."""
         if self.n < 2:
             return 1.0
+        # Below 0 where the difference lies on the other side of the bound.
+        distance = sign * (self.difference - bound)
         if self.test(level) == SIGN_FLIP:
             # Half of the two-sided p, or on the other side of the bound the rest.
-            two_sided = sign_flip_p(shifted)
+            two_sided = sign_flip_p(np.asarray(self.values) - bound)
             return two_sided / 2 if distance > 0 else 1 - two_sided / 2
         return float(special.stdtr(self.degrees, -distance / self.standard_error))
 

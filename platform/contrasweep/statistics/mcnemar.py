@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -50,23 +49,25 @@ class DiscordantContrast(Contrast):
             min(1.0, max(high, share * (2 * q_high - 1))),
         )
 
-    def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
-        """Return the one-sided p of a difference that lies `distance` beyond a bound.
+    def _one_sided(self, sign: int, bound: float, level: float) -> float:
+        """Return the one-sided p of a difference above `bound` (`sign` 1) or below it (-1): `interval` inverted.
 
-        `shifted` are the distances of `values` beyond the bound. The p is that of the t-test; where the bound is 0, the
-        larger one of the t-test and the exact binomial test.
+        It is the larger one of the t-test's and the binomial test's.
         """
         if self.n < 2:
             return 1.0
-        t = (
-            float(special.stdtr(self.degrees, -distance / self.standard_error))
-            if self.standard_error
-            else 0.0
-        )
-        # The binomial test is of the bound 0 alone, where `shifted` are the differences themselves.
-        if not np.isin(shifted, (-1.0, 0.0, 1.0)).all():
+        distance = sign * (self.difference - bound)
+        values = sign * np.asarray(self.values)
+        differing = int((values != 0).sum())
+        # The chance that no item differs, if as large a share as the bound does.
+        if not differing:
+            return float(np.clip(1 - distance, 0, 1) ** self.n)
+        t = float(distance <= 0)
+        if self.standard_error:
+            t = float(special.stdtr(self.degrees, -distance / self.standard_error))
+        # The share q of wins among the items that differ with which the difference s (2 q - 1) is the bound; and the
+        # chance of as many wins or more. No share is below 0.
+        q = (1 + sign * bound * self.n / differing) / 2
+        if q < 0:
             return t
-        # The chance that as many of the differing items or more are on this side, if both sides are equally likely.
-        above_zero = int((shifted > 0).sum())
-        differing = int((shifted != 0).sum())
-        return max(t, float(special.bdtrc(above_zero - 1, differing, 0.5)) if above_zero else 1.0)
+        return max(t, float(special.bdtrc((values > 0).sum() - 1, differing, min(1.0, q))))

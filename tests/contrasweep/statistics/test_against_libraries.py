@@ -57,11 +57,26 @@ def test_components_with_gaps_are_by_type_two_sums_of_squares():
 def test_items_that_are_right_or_wrong_are_judged_by_mcnemars_exact_test(a_alone, b_alone, both):
     d = np.repeat([1.0, -1.0, 0.0], [a_alone, b_alone, both])
     theirs = mcnemar([[both, a_alone], [b_alone, 0]], exact=True).pvalue
-    found = contrast(d)
-    judged = DiscordantContrast(
-        **{entry.name: getattr(found, entry.name) for entry in fields(found)}
-    )
-    assert judged.p_value() == pytest.approx(theirs)
+    assert discordant(d).p_value() == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+@pytest.mark.parametrize(
+    "counts", [(0, 0, 100), (100, 0, 0), (0, 100, 0), (1, 0, 99), (0, 10, 90), (5, 5, 990)]
+)
+def test_the_interval_of_items_holds_the_bounds_that_their_one_sided_tests_do_not_reject(
+    counts, alpha
+):
+    judged = discordant(np.repeat([1.0, -1.0, 0.0], counts))
+    low, high = judged.interval(alpha)
+    for p_beyond, end, inward in ((judged.p_above, low, 1e-9), (judged.p_below, high, -1e-9)):
+        assert p_beyond(end + inward) > alpha / 2
+        assert abs(end) == 1 or p_beyond(end - inward) < alpha / 2 * (1 + 1e-6)
+
+
+def discordant(differences):
+    found = contrast(differences)
+    return DiscordantContrast(**{entry.name: getattr(found, entry.name) for entry in fields(found)})
 
 
 def test_a_stream_of_confirmations_is_granted_the_levels_of_lord_plus_plus():
