@@ -591,11 +591,16 @@ class Results(StudyData):
         self.check_known("metric", metric, reported or [metric])
         document = self.document
         decisive = not exploratory and not document.evaluates and self._decides(metric)
+        # A sweep's table has no trials on the folds that were searched.
+        searched = 0
+        if document.folds and document.search:
+            searched = document.folds - self.planned["fold"].nunique()
         # What is known of the noise between seeds was measured of the study's metric alone. The question and the looks
         # are of comparisons that get verdicts; an exploratory table compares every two arms, against no reference.
         rule = DecisionRule(
             design=Design(
                 folds=document.folds,
+                searched=searched,
                 seed_part=self._seed_part if metric == self.metric else SeedPart(),
             ),
             mode=self.mode(metric),

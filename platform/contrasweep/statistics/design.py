@@ -510,7 +510,7 @@ def contrast(
     means = np.bincount(codes, d) / np.bincount(codes)
     planned = design or Design(folds=len(means))
     seed_codes = codes_of([0] * len(d) if seeds is None else seeds)
-    repeats = len(means) / (planned.folds or len(means))
+    repeats = (len(means) + planned.searched) / (planned.folds or len(means))
     seeds_of_fold = len(d) / len(means)
     design = Design(
         planned.folds,
@@ -518,6 +518,7 @@ def contrast(
         max(1, round(seeds_of_fold)),
         None,
         planned.seed_part,
+        searched=planned.searched,
     )
     return _over_folds(d, codes, seed_codes, means, design)
 

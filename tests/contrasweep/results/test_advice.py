@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from looks import drive_looks, noise
 from made_up import declared
+from sweeps import finished, record_of, sweep
 
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.forecast import forecast
@@ -462,3 +463,19 @@ def test_no_interval_holds_every_value_of_a_bounded_metric(tmp_path):
     )
     comparison = near.compare("supcon", "simclr")
     assert -1 <= comparison.low < 0 < comparison.high <= 1
+
+
+def test_a_larger_confirmation_of_a_sweep_has_the_folds_that_were_not_searched(tmp_path):
+    def record(trial, notes, status):
+        score = {"accuracy": 0.5 + 0.02 * noise(trial.arm, trial.fold, trial.seed)}
+        return record_of(trial, notes, status, metrics=score)
+
+    study = sweep(folds=5, search_folds=[0, 3], confirm_seeds=[1000, 1001])
+    results, _ = finished(study, tmp_path, record=record)
+    (one,) = results.advice().forecasts
+    now = one.pair.comparison.evidence.common
+    assert now.design.repeats == 1 and "3 folds x 2 seeds" in str(results.table())
+    assert all(degrees <= now.n - 1 == 2 for degrees in one.degrees)
+    # The folds that were searched are folds of the partition: they share training rows with the others.
+    assert now.design.overlap == 1 / 4
+    assert one.detectable[1] == detectable_difference(now, replace(now.design, seeds=4), 0.05 / 4)
