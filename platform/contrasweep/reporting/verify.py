@@ -191,8 +191,7 @@ class Check:
     def value(self, trial_id: str, metric: str) -> float | None:
         """Return a trial's value where it counts: the trial is done, and its value is finite; else None."""
         record = self.records.get(trial_id)
-        found = measured(record, metric) if record and record["status"] in COUNTING else None
-        return found if found is not None and math.isfinite(found) else None
+        return measured(record, metric) if record and record["status"] in COUNTING else None
 
 
 def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> list[str]:
@@ -247,27 +246,38 @@ def check_comparison(pair: Any, plan: Any, check: Check) -> None:
         check.counted["comparisons not recomputed"] += 1  # a bundle has no scores of test items
         return
 
-    # The difference of each replicate is the mean over its cells; a replicate that lacks a cell is left out. Seeds of a
-    # fold are averaged; on one split each seed is a replicate of its own.
-    cells: dict[Any, list[float]] = {}
-    for (fold, seed, _), (trial_a, trial_b) in both.items():
+    # The values of both arms and their difference, which is 0 where only rounding makes another one.
+    values: dict[Any, tuple[float, float]] = {}
+    for key, (trial_a, trial_b) in both.items():
         a = check.value(trial_a, pair["metric"])
         b = check.value(trial_b, pair["metric"])
         if a is not None and b is not None:
-            cells.setdefault((fold, seed), []).append(a - b)
+            values[key] = a, b
+    rounding = TIE * max(map(abs, itertools.chain(*values.values())), default=0.0)
+    # Those of each replicate are means over its cells; a replicate that lacks a cell is left out. Seeds of a fold are
+    # averaged; on one split each seed is a replicate of its own.
+    cells: dict[Any, list[list[float]]] = {}
+    for (fold, seed, _), (a, b) in values.items():
+        difference = a - b if abs(a - b) > rounding else 0.0
+        cells.setdefault((fold, seed), []).append([difference, a, b])
     most = max(map(len, cells.values()), default=0)
-    folds: dict[Any, list[float]] = {}
-    for (fold, seed), values in cells.items():
-        if len(values) == most:
+    folds: dict[Any, list[list[float]]] = {}
+    for (fold, seed), rows in cells.items():
+        if len(rows) == most:
             replicate = f"seed {seed}" if fold is None else fold
-            folds.setdefault(replicate, []).append(math.fsum(values) / most)
-    differences = [math.fsum(values) / len(values) for values in folds.values()]
+            folds.setdefault(replicate, []).append(means(rows))
+    replicates = [means(rows) for rows in folds.values()]
+    differences = [row[0] for row in replicates]
 
-    gaps = sum(map(len, cells.values())) < len(both)
+    gaps = len(values) < len(both)
     check(place, "differences", pair["difference"], mean(differences))
     check(place, "counts", pair["n"], len(differences))
     check(place, "gaps", any(pair[name] for name in GAPS), gaps)
-    p = None if gaps or len(differences) < 2 else p_value(pair, differences)
+    p = None
+    if not gaps and len(differences) > 1:
+        # Arms of which each has one value in all replicates are taken for copies of one run, which decide nothing.
+        copies = all(map(constant, zip(*replicates, strict=True)))
+        p = 1.0 if copies and not pair["standard_error"] else p_value(pair, differences)
     if p is None:
         check.counted["p not recomputed"] += 1
     else:
@@ -275,9 +285,13 @@ def check_comparison(pair: Any, plan: Any, check: Check) -> None:
 
 
 def measured(record: Any, metric: str) -> float | None:
-    """Return a record's value of a metric, which may be called `metric.NAME` where a column has its name; else None."""
+    """Return a record's value of a metric, which may be called `metric.NAME` where a column has its name; else None.
+
+    A value that is not finite is None, as it is in the table.
+    """
     metrics: Entries = record["metrics"]
-    return metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
+    found: float | None = metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
+    return found if found is not None and math.isfinite(found) else None
 
 
 def p_value(pair: Any, differences: list[float]) -> float | None:
@@ -342,6 +356,16 @@ def incomplete_beta(a: float, x: float) -> float:
 def mean(values: list[float]) -> float | None:
     """Return the mean; None for an empty list."""
     return math.fsum(values) / len(values) if values else None
+
+
+def means(rows: list[list[float]]) -> list[float]:
+    """Return the mean of each column of `rows`, which are not empty."""
+    return [math.fsum(column) / len(rows) for column in zip(*rows, strict=True)]
+
+
+def constant(values: tuple[float, ...]) -> bool:
+    """Whether all values are equal up to rounding."""
+    return max(values) - min(values) <= TIE * max(map(abs, values))
 
 
 def near(stated: Any, computed: Any) -> bool:

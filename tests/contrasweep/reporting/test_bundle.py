@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import random
 import re
 import shutil
@@ -92,6 +93,40 @@ def test_a_metric_that_is_named_as_an_axis_is_found_in_the_records(tmp_path):
     )
     differing, counted = verify.verify((tmp_path / "x.zip").read_bytes())
     assert not differing and counted["values"] > 2 * len(plan.trials)
+
+
+@pytest.mark.parametrize(
+    ("score", "folds"),
+    [
+        pytest.param(lambda seed: 0.7, None, id="copies of one run"),
+        pytest.param(lambda seed: 0.7, 5, id="copies in folds"),
+        pytest.param(lambda seed: 1e9 + 1e-4 * seed, None, id="differences by rounding"),
+    ],
+)
+def test_copies_and_values_that_are_not_finite_agree_with_their_records(tmp_path, score, folds):
+    plan = made(tmp_path, "odd", seeds=range(3), folds=folds)
+    records = StudyRecords(str(tmp_path), "odd")
+    for trial in plan.trials:
+        better = (0.1 if score(0) < 1 else 1e-5) * (trial.arm == "a")
+        metrics = {
+            "accuracy": score(trial.seed) + better,
+            "side": [math.nan, math.inf, 1][trial.seed],
+        }
+        records.write(dataclasses.replace(records.read_one(trial.id), metrics=metrics))
+    done = contrasweep("bundle", "odd", "--storage", ".", "-o", "x.zip", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = (tmp_path / "x.zip").read_bytes()
+    differing, counted = verify.verify(data)
+    assert differing == [] and counted["p"] == 1
+
+    def surer(files):
+        report = json.loads(files["table.json"])
+        assert report["comparisons"][0]["raw_p"] == 1
+        report["comparisons"][0]["raw_p"] = 0.25
+        files["table.json"] = json.dumps(report).encode()
+        signed(files)
+
+    assert "p 0.25, by the records 1.0" in verify.verify(changed(data, surer))[0][0]
 
 
 @pytest.mark.parametrize("kind", [*STUDIES, *MADE])
