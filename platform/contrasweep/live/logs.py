@@ -18,10 +18,13 @@ LAST = 10_000  # last characters of such a log, which are written where that pla
 def find_trial(records: StudyRecords, prefix: str) -> str:
     """Return the id of the trial that begins with `prefix`; `SpecError` where none or several do.
 
-    Trials that run and have written nothing yet are known from the driver's `live.json`.
+    Trials that run and have written nothing yet are known from the driver's `live.json`. Those that never began, as an
+    infeasible one, have only a record.
     """
-    folder = f"{records.study}/trials/"
-    ids = {key.removeprefix(folder).split("/")[0] for key in records.store.list(folder + prefix)}
+    ids = set[str]()
+    for folder in ("trials", "records"):
+        keys = records.store.list(f"{records.study}/{folder}/{prefix}")
+        ids |= {key.removeprefix(f"{records.study}/{folder}/").split("/")[0] for key in keys}
     if (live := read_live(records)) is not None:
         ids |= {trial_id for trial_id in live.running if trial_id.startswith(prefix)}
     if len(ids) == 1:
@@ -37,7 +40,7 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
 
 def _listed(records: StudyRecords) -> str:
     """Return some ids of the study's trials, if it has any, and the command that prints them, as a hint."""
-    ids = sorted(records.with_files())
+    ids = sorted(records.with_files() | records.finished())
     examples = ""
     if ids:
         examples = f"the study has {plural(len(ids), 'trial')}, such as {', '.join(ids[:3])}; "

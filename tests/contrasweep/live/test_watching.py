@@ -309,6 +309,14 @@ def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
         assert wrong.returncode == 2 and says in wrong.stderr
 
 
+def test_a_trial_that_never_began_is_found_by_its_record(records):
+    infeasible = TRIALS[2]
+    records.write(Record.of(infeasible, status=Status.INFEASIBLE, error="it needs 9 GiB"))
+    assert logs.find_trial(records, infeasible.id[:7]) == infeasible.id
+    ending = logs.ending(records, infeasible.id, records.read_one(infeasible.id))
+    assert ending == "--- infeasible\nit needs 9 GiB"
+
+
 def test_a_log_is_followed_until_the_trial_has_its_record(records, monkeypatch):
     running = TRIALS[2]
     written = []
