@@ -431,7 +431,7 @@ def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path
     )
     assert (
         "Most of the noise is between seeds" in text
-        and "3 folds leave at most 2 degrees of freedom" in text
+        and "3 folds leave at most 2 degrees of freedom; repeats or folds alone add none" in text
     )
     assert "not known" in text and "[0, 100]" not in text and "[0.00, 1.00]" not in str(results)
     four = run(
