@@ -388,3 +388,13 @@ def test_init_takes_the_one_script_of_a_folder_and_overwrites_nothing(folder):
     (folder / "notes.yaml").write_text("a: 1")
     with pytest.raises(SpecError, match=r"^--from: this file holds no sweep that is known, got "):
         converted(folder / "notes.yaml")
+
+
+def test_what_a_block_of_seml_fixes_is_not_searched_in_its_arm(folder):
+    drawn = "random: {samples: 4, lr: {type: uniform, min: 0, max: 1}, n: {type: uniform, min: 0, max: 1}}"
+    (folder / "s.yaml").write_text(
+        f"{SEML}{drawn}\nsmall: {{fixed: {{lr: 0.5}}}}\nlarge: {{fixed: {{m: 1}}}}\n"
+    )
+    arms = converted(folder / "s.yaml")[0]["arms"]
+    assert (arms["small"]["config"]["lr"], set(arms["small"]["space"])) == (0.5, {"n"})
+    assert set(arms["large"]["space"]) == {"lr", "n"}

@@ -418,6 +418,17 @@ def test_a_board_refuses_the_options_that_it_would_ignore(words, tmp_path):
     assert done.returncode == 2 and "--board: a board takes no --margin" in done.stderr
 
 
+def test_a_board_of_the_command_line_is_at_the_level_that_was_asked_for(tmp_path):
+    rng = RNG(3)
+    rows = [(m, s, g + rng.normal(0, 0.1)) for m, g in (("a", 0.1), ("b", 0)) for s in range(12)]
+    pd.DataFrame(rows, columns=["model", "seed", "score"]).to_csv(tmp_path / "r.csv", index=False)
+    for alpha in (0.4, 1e-9):
+        words = ["judge", "r.csv", "--board", "--json", "--alpha", str(alpha)]
+        document = json.loads(contrasweep(*words, folder=tmp_path).stdout)
+        assert document["alpha"] == alpha
+        assert [row["high"] for row in document["rows"]] == ([1, 2] if alpha == 0.4 else [2, 2])
+
+
 def test_a_board_has_the_ranks_that_independent_tests_leave():
     rng = RNG(6)
     base = rng.normal(0, 0.1, 25)

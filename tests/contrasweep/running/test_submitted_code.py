@@ -203,3 +203,12 @@ def test_a_run_ends_where_a_worker_of_ray_imports_other_code(
     )
     assert f"the study's has {code.modules['split_method']}" in str(raised.value)
     assert StudyRecords(str(tmp_path / "runs"), "split").finished() == set()
+
+
+def test_a_job_gets_the_study_with_arms_and_axes_in_their_declared_order(tmp_path):
+    arms = {"zeta": Arm("toy:train"), "alpha": Arm("toy:train")}
+    study = AblationGrid("s", arms, "digits", axes={"lr": [0.1, 1], "batch_size": [8, 16]})
+    sent = load_study(
+        str(submitting._write_job_files(study, None, tmp_path)[submitting.STUDY_FILE])
+    )
+    assert (list(sent.arms), list(sent.axes)) == (["zeta", "alpha"], ["lr", "batch_size"])

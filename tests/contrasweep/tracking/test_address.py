@@ -96,3 +96,10 @@ def test_a_database_that_cannot_be_written_is_one_line(
     )
     with pytest.raises(StorageError, match=r"mlflow\.db cannot be written; choose another file"):
         checked_uri(mlflow_uri)
+
+
+def test_a_password_in_an_address_goes_before_that_of_the_environment(monkeypatch):
+    monkeypatch.setenv("CONTRASWEEP_TRACKING_PASSWORD", "an/other")
+    assert address._with_password("postgresql://me:own@host/db") == "postgresql://me:own@host/db"
+    with_other = "postgresql://me:an%2Fother@host/db"
+    assert address._with_password("postgresql://me@host/db") == with_other

@@ -153,6 +153,19 @@ def test_a_look_that_decides_is_told_and_one_that_decides_nothing_new_is_not(hea
     assert "c better than a by" in heard.posts[0]["text"] and "decided" in heard.posts[0]["text"]
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_look_is_told_with_the_better_arm_first_and_its_lead_above_0(heard, tmp_path, sign):
+    """Whichever arm the comparison is of, and whether larger or smaller values are better."""
+    study = replace(three_arms(), mode="max" if sign > 0 else "min")
+    notifier = Notifier([heard.command], StudyRecords(str(tmp_path), study.name), time.time())
+    drive_looks(study, tmp_path, lambda trial: sign * value_of(trial))
+    notifier.look()
+    notifier.close("complete", lost=False)
+    assert notifier.join(240.0)
+    leads = re.findall(r"(\w) better than \w by ([-\d.]+)", heard.posts[0]["text"])
+    assert leads and all(arm == "c" and float(lead) > 0 for arm, lead in leads)
+
+
 def test_what_looks_of_an_earlier_run_decided_is_not_told_again(heard, tmp_path):
     study = three_arms()
     drive_looks(study, tmp_path, value_of)
