@@ -758,6 +758,19 @@ def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
         dataset.export_images(data.resolve("none", folds=2, storage=""), 0, tmp_path / "none")
 
 
+def test_a_setting_whose_name_begins_with_that_of_another_is_its_own():
+    config = {"lr": 1, "lr_decay": 2, "lr.x": 3}
+    words = placeholders.filled(["x", "{lr}", "{args}"], config, {})
+    assert words == ["x", "1", "--lr_decay", "2"], "lr.x lies in lr, which has a placeholder"
+
+
+def test_what_was_written_for_fold_0_is_not_given_for_the_test_split(tmp_path):
+    digits = data.resolve("digits-lt", folds=2, storage=str(tmp_path))
+    for fold in (0, None, 1):
+        labels = np.load(dataset.export(digits, fold, tmp_path / f"of {fold}") / "test.label.npy")
+        assert (labels == data.open_dataset(digits).parts(fold)[1].labels).all()
+
+
 def test_a_study_without_data_has_folds_and_seeds_and_refuses_data_in_words(project, tmp_path):
     arm = Arm(command=["python", "train.py", "{fold}", "{seed}"], metrics="loss: {loss}")
     planned = plan(

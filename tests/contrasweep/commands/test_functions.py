@@ -10,7 +10,10 @@ import torch
 
 import contrasweep as cs
 from contrasweep import Arm, SpecError, data
+from contrasweep.cluster.inventory import this_machine
 from contrasweep.commands.functions import generator
+from contrasweep.running.run_context import RunContext
+from contrasweep.storage.checkpoints import Retention
 from contrasweep.study.trainables import SettingsOfArms, as_generator, find_trainable
 from contrasweep.trial import Trial
 
@@ -55,6 +58,22 @@ def test_a_plain_function_reports_ends_where_it_is_stopped_and_goes_on(tmp_path)
         SpecError, match="report: a function reports while a trial of contrasweep's calls it"
     ):
         cs.report(1, {})
+
+
+def test_a_worker_gets_a_declared_plain_function_as_one_that_yields_reports(tmp_path):
+    trial = trial_of(tmp_path, folder=str(tmp_path))
+    context = RunContext(
+        str(tmp_path),
+        "s",
+        "accuracy",
+        {},
+        {trial.trainable: plain},
+        0.0,
+        this_machine(),
+        Retention(),
+    )
+    reports = context.function(trial.trainable)(trial)
+    assert [report.step for report in reports] == [1, 2, 3]
 
 
 @pytest.mark.timeout(60)
