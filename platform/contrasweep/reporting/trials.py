@@ -16,7 +16,7 @@ from contrasweep.reporting.searching import logarithmic
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import OWN_COLUMNS
-from contrasweep.rows import row_tuples
+from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -142,8 +142,13 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     # The trials of the search are in no table: their values come from their records.
     fields = ("trial_id", "arm", "fold", "seed", "seconds")
     for record in results.search_records.values():
-        values = {name: getattr(record, name) for name in fields}
-        values |= {"status": record.status.value, **record.metrics}
+        # A metric with the name of another column is renamed, as in the frame of a grid's trials.
+        values: FrameRow = {
+            f"metric.{name}" if name in OWN else name: value
+            for name, value in record.metrics.items()
+        }
+        values |= {name: getattr(record, name) for name in fields}
+        values["status"] = record.status.value
         trials.append(_SweepTrial("search", values, record))
     rows = []
     for trial in trials:
@@ -152,7 +157,8 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
             config = trial.record.config
             settings = {name: dotted.name(dotted.lookup(config, name)) for name in names}
         # A metric that has the name of a setting is left out.
-        others = {name: value for name, value in trial.values.items() if name not in names}
+        own = {"phase", *names}
+        others = {name: value for name, value in trial.values.items() if name not in own}
         rows.append({"phase": trial.phase, **settings, **others})
     return pd.DataFrame(rows)
 

@@ -280,7 +280,14 @@ def test_a_report_lists_every_trial_of_a_sweep_with_its_settings(tmp_path):
     """Those of the confirmation too, and a setting is not taken for a metric of the same name."""
 
     def record(trial, notes, status):
-        return record_of(trial, notes, status, metrics={"accuracy": value_of(trial), "lr": 0.0})
+        metrics = {
+            "accuracy": value_of(trial),
+            "lr": 0.0,
+            "fold": 9.0,
+            "seconds": 9.0,
+            "phase": 9.0,
+        }
+        return record_of(trial, notes, status, metrics=metrics)
 
     results, trials = finished(sweep(), tmp_path, record=record)
     listed = trials_of_sweep(results)
@@ -288,6 +295,9 @@ def test_a_report_lists_every_trial_of_a_sweep_with_its_settings(tmp_path):
     assert listed["phase"].value_counts().to_dict() == {"search": 10, "confirmation": 4}
     shown = dict(zip(listed["trial_id"], listed["lr"], strict=True))
     assert shown == {trial.id: trial.config["lr"] for trial in trials}
+    shown = dict(zip(listed["trial_id"], listed["fold"], strict=True))
+    assert shown == {trial.id: trial.fold for trial in trials}
+    assert 9 not in list(listed["seconds"]) and set(listed["metric.seconds"]) == {9.0}
 
 
 @pytest.mark.slow
