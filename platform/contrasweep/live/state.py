@@ -460,9 +460,9 @@ class Progress:
                     trial.first_step = step_of(reports[0])
                     trial.first_reported = float(reports[0]["time"])
                 # The newest report with the metric gives the value that is shown; NaN shows as no value.
-                values = [row[self.state.metric] for row in reports if self.state.metric in row]
-                is_number = bool(values) and math.isfinite(values[-1])
-                trial.value = float(values[-1]) if is_number else None
+                for row in reports:
+                    if (value := row.get(self.state.metric)) is not None:
+                        trial.value = float(value) if math.isfinite(value) else None
                 # A trial that goes beyond its expected last step makes that unknown.
                 if trial.steps is not None and trial.step > trial.steps:
                     trial.steps = None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 import time
 from collections import Counter
 from dataclasses import replace
@@ -105,6 +106,17 @@ def test_the_state_follows_the_events():
     assert "1 failed, 1 with warnings, " in progress_line(watched.state)
     assert len(watched.planned) == 1
     assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
+
+
+def test_a_report_without_the_metric_leaves_the_value_that_is_shown():
+    (one,) = trials = [trial()]
+    shown = progress(trials)
+    shown.started(one)
+    values = []
+    for step, metrics in enumerate(({"f1": 0.8}, {"loss": 0.3}, {"f1": math.nan}), 1):
+        shown.reported(one.id, [{"step": step, "time": 1.0, **metrics}])
+        values.append(shown.state.running[one.id].value)
+    assert values == [0.8, 0.8, None]
 
 
 def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_counted_once_in_everything():
