@@ -30,8 +30,9 @@ def slice_figures(data: TrialData) -> list[Figure]:
         caption += f" {left_out} that were pruned or have no score are left out."
     for name in settings(search):
         numbers = pd.to_numeric(scored[name], errors="coerce")
-        # Values that are no numbers stand side by side, and the points of one value are spread at random.
-        words = [] if numbers.notna().any() else [*map(str, dict.fromkeys(scored[name].dropna()))]
+        # Values of which any is no number stand side by side, and the points of one value are spread at random.
+        known = scored[name].dropna()
+        words = list(dict.fromkeys(map(str, known))) if numbers[known.index].isna().any() else []
         rng = np.random.default_rng(0)
         # The dots of each arm; over a dot stand the arm, the setting's value and the metric.
         dots = []

@@ -22,6 +22,7 @@ SEARCH = pd.DataFrame(
         "lr": [0.001, 0.1, 0.01, 0.02],
         "dropout": [0.001, 0.5, 0.1, 0.2],  # it spans decades and is declared linear
         "act": ["relu", "gelu", "relu", "gelu"],
+        "features": [0.5, "sqrt", 0.5, "sqrt"],
     }
 )
 
@@ -44,12 +45,19 @@ def test_a_scale_is_logarithmic_where_the_space_is():
         "lr": True,
         "dropout": False,
         "act": False,
+        "features": False,
     }
 
 
 def test_a_choice_has_a_slice_of_its_options():
     chart = slices()["act"]
     assert list(chart.x_names) == ["relu", "gelu"]
+    assert [round(x) for x in chart.dots[0].x] == [0, 1]
+
+
+def test_numbers_beside_words_stand_side_by_side_and_lose_no_point():
+    chart = slices()["features"]
+    assert list(chart.x_names) == ["0.5", "sqrt"]
     assert [round(x) for x in chart.dots[0].x] == [0, 1]
 
 
