@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ORIGIN_DIGITS = 8
 """Digits of a study's origin that are written where a name has to tell two storages apart."""
+MOST_BYTES = 200
+"""The most bytes of a trial's name before its id: most file systems take 255 bytes in all."""
 
 
 class TensorBoardTracker:
@@ -163,6 +165,8 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
     """Return a name for a trial's run that sorts by arm and axes, and that no other trial of the study has.
 
-    It is the trial's name for people, followed by the first digits of its id: `supcon-lr=0.1-fold=0-seed=1-3f2a91c0`.
+    It is the trial's name for people, up to `MOST_BYTES`, followed by the first digits of its id:
+    `supcon-lr=0.1-fold=0-seed=1-3f2a91c0`.
     """
-    return f"{replicate_of(trial, axes)} {trial.id[:8]}".replace(" ", "-").replace("/", "_")
+    name = replicate_of(trial, axes).replace(" ", "-").replace("/", "_")
+    return f"{name.encode()[:MOST_BYTES].decode(errors='ignore')}-{trial.id[:8]}"

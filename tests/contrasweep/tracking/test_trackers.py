@@ -233,6 +233,13 @@ def test_a_tracker_takes_a_trial_that_starts_over_and_one_that_failed_and_is_tol
     assert (again.gap(), again.shown, len(again.ended)) == ("", 0, 2)
 
 
+@pytest.mark.parametrize("uri", EVERY)
+def test_a_tracker_takes_a_value_of_an_axis_that_is_longer_than_a_file_s_name(uri, records, trial):
+    pytest.importorskip({"tensorboard": "tensorboardX"}.get(kind := uri.partition(":")[0], kind))
+    prompt = "décris l'image " * 30
+    assert tracked(uri, records, replace(trial, config={**trial.config, "lr": prompt})) == ""
+
+
 @pytest.mark.parametrize("uri", EVERY[1:])
 def test_a_folder_tracker_keeps_what_the_same_study_in_another_storage_wrote(
     uri, records, trial, tmp_path
