@@ -33,6 +33,7 @@ from contrasweep.results.rendering import (
     wrapped,
 )
 from contrasweep.rows import FrameRow
+from contrasweep.statistics.comparison import decimals_of
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import Question
 from contrasweep.storage.record import COUNTING, Status
@@ -295,8 +296,10 @@ class Table:
             if c.low is not None and c.high is not None
         ]
         halves = [h for h in halves if math.isfinite(h) and h > 0]
-        # Of a half-width of 0.016 the second digit is the third decimal: 1 - floor(log10(0.016)) = 3.
-        fitting = int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
+        # More than six only where the means are so small that they would be shown as 0.
+        largest = max((abs(c.mean) for c in self.cells.values() if c.mean is not None), default=0.0)
+        half = float(np.median(halves)) if halves else 0.0
+        fitting = min(decimals_of(half), max(6, decimals_of(largest)))
         return max(0, fitting - 2) if self.style.percent else fitting
 
     @property

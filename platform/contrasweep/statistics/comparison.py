@@ -727,12 +727,18 @@ def span(difference: float, low: float, high: float) -> str:
     # Two digits of the half-width (without a width, of the difference), and more as long as an end that is not 0 would
     # be shown as 0.
     half = (high - low) / 2 or abs(difference)
-    decimals = min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
-    while decimals < MOST_DECIMALS and any(
+    most = max(MOST_DECIMALS, decimals_of(max(map(abs, (difference, low, high)))))
+    decimals = min(most, decimals_of(half))
+    while decimals < most and any(
         end != 0 and float(f"{end:.{decimals}f}") == 0 for end in (low, high)
     ):
         decimals += 1
     return f"{difference:+.{decimals}f} [{low:+.{decimals}f}, {high:+.{decimals}f}]"
+
+
+def decimals_of(size: float) -> int:
+    """Return the digits after the point that show a number of this size with two digits: 3 of 0.016, and of 0."""
+    return max(0, 1 - math.floor(math.log10(size))) if size > 0 else 3
 
 
 def p_text(p: float, alpha: float | None = None) -> str:

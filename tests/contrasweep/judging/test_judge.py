@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -70,6 +71,12 @@ def test_runs_of_shared_seeds_are_judged_as_compare_paired_judges_them_and_the_f
         assert pair.comparison.difference == pytest.approx(alone.difference)
         assert pair.comparison.raw_p == pytest.approx(alone.raw_p)
         assert pair.comparison.p_value == pytest.approx(2 * alone.raw_p)
+
+
+def test_a_metric_of_tiny_values_is_shown_with_its_digits():
+    text = str(cs.judge(runs("ab").assign(accuracy=lambda frame: 1e-9 * frame["accuracy"])))
+    shown = re.findall(r"\d\.\d+", text)
+    assert len(shown) >= 9 and all(map(float, shown)), text
 
 
 def test_folds_are_corrected_for_the_training_rows_that_they_share():

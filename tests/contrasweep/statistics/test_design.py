@@ -724,6 +724,11 @@ def test_an_end_that_is_next_to_zero_and_a_p_next_to_alpha_show_their_side():
     )
 
 
+def test_a_metric_of_any_size_shows_its_digits():
+    assert span(-2e-9, -2.2e-9, -1.8e-9) == "-0.0000000020 [-0.0000000022, -0.0000000018]"
+    assert span(0.1, 0.1 - 1e-12, 0.1 + 1e-12) == "+0.10000000 [+0.10000000, +0.10000000]"
+
+
 def test_one_seed_on_folds_says_that_it_holds_for_this_seed():
     rng = np.random.default_rng(0)
     one = compare_paired(rng.normal(0.9, 0.01, 5), rng.normal(0.8, 0.01, 5), train_fraction=0.8)
