@@ -142,9 +142,9 @@ def read(data: bytes) -> dict[str, bytes]:
 def id_of(record: Entries) -> str:
     """Return the id of the trial of a record: the digest of all that changes its result."""
     start = record.get("start")
-    parts = [dumps(record["arm"]), dumps(record["trainable"]), dumps(record["data"]["digest"])]
-    parts += [dumps(record["fold"]), dumps(record["seed"]), dumps(record["config"])]
-    text = "\n".join(parts) + (f"\n{start['study']}/{start['trial']}" if start else "")
+    parts = [record["arm"], record["trainable"], record["data"]["digest"]]
+    parts += [record["fold"], record["seed"], record["config"]]
+    text = "\n".join(map(dumps, parts)) + (f"\n{start['study']}/{start['trial']}" if start else "")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
