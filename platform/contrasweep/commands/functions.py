@@ -47,14 +47,14 @@ class _Reports:
         items: Reports that the trial has not yet taken; at the end an error, if there was one, and then None.
         taken: Is released for each report that the trial has taken.
         stopped: Whether the function has to end at its next report.
-        step: The step of the last report.
+        step: The step of the last report; -1 before the first.
     """
 
     def __init__(self) -> None:
         self.items: queue.Queue[Report | BaseException | None] = queue.Queue()
         self.taken = threading.Semaphore(0)
         self.stopped = False
-        self.step = 0
+        self.step = -1
 
     def put(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
         """Hand a report to the trial and wait until it was taken; `Stopped` where the trial was stopped meanwhile."""

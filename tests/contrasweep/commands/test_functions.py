@@ -15,7 +15,7 @@ from contrasweep.commands.functions import generator
 from contrasweep.running.run_context import RunContext
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.study.trainables import SettingsOfArms, as_generator, find_trainable
-from contrasweep.trial import Trial
+from contrasweep.trial import RevisedReport, Trial
 
 ENDED = []
 
@@ -74,6 +74,15 @@ def test_a_worker_gets_a_declared_plain_function_as_one_that_yields_reports(tmp_
     )
     reports = context.function(trial.trainable)(trial)
     assert [report.step for report in reports] == [1, 2, 3]
+
+
+def test_only_a_second_report_of_a_step_revises(tmp_path):
+    def from_nought(trial, resume=None):
+        for step in (0, 0, 1):
+            cs.report(step, {"accuracy": 0.5})
+
+    reports = list(generator(from_nought)(trial_of(tmp_path)))
+    assert [isinstance(report, RevisedReport) for report in reports] == [False, True, False]
 
 
 @pytest.mark.timeout(60)

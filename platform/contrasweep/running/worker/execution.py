@@ -27,7 +27,7 @@ from contrasweep.storage.checkpoints import Checkpoints, Retention
 from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
-from contrasweep.trial import Report, RevisedReport, Trial
+from contrasweep.trial import Report, Trial
 
 log = logging.getLogger(__name__)
 
@@ -218,9 +218,8 @@ class Execution:
         The errors that `advance` raises are raised after this attempt was closed.
         """
         try:
-            row, revised = self._next()
-            # A revised report replaces the last one in the storage. A pruner has decided on that step already.
-            if not revised:
+            row, decides = self._next()
+            if decides:
                 result.reports.append(row)
         except StopIteration:
             self._exit_if_terminated()
@@ -247,8 +246,9 @@ class Execution:
     def _next(self) -> tuple[Row, bool]:
         """Train up to the next report, keep it and store its checkpoint.
 
-        Return the report's row (step, time and metrics), and whether it revises the report before it. Raises the errors
-        of the trainable, and `StopIteration` where it has ended.
+        Return the report's row (step, time and metrics), and whether the driver decides on it: on a report that revises
+        the one before it only where it adds the study's metric, because a pruner decides on each step once. Raises the
+        errors of the trainable, and `StopIteration` where it has ended.
         """
         # A later attempt may begin while the driver decides, and while this one trains.
         self.attempt.claim.check()
@@ -258,10 +258,12 @@ class Execution:
         finally:
             self.seconds += time.perf_counter() - began
         self.attempt.claim.check()
+        before = self.reports.rows[-1] if self.reports.rows else {}
         row = self.reports.take(report)
         if report.checkpoint is not None:
             self.attempt.save(Path(report.checkpoint), self.seconds, self._unused_settings())
-        return row, isinstance(report, RevisedReport)
+        adds_metric = self.metric in row and self.metric not in before
+        return row, adds_metric or row["step"] != before.get("step")
 
     def _unused_settings(self) -> tuple[str, ...]:
         """Return the settings that neither this attempt nor the attempts before its checkpoint have read.

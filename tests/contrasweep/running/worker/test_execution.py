@@ -290,6 +290,24 @@ def test_closing_runs_the_trainables_clean_up(trial, tmp_path):
     assert cleaned == [True]
 
 
+def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, tmp_path):
+    def reports(trial, resume=None):
+        for step in (0, 1):
+            yield Report(step, {"loss": 0.5})
+            yield RevisedReport(step, {"loss": 0.4})
+            yield RevisedReport(step, {"loss": 0.4, "accuracy": 0.7})
+            yield RevisedReport(step, {"loss": 0.4, "accuracy": 0.8})
+
+    execution = Execution(trial, reports, StudyRecords(str(tmp_path), "s"), metric="accuracy")
+    rows = execution.advance(at_least_s=60).reports
+    assert [(row["step"], row.get("accuracy")) for row in rows] == [
+        (0, None),
+        (0, 0.7),
+        (1, None),
+        (1, 0.7),
+    ]
+
+
 def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(trial, tmp_path):
     records = StudyRecords(str(tmp_path), "s")
     reports = Reports(trial, records, None)
