@@ -572,8 +572,8 @@ MUTANTS = (
         ),
         (
             "later scores are not stored",
-            "if scores is not None and scores.step > self._scores_stored:",
-            "if False:",
+            "and scores != self._scores_stored",
+            "and False",
         ),
     ),
     *_mutants(

@@ -200,7 +200,8 @@ class CheckpointWriter:
             self._store(snapshot)
             return
         self.check()
-        copy = self._scratch / f"checkpoint-{snapshot.step}"
+        # A name of its own: a checkpoint of the same step may wait or be stored still.
+        copy = self._scratch / f"checkpoint-{time.monotonic_ns()}"
         try:
             for name, path in files_of(snapshot.folder).items():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)

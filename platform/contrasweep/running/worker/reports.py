@@ -50,8 +50,8 @@ class Reports:
         self.artifacts: tuple[str, ...] = extra.artifacts  # names of all artifacts
         self.item_scores: ItemScores | None = None  # the latest of this attempt
         self._lock = threading.Lock()  # held while reports or scores are written
-        self._rows_stored = 0  # how many of the rows are in the storage
-        self._scores_stored = 0  # the step of the scores that are in the storage
+        self._rows_stored: list[Row] = []  # the rows that are in the storage
+        self._scores_stored = ItemScores(0, b"")  # the scores that are in the storage
         self.due = time.monotonic()  # when reports are uploaded next
 
     def take(self, report: Report) -> Row:
@@ -84,16 +84,16 @@ class Reports:
                 value=report.checkpoint,
                 hint="make the folder, write the files into it, then yield Report(step, metrics, checkpoint=folder)",
             )
-        # The replaced row may be in the storage already. It counts as not stored, so that `write` writes the new one.
-        if revised and self.rows:
-            self.rows.pop()
-            self._rows_stored = min(self._rows_stored, len(self.rows))
         self.step = step
         metrics = {
             _checked_metric(name): _number(name, value) for name, value in report.metrics.items()
         }
         row = {"step": step, "time": time.time(), **metrics}
-        self.rows.append(row)
+        # A thread that writes meanwhile sees the replaced row or the new one; `write` tells which of them is stored.
+        if revised and self.rows:
+            self.rows[-1] = row
+        else:
+            self.rows.append(row)
         for name, path in report.artifacts.items():
             _check_name(check_file_name, "an artifact", name)
             self.records.store.put_file(self.records.key(self.trial.id, f"artifacts/{name}"), path)
@@ -111,13 +111,18 @@ class Reports:
         Reports or scores that are stored already, or older than the stored ones, are not written.
         """
         with self._lock:
-            if count > self._rows_stored:
-                self.records.write_metrics(self.trial.id, self.rows[:count])
-                self._rows_stored = count
+            rows = self.rows[:count]
+            if count >= len(self._rows_stored) and rows != self._rows_stored:
+                self.records.write_metrics(self.trial.id, rows)
+                self._rows_stored = rows
                 self.due = time.monotonic() + REPORTS_EVERY_S
-            if scores is not None and scores.step > self._scores_stored:
+            if (
+                scores is not None
+                and scores.step >= self._scores_stored.step
+                and scores != self._scores_stored
+            ):
                 self.records.write_encoded_items(self.trial.id, scores.encoded)
-                self._scores_stored = scores.step
+                self._scores_stored = scores
 
 
 class SystemUse:

@@ -53,6 +53,20 @@ def test_of_those_that_wait_only_the_newest_is_stored_as_it_was(tmp_path):
     writer.close()
 
 
+def test_a_checkpoint_of_the_same_step_replaces_the_one_that_waits(tmp_path):
+    stored = Stored()
+    writer = CheckpointWriter(stored, tmp_path / "scratch")
+    for text in ("is stored", "waits", "is newer"):
+        state = snapshot(tmp_path / "state", 1)
+        (state.folder / "n").write_text(text)
+        writer.put(state)
+        assert stored.begun.wait(WAIT_S)
+    stored.let.set()
+    writer.drain()
+    assert stored.contents == [(1, "is stored"), (1, "is newer")]
+    writer.close()
+
+
 def test_what_fails_is_raised_with_the_next_and_nothing_more_is_stored(tmp_path):
     def fails(snapshot):
         stored(snapshot)

@@ -317,6 +317,25 @@ def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(t
     assert [row["accuracy"] for row in records.metrics(trial.id)] == [0.75]
 
 
+def test_a_report_that_is_revised_while_it_is_stored_is_stored_again(trial, tmp_path, monkeypatch):
+    records = StudyRecords(str(tmp_path), "s")
+    write = records.write_metrics
+    revised = RevisedReport(1, {"accuracy": 0.75}, items={"hits": [1.0]})
+
+    def meanwhile(trial_id, rows):
+        monkeypatch.setattr(records, "write_metrics", write)
+        reports.take(revised)
+        write(trial_id, rows)
+
+    monkeypatch.setattr(records, "write_metrics", meanwhile)
+    reports = Reports(trial, records, None)
+    reports.take(Report(1, {"accuracy": 0.5}, items={"hits": [0.0]}))
+    reports.write(1, reports.item_scores)
+    reports.write(1, reports.item_scores)
+    assert [row["accuracy"] for row in records.metrics(trial.id)] == [0.75]
+    assert records.items(trial.id, ("hits",))["hits"].tolist() == [1.0]
+
+
 def test_reports_that_two_threads_store_at_once_are_the_later_ones(trial, tmp_path, monkeypatch):
     records = StudyRecords(str(tmp_path), "s")
     begun = threading.Event()
