@@ -1230,6 +1230,12 @@ def test_run_names_are_readable():
     )
 
 
+def test_a_run_s_name_is_no_longer_than_postgresql_takes_it():
+    trial = Trial("s", "a", "m:f", {"prompt": "classify the picture " * 20}, DATA)
+    shown = describe_run(TrackedStudy("s", axes=("prompt",)), trial)
+    assert shown.name.startswith("a prompt=classify") and len(shown.name) == 250
+
+
 def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path):
     study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
     record = study.record(study.trials[0])

@@ -38,6 +38,7 @@ COMMIT_TAG = "mlflow.source.git.commit"
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
 DATASET_DIGEST_DIGITS = 12
 """Digits of a dataset's digest that MLflow's compare view prints; the whole digest is in the dataset's profile."""
+MAX_NAME_CHARACTERS = 250  # of runs, metrics and params
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
 
 _NAME_COLUMN = "attributes.`Run Name`"
@@ -87,9 +88,8 @@ def describe_run(study: TrackedStudy, trial: TrialLike) -> RunDescription:
     }
     if trial.start is not None:
         tags["start"] = f"{trial.start.study}/{trial.start.trial}"
-    return RunDescription(
-        trial.id, replicate_of(trial, study.axes), params, tags, _dataset(study, trial.data)
-    )
+    name = replicate_of(trial, study.axes)[:MAX_NAME_CHARACTERS]
+    return RunDescription(trial.id, name, params, tags, _dataset(study, trial.data))
 
 
 def final_tags(record: Record) -> dict[str, str]:
@@ -310,7 +310,7 @@ def metric_key(name: str) -> str:
 
     Slashes and dots that would change it as a path are replaced too: `/a` is `a`, `a//b` is `a/b`, `../a` is `_./a`.
     """
-    parts = re.sub(r"[^\w\-. /:]", "_", name)[:250].split("/")
+    parts = re.sub(r"[^\w\-. /:]", "_", name)[:MAX_NAME_CHARACTERS].split("/")
     return "/".join(re.sub(r"^\.", "_", part) for part in parts if part) or "_"
 
 

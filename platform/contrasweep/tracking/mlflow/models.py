@@ -11,6 +11,7 @@ from contrasweep.live.state import replicate_of
 from contrasweep.storage.record import Record
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import translate_errors
+from contrasweep.tracking.mlflow.description import MAX_NAME_CHARACTERS
 from contrasweep.tracking.mlflow.server import MODEL_TAG, Server
 from contrasweep.trial import Trial
 
@@ -36,9 +37,8 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
     # MLflow refuses these signs in a name.
-    name = re.sub(
-        r"[/:.%\"']", "_", f"{server.study.name} {replicate_of(record, server.study.axes)}"
-    )
+    name = f"{server.study.name} {replicate_of(record, server.study.axes)}"[:MAX_NAME_CHARACTERS]
+    name = re.sub(r"[/:.%\"']", "_", name)
     entry = server.client.create_logged_model(server.experiment_id, name, run.run_id)
     translate_errors(_save, server.uri, module, entry.model_id, run.run_id, step)
     server.set_tags(run, {MODEL_TAG: str(step)})
