@@ -11,7 +11,7 @@ from contrasweep.running.session import session
 from contrasweep.shell import command_line
 from contrasweep.statistics.noise import Noise
 from contrasweep.study.file import built, load_declared
-from contrasweep.study.grid import AblationGrid
+from contrasweep.study.grid import AblationGrid, PlacedGrid, SubGrid, flattened
 
 KINDS: tuple[type[AblationGrid | Campaign], ...] = (AblationGrid, Campaign)
 
@@ -26,8 +26,8 @@ def train_twice(
 ) -> Noise:
     """Train an arm twice on the seeds 0 to `seeds` - 1, and return the values of both studies.
 
-    The studies are `NAME.noise-1` and `NAME.noise-2`, with the axes and folds of the declared study. A seed's value is
-    the mean over these. Trials that this code has trained already are not trained again.
+    The studies are `NAME.noise-1` and `NAME.noise-2`, with the arm's cells and the folds of the declared study. A
+    seed's value is the mean over these. Trials that this code has trained already are not trained again.
 
     Args:
         name: `module:NAME` or a YAML file, of a grid or a campaign.
@@ -49,7 +49,16 @@ def train_twice(
     )
     # Where no arm is named, and several arms have no reference, the check raises: "" is no arm's name.
     arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
-    check_known(arm, "arms", grid.arms, "an arm runs twice", place="--same")
+    arms = dict.fromkeys(cell.arm for cell in grid.cells())
+    check_known(arm, "arms", arms, "an arm runs twice", place="--same")
+    # The arm's sub-grids at any depth, side by side; one that only holds others has no cells of its own.
+    _, *inner = flattened(PlacedGrid("", [arm], grid, {}))
+    subgrids = [
+        SubGrid([arm], placed.added, placed.grid.axes, placed.grid.zipped)
+        for placed in inner
+        if arm in placed.arms
+        and (placed.grid.axes or placed.grid.zipped or not placed.grid.subgrids)
+    ]
     values: list[tuple[float, ...]] = []
     with session():
         # Two studies of the same seeds. A difference between them is noise that the seed does not fix.
@@ -59,6 +68,7 @@ def train_twice(
                 {arm: grid.arms[arm]},
                 grid.data,
                 seeds=list(range(seeds)),
+                subgrids=subgrids,
                 **{
                     field: getattr(grid, field)
                     for field in ("axes", "zipped", "folds", "repeats", "metric", "mode")

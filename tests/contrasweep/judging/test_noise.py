@@ -18,6 +18,7 @@ from contrasweep.cli.schemas import document_schema
 from contrasweep.judging.judged import noise_of
 from contrasweep.planning.power import noise_in
 from contrasweep.statistics.noise import Noise, read_noise
+from contrasweep.storage.records import StudyRecords
 
 RNG = np.random.default_rng(7)
 SEEDS = RNG.normal(0.8, 0.02, 8)
@@ -176,6 +177,20 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
     assert twice.train_twice("campaign.yaml", "", 4, [], storage).first == steady.first
     with pytest.raises(cs.SpecError, match="an arm runs twice"):
         twice.train_twice("study.yaml", "none", 4, [], storage)
+
+
+def test_an_a_a_trains_the_cells_that_the_study_has_of_the_arm(without_ray, tmp_path):
+    arms = "{a: {trainable: 'candidates:train'}, b: {trainable: 'candidates:train'}}"
+    inner = "{config: {parameters: 2}, subgrids: [{axes: {gain: [0.1, 0.2]}}, {arms: [b], axes: {gain: [0.3]}}]}"
+    (tmp_path / "study.yaml").write_text(
+        f"name: s\ndata: digits-lt\narms: {arms}\nsubgrids: [{inner}, {{arms: [b], config: {{x: 1}}}}]\n"
+    )
+    storage = str(tmp_path / "runs")
+    twice.train_twice("study.yaml", "a", 2, [], storage)
+    records = StudyRecords(storage, "s.noise-2")
+    configs = [record.config for record in records.read(records.finished()).values()]
+    trained = sorted((config["parameters"], config["gain"]) for config in configs)
+    assert trained == [(2, 0.1), (2, 0.1), (2, 0.2), (2, 0.2)]
 
 
 def test_a_plan_says_what_it_decides_by_the_file(tmp_path):
