@@ -33,7 +33,7 @@ from contrasweep.cluster.package import LIMIT_MIB
 from contrasweep.cluster.preflight import compare_versions, versions
 from contrasweep.cluster.submission import snapshot
 from contrasweep.code import code_of
-from contrasweep.running.slurm import FOLDER, _send
+from contrasweep.running.slurm import FOLDER, _send, needs_driver
 from contrasweep.storage.records import StudyRecords
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -1057,6 +1057,14 @@ WIDTH = 16
 def train(trial, resume=None):
     yield Report(1, {"accuracy": WIDTH / 100})
 """
+
+
+@pytest.mark.parametrize(
+    "limit", [{}, {"trial_hours": 1}, {"report_minutes": 5}, {"budget_hours": 1}]
+)
+def test_an_array_of_slurm_has_no_driver_that_would_keep_a_limit(limit):
+    study = AblationGrid("s", {"a": Arm("toy:train")}, "digits", **limit)
+    assert needs_driver(study) == bool(limit)
 
 
 @pytest.mark.parametrize("link", [False, True])

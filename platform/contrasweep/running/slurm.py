@@ -198,13 +198,17 @@ def submit_slurm(
 
 
 def needs_driver(study: Study) -> bool:
-    """Return whether results decide which trial runs next, so that a driver must run all the time.
+    """Return whether a driver must run all the time, as results decide what runs next or time ends a trial.
 
-    This is so with a search, looks, a budget, and arms that start from networks of other trials.
+    This is so with a search, looks, a budget, limits of a trial's time, and arms that start from networks of other
+    trials.
     """
     budgets = study.budget_hours or study.budget_gpu_hours
+    limits = study.trial_hours or study.report_minutes
     starts = any(arm.start for arm in study.arms.values())
-    return bool(not isinstance(study, AblationGrid) or study.replicates or budgets or starts)
+    return bool(
+        not isinstance(study, AblationGrid) or study.replicates or budgets or limits or starts
+    )
 
 
 def _tasks(study: Study, storage: str, changed: Changed, prepare_options: Config) -> list[Task]:
