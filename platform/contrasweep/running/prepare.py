@@ -1,12 +1,14 @@
 """Checks before a run spends anything: the study's name, its finished trials, and which trials run again and why."""
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from contrasweep.canonical import same
 from contrasweep.code import CurrentCode
 from contrasweep.code.version import versions
 from contrasweep.config import Config
@@ -396,19 +398,13 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
         values = word
         matches = pd.Series(True, frame.index)
     # A row stays in `matches` while its axes have the values of the word.
-    for part in values.split(","):
-        path, value = parse_set(part)
+    # Values that are lists have commas too: one that parts two axes stands before a name and its `=`.
+    for part in re.split(r",(?=[^,=]+=)", values):
+        path, value = parse_set(part, "--rerun")
         axis = ".".join(path)
         check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
-        matches &= pd.Series([_equal(v, value) for v in frame[axis]], frame.index, dtype=bool)
+        matches &= pd.Series([same(v, value) for v in frame[axis]], frame.index, dtype=bool)
     return set(frame["trial_id"][matches])
-
-
-def _equal(axis_value: Any, other: Any) -> bool:
-    """Return whether an axis has the value `other` of a word; True is not 1, although Python says they are equal."""
-    if isinstance(other, bool):
-        return type(axis_value) is type(other) and axis_value == other
-    return bool(axis_value == other)
 
 
 def new_searches(

@@ -184,17 +184,21 @@ def study_schema() -> JsonSchema:
     }
 
 
-def parse_set(text: str) -> tuple[list[str], Any]:
-    """Return path and value of a text `path=value`; the value is read as YAML.
+def parse_set(text: str, option: str = "--set") -> tuple[list[str], Any]:
+    """Return path and value of a text `path=value` of an `option`; the value is read as YAML.
 
     `data.folds=3` gives (["data", "folds"], 3). Raises `SpecError` without a path or `=`, and for what is no YAML.
     """
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise SpecError(
-            "--set takes path=value", place="--set", value=text, hint="for example --set folds=3"
+            f"{option} takes path=value",
+            place=option,
+            value=text,
+            hint=f"for example {option} folds=3",
         )
-    return path.split("."), read_yaml(value, f"--set {path}", "the value of --set must be YAML")
+    rule = f"the value of {option} must be YAML"
+    return path.split("."), read_yaml(value, f"{option} {path}", rule)
 
 
 def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:

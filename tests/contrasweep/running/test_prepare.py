@@ -14,6 +14,7 @@ from contrasweep.running.prepare import (
     decide,
     failed_to_run_again,
     prepare,
+    selected_trials,
 )
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import list_archived
@@ -171,6 +172,23 @@ def test_trials_run_again_by_arm_cell_and_id(study):
             study.decide(rerun=[word])
     with pytest.raises(SpecError, match="no such way"):
         study.decide(changed="keep")
+
+
+def test_cells_are_named_by_lists_and_one_is_not_true(study):
+    axes = {"widths": [[1, 2], [3]], "deep": [True, None]}
+    planned = plan(replace(study.plan.study, axes=axes))
+
+    def chosen(word):
+        ids = selected_trials(planned, {}, [word])
+        return [list(cell.axes.values()) for cell in planned.cells if cell.trials[0].id in ids]
+
+    assert chosen("a/widths=[1,2],deep=true") == [[[1, 2], True]]
+    assert chosen("a/deep=null,widths=[3]") == [[[3], None]]
+    assert len(chosen("deep=null")) == 4
+    with pytest.raises(SpecError, match="--rerun widths: the value of --rerun must be YAML"):
+        chosen("widths=[1,2")
+    with pytest.raises(SpecError, match="no such arm, cell or trial"):
+        chosen("deep=1")
 
 
 def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_no_search_went_on_from_it():
