@@ -272,6 +272,10 @@ def test_halving_closes_a_bracket_that_stays_short():
             {"reduction": 1},
             "pruner_options.reduction: reduction must be a whole number of at least 2, got 1",
         ),
+        ("halving", {"bracket": 0}, "bracket must be a whole number of at least 2, got 0"),
+        ("median", {"grace_steps": "x"}, "grace_steps must be a whole number of at least 0"),
+        ("median", {"grace_steps": None}, "grace_steps must be a whole number of at least 0"),
+        ("median", {"min_trials": True}, "min_trials must be a whole number of at least 1"),
     ],
 )
 def test_a_wrong_pruner_is_refused(name, options, says):

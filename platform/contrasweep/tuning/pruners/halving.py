@@ -46,7 +46,7 @@ class FoldHalving:
     ) -> None:
         at_least("reduction", reduction, 2)
         at_least("min_step", min_step, 1)
-        at_least("bracket", bracket or reduction, 2)
+        at_least("bracket", reduction if bracket is None else bracket, 2)
         self.sign = 1.0 if mode == "max" else -1.0
         self.reduction = reduction
         self.min_step = min_step

@@ -75,7 +75,8 @@ def first_from(history: History, rung: float) -> float | None:
 
 def at_least(name: str, value: int, least: int) -> None:
     """Raise `SpecError` where the value of the pruner's option `name` is no whole number, or below `least`."""
-    if not isinstance(value, int) or value < least:
+    # Python counts True as the number 1.
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise SpecError(
             f"{name} must be a whole number of at least {least}",
             place=f"pruner_options.{name}",

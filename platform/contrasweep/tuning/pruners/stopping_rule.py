@@ -112,6 +112,7 @@ class Median(StoppingRule):
         self, mode: str, budget: int | None, *, grace_steps: int = 1, min_trials: int = 3
     ) -> None:
         super().__init__(mode)
+        at_least("grace_steps", grace_steps, 0)
         at_least("min_trials", min_trials, 1)
         self.grace_steps = grace_steps
         self.min_trials = min_trials
