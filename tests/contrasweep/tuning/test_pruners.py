@@ -52,6 +52,17 @@ def test_asha_keeps_the_best_third_of_those_before():
     assert kept == [True, True, True, False, True]
 
 
+def test_asha_judges_a_trial_once_at_a_rung_also_after_a_lost_host():
+    pruner = build("asha", mode="max", budget=None)
+    for i in range(6):
+        pruner.add(str(i), i, 0)
+        assert pruner.on_report(str(i), 1, i / 10) is CONTINUE
+    assert pruner.on_report("0", 1, 0.0) is CONTINUE
+    pruner.add("worst", 6, 0)
+    decisions = [pruner.on_report("worst", 1, value) for value in (-1.0, 9.0)]
+    assert decisions == [STOP, STOP]
+
+
 def test_asha_looks_at_rungs_alone():
     """At step 2, between the rungs 1 and 3, the worst of nine is not compared."""
     pruner = build("asha", mode="max", budget=9)

@@ -79,6 +79,16 @@ class Asha(StoppingRule):
         at_least("min_step", min_step, 1)
         self.reduction = reduction
         self.min_step = min_step
+        self.decisions: dict[tuple[str, int], Decision] = {}  # trial and step -> what was decided
+
+    def on_report(self, trial: str, step: int, value: float) -> Decision:
+        """Return `CONTINUE` or `STOP`: at a step that the trial has reported before, what was decided then.
+
+        So a trial that lost its host, and trains some steps again, is judged once at a rung.
+        """
+        if (trial, step) not in self.decisions:
+            self.decisions[trial, step] = super().on_report(trial, step, value)
+        return self.decisions[trial, step]
 
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
         """Return False where the trial reaches a rung with this report, and is not among the best 1/reduction there.
