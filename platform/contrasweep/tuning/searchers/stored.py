@@ -16,7 +16,8 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
     """Return a table with a row for each complete trial of a study.
 
     The columns are `trial` (its number), `value`, and one for each parameter and each user attribute, with the name
-    that it has in Optuna.
+    that it has in Optuna. Of two columns of one name that of a parameter is called `params_NAME`, that of an attribute
+    `user_attrs_NAME`.
 
     Args:
         address: `sqlite:///FILE`, or the file of a journal.
@@ -50,6 +51,9 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
     done: pd.DataFrame = trials[trials.pop("state") == "COMPLETE"].rename(
         columns={"number": "trial"}
     )
+    names = [str(name).removeprefix("params_").removeprefix("user_attrs_") for name in done]
     return done.rename(
-        columns=lambda name: name.removeprefix("params_").removeprefix("user_attrs_")
+        columns={
+            column: name for column, name in zip(done, names, strict=True) if names.count(name) == 1
+        }
     )
