@@ -161,6 +161,8 @@ class Campaign:
     def __post_init__(self) -> None:
         """Raise `SpecError` where fields break a rule together."""
         check_metric(self.metric)
+        if len(set(self.datasets)) < len(self.datasets):
+            raise SpecError("a dataset is named once", place="data", value=self.datasets)
         if self.incumbent.space:
             raise SpecError(
                 "a campaign searches nothing",

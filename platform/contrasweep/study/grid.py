@@ -90,7 +90,7 @@ class SubGrid:
         ['scl']
     """
 
-    arms: list[str] | None = None
+    arms: Annotated[list[str], pydantic.Field(min_length=1)] | None = None
     config: MutableConfig = pydantic.Field(default_factory=dict)
     axes: Axes = pydantic.Field(default_factory=dict)
     zipped: list[Axes] = pydantic.Field(default_factory=list)

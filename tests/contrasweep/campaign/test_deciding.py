@@ -113,6 +113,8 @@ def test_the_incumbent_itself_and_another_declaration_are_refused(tmp_path):
     with pytest.raises(SpecError, match="settings and the code of the incumbent"):
         decide(tmp_path, arm(), "nothing-new")
     assert not list(tmp_path.glob("speed*"))
+    with pytest.raises(SpecError, match="data: a dataset is named once"):
+        Campaign("speed", arm(), ["digits-lt", "digits-lt"])
     decide(tmp_path, arm(who="noise"), "noise")
     with pytest.raises(SpecError, match="alpha: a campaign of this name is declared otherwise"):
         decide(tmp_path, arm(who="other"), "other", campaign=campaign(alpha=0.1))

@@ -183,6 +183,7 @@ def test_digests_differ_where_values_do(a, b):
             {"subgrids": [{"arms": ["c"]}]},
             "subgrids.0.arms: there is no such arm, got 'c'; known arms: a, b",
         ),
+        ({"subgrids": [{"arms": []}]}, "subgrids.0.arms: list should have at least 1 item"),
         ({"seeds": [1, 1]}, "seeds must differ"),
         ({"reference": "z"}, "reference: the reference must be an arm"),
         ({"smallest_difference": -0.01}, "smallest_difference: input should be greater than 0"),
