@@ -132,8 +132,9 @@ def _pytorch_note(study: Study) -> str:
 def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
     """Yield what is doubtful of the arm `name` with a command, a sentence each; `axes` are the study's config keys.
 
-    Doubtful are: settings, a seed or a fold that no placeholder names; a command in whose code and words nothing looks
-    like a report; scripts that are not on this machine; what `_unread_flags` and `_unnamed_files` yield.
+    Doubtful are: settings, a seed or a fold that no placeholder names; names of what is no setting; a command in whose
+    code and words nothing looks like a report; scripts that are not on this machine; what `_unread_flags` and
+    `_unnamed_files` yield.
     """
     command = arm.config[COMMAND]
     options = arm.config.get(OPTIONS, {})
@@ -153,7 +154,14 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
     sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
     # The words of the command count as code too.
     code = b"\n".join([*(source.data for source in sources), " ".join(command).encode()])
-    unnamed = [key for key in settings if key not in options.get("names", {})]
+    renamed = options.get("names", {})
+    # A setting that is searched may be a mapping, whose keys have names too.
+    unknown = [
+        key for key in renamed if not any(f"{key}.".startswith(f"{known}.") for known in settings)
+    ]
+    if unknown:
+        yield f"`names` of arm {name} renames {', '.join(unknown)}, which is no setting of it"
+    unnamed = [key for key in settings if key not in renamed]
     yield from _unread_flags(name, unnamed, code)
     reports = any(word.encode() in code for word in REPORTING)
     if not (reports or "metrics" in options or "metrics" in placed):

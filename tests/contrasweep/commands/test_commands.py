@@ -13,7 +13,7 @@ import psutil
 import pytest
 from drivers import has_ended
 
-from contrasweep import Arm, SpecError, data, plan
+from contrasweep import Arm, Choice, SpecError, Sweep, data, plan
 from contrasweep.canonical import Config
 from contrasweep.code import code_of, dotted_paths
 from contrasweep.commands import PATH, dataset, placeholders
@@ -439,6 +439,19 @@ def test_the_plan_names_flags_that_a_script_would_pass_over(project):
     assert (passed_over(arm), passed_over(renamed)) == (["learning_rte, rate"], ["learning_rte"])
     (project / "train.py").write_text(f"{script}p.parse_args()")
     assert passed_over(arm) == []
+
+
+def test_the_plan_says_which_names_are_of_no_setting(project):
+    names = {"rte": "lr", "net.size": "s", "rate": "r"}
+    arm = Arm(
+        command=["python", "train.py", "{args}"],
+        config={"rate": 1},
+        space={"net": Choice([{"size": 1}])},
+        names=names,
+    )
+    study = Sweep("s", {"a": arm}, "digits", trials_per_arm=1)
+    told = [line for line in unchecked_settings(study) if "`names`" in line]
+    assert told == ["`names` of arm a renames rte, which is no setting of it"]
 
 
 def code(command) -> str:
