@@ -88,9 +88,8 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
-Seeds = Annotated[
-    list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)
-]
+Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
+Seeds = Annotated[list[Seed], pydantic.Field(min_length=1)]
 Reason = Annotated[Label, pydantic.Field(min_length=1)]
 Alpha = Annotated[float, pydantic.Field(gt=0, lt=0.5)]
 Difference = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]

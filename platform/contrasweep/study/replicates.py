@@ -52,13 +52,23 @@ class Replicates:
             )
 
     def check_seeds(self, seeds: Sequence[int], place: str) -> None:
-        """Raise `SpecError` at `place` for more seeds than the last look needs: no cell would ever train them."""
+        """Raise `SpecError` at `place` for more seeds than the last look needs: no cell would ever train them.
+
+        So too where the seeds that follow the largest one do not all have 63 bits.
+        """
         if len(seeds) > self.most:
             raise SpecError(
                 f"a cell gets {self.most} seeds at most, as `replicates.most` says",
                 place=place,
                 value=list(seeds),
                 hint=f"name {self.most} or fewer, which come first, or raise most",
+            )
+
+        if max(seeds) + self.most - len(seeds) >= 2**63:
+            raise SpecError(
+                "the seeds of later looks follow the largest, and are below 2**63",
+                place=place,
+                value=max(seeds),
             )
 
     @property

@@ -1,14 +1,15 @@
 """A study that searches each arm's settings and confirms the best; and `Study`, which is this or an `AblationGrid`."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import pydantic
 
 from contrasweep.config import MutableConfig
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, check_known
 from contrasweep.schema import checked
 from contrasweep.study.arm_budget import ArmBudget
-from contrasweep.study.base import MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.base import MAX_TRIALS, Seed, Seeds, StudyBase, check_metric, check_number
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.replicates import Positive, extended
 
@@ -54,7 +55,7 @@ class Sweep(StudyBase):
     pruner: str | None = None
     pruner_options: MutableConfig = pydantic.Field(default_factory=dict)
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
-    search_seed: Annotated[int, pydantic.Field(ge=0)] = 0
+    search_seed: Seed = 0
     slots: Positive | None = None
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: list(range(1000, 1006)))
     confirm_on: Literal["folds", "all", "test"] = "folds"
@@ -107,7 +108,7 @@ class Sweep(StudyBase):
     def _check_search(self) -> None:
         """Raise `SpecError` where there is not one budget, or it has no room for the start points of an arm.
 
-        So too for an arm that starts from a checkpoint.
+        So too for an arm that starts from a checkpoint, and for levels of a setting that no arm searches.
         """
         if self.trials_per_arm is None and self.budget is None:
             raise SpecError(
@@ -122,6 +123,17 @@ class Sweep(StudyBase):
                 value=self.trials_per_arm,
             )
         check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
+        levels = self.searcher_options.get("levels")
+        if self.searcher == "grid" and isinstance(levels, Mapping):
+            searched = [name for arm in self.arms.values() for name in arm.space]
+            for name in levels:
+                check_known(
+                    name,
+                    "settings",
+                    searched,
+                    "no arm searches this setting",
+                    place="searcher_options.levels",
+                )
         for name, method in self.arms.items():
             if method.start is not None:
                 raise SpecError(

@@ -76,6 +76,11 @@ def test_asks_are_configurations_of_the_space_and_differ(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_every_seed_of_a_study_is_taken(name):
+    assert make(name, seed=2**63 - 1).ask() is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_seed_decides(name):
     first, again, other = (history(make(name, seed=seed), 14) for seed in (3, 3, 4))
     assert first == again
@@ -263,6 +268,10 @@ def test_a_share_that_noise_would_show_is_no_finding():
         ("tpe", {"startup": 3}, "searcher_options: the sampler does not take these options"),
         ("optuna.samplers:Nope", {}, "no such function or class"),
         ("nowhere.at:all", {}, "cannot be imported"),
+        *(
+            ("grid", {"levels": levels}, "searcher_options.levels: a setting has one level or more")
+            for levels in (0, -3, True, {"b": 0}, {"b": "3"})
+        ),
     ],
 )
 def test_a_wrong_searcher_is_refused(name, options, says):

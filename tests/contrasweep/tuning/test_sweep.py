@@ -268,6 +268,15 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
         ({"searcher": "tpee"}, "searcher: there is no such searcher"),
         ({"search_folds": [0, 0]}, "search_folds: a fold is searched once"),
         ({"metric": "seconds"}, "metric: no metric has this name"),
+        ({"search_seed": 2**63}, "search_seed: input should be less than or equal to"),
+        (
+            {"replicates": {"first": 2, "step": 1, "most": 4}, "confirm_seeds": [2**63 - 3]},
+            "confirm_seeds: the seeds of later looks",
+        ),
+        (
+            {"searcher": "grid", "searcher_options": {"levels": {"xx": 7}}},
+            "searcher_options.levels: no arm searches this setting, got 'xx'",
+        ),
     ],
 )
 def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, says):

@@ -42,16 +42,16 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     By default it is the largest number for which the grid fits the budget, at most 64. A choice has all its options as
     levels.
 
-    Raises `SpecError` where the grid is larger than the budget, and where neither `levels` nor the budget gives a size.
+    Raises `SpecError` where the grid is larger than the budget, where neither `levels` nor the budget gives a size, and
+    for less than one level.
     """
     space = problem.space
     budget = problem.budget
 
-    def grid(count: int | Mapping[str, int]) -> dict[str, MutableConfig]:
-        """Return the configurations of a grid with `count` levels, by their canonical text."""
-        size = count if isinstance(count, Mapping) else dict.fromkeys(space, count)
+    def grid(counts: Mapping[str, int]) -> dict[str, MutableConfig]:
+        """Return the configurations of a grid with these numbers of levels, by their canonical text."""
         return product(
-            space, problem.fixed, {name: space[name].grid(size.get(name, 2)) for name in space}
+            space, problem.fixed, {name: space[name].grid(counts.get(name, 2)) for name in space}
         )
 
     if levels is None:
@@ -63,13 +63,23 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
             )
         # The finest grid that fits the budget.
         levels = 1
-        while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
+        while (
+            levels < budget
+            and levels < 64
+            and len(grid(dict.fromkeys(space, levels + 1))) <= budget
+        ):
             levels += 1
         # One level of a range searches nothing, so two are the least. If they do not fit the budget, the error below
         # says so.
         if any(not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()):
             levels = max(levels, 2)
-    configs = grid(levels)
+    counts = levels if isinstance(levels, Mapping) else dict.fromkeys(space, levels)
+    for count in counts.values():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise SpecError(
+                "a setting has one level or more", place="searcher_options.levels", value=count
+            )
+    configs = grid(counts)
     if budget is not None and len(configs) > budget:
         raise SpecError(
             "the grid is larger than the budget",

@@ -84,7 +84,9 @@ class OptunaSearcher:
         self.sampler = sampler
         self.fresh = fresh
         direction = "maximize" if problem.mode == "max" else "minimize"
-        self.study = optuna.create_study(direction=direction, sampler=sampler(self.seed))
+        # Samplers take seeds of 32 bits.
+        first_sampler = sampler(self.seed % 2**32)
+        self.study = optuna.create_study(direction=direction, sampler=first_sampler)
         # canonical text -> configuration, of the whole space; None for an infinite space
         self.finite = configurations(self.space, self.fixed)
         self.seen: set[str] = set()  # canonical texts of configurations that were asked for
