@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from contrasweep.data.manifest import REMEDY, ColumnSpec
 from contrasweep.errors import DataError
 
+TEXT = (pa.string(), pa.large_string(), pa.string_view())
+"""Types of texts. pandas writes the second one, Polars the second or the third."""
+BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
+"""Types of bytes of any length."""
+
 
 def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
     """Return the manifest's entry of an array column: NumPy dtype, shape of an item, `several` items a row."""
@@ -95,11 +100,42 @@ def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def plain(rows: pa.Table) -> pa.Table:
+    """Return the rows with the one type `string` for texts, `binary` for bytes and `list` for lists, at any depth.
+
+    `DataError` where a column has anything but these, bytes of a fixed length, numbers and truth values.
+    """
+    for i, field in enumerate(rows.schema):
+        kind = _plain_type(field.type, field.name)
+        if kind != field.type:
+            rows = rows.set_column(i, field.with_type(kind), rows.column(i).cast(kind))
+    return rows
+
+
+def _plain_type(kind: pa.DataType, name: str) -> pa.DataType:
+    """Return the type to which `plain` changes the type `kind` in the column `name`; `DataError` as there."""
+    if kind in TEXT:
+        return pa.string()
+    if kind in BYTES:
+        return pa.binary()
+    # Lists of every kind and dictionaries.
+    if hasattr(kind, "value_type"):
+        value_type = _plain_type(kind.value_type, name)
+        return value_type if pa.types.is_dictionary(kind) else pa.list_(value_type)
+    is_number = pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)
+    if is_number or pa.types.is_fixed_size_binary(kind):
+        return kind
+    raise DataError(
+        f"the column {name!r} has the type {str(kind)[:50]}: make it numbers, texts, bytes or lists of these"
+    )
+
+
 def content_digest(rows: pa.Table) -> str:
     """Return the SHA-256 of a table's names, types and values, in their order, as 64 hexadecimal digits.
 
-    Chunks, encodings and versions of libraries do not change it.
+    Chunks, encodings and versions of libraries do not change it. `DataError` as for `plain`.
     """
+    rows = plain(rows)
     state = hashlib.sha256()
     for name in rows.column_names:
         column = rows.column(name)
@@ -107,10 +143,8 @@ def content_digest(rows: pa.Table) -> str:
         if _is_bytes(column.type):
             # Chunk by chunk, because these are mostly images, which would take much memory to join.
             _feed_chunks(state, column.type, column.chunks)
-        elif column.num_chunks:
-            _feed(state, pa.concat_arrays(column.chunks))
         else:
-            _feed(state, pa.array([], column.type))
+            _feed(state, column.combine_chunks())
     return state.hexdigest()
 
 
@@ -167,15 +201,12 @@ def _filled(column: pa.Array, value: object) -> pa.Array:
 
 
 def _feed(state: Any, column: pa.Array) -> None:
-    """Feed a column of any type to the hash `state`: its type, which values are null, and the values.
+    """Feed a column of a plain type to the hash `state`: its type, which values are null, and the values.
 
     The values of lists are the length of each list, and then the items of all lists as a column.
     """
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        # The same values without a dictionary have the same digest.
-        _feed(state, column.dictionary_decode())
-    elif _is_bytes(kind):
+    if _is_bytes(kind):
         _feed_chunks(state, kind, [column])
     elif pa.types.is_list(kind):
         # Parquet renames the field inside a list type, so the type's text is not hashed.

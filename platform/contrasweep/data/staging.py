@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from contrasweep.canonical import file_digest
 from contrasweep.config import Config
-from contrasweep.data.columns import content_digest
+from contrasweep.data.columns import content_digest, plain
 from contrasweep.data.folds import NAMELESS, USUAL, class_notes
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
@@ -185,13 +185,14 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
 def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the same rows in one table for each shard: all tables have the same number of rows, but the last.
 
-    A shard has about `SHARD_BYTES`, by the size of a row in the first table. Without rows nothing is yielded.
+    Their types are plain (see `columns.plain`). A shard has about `SHARD_BYTES`, by the size of a row in the first
+    table. Without rows nothing is yielded.
     """
     # Tables of the importer may end anywhere. Shards must not depend on that, because the digest depends on shards.
     waiting: list[pa.Table] = []
     rows = 0  # in the tables that wait
     shard_rows = 0  # 0: not known before the first table
-    for table in tables:
+    for table in map(plain, tables):
         if table.num_rows == 0:
             continue
         if not shard_rows:

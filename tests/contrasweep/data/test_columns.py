@@ -1,10 +1,19 @@
 """Columns as arrays: tables hold what pyarrow makes of them, and digests do not change."""
 
+import io
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
+from contrasweep.data import open_dataset, stage
 from contrasweep.data.columns import content_digest, table
+from contrasweep.data.content import Content, Importer
+from contrasweep.data.importers import DATASETS
+from contrasweep.data.manifest import ColumnSpec
+from contrasweep.errors import DataError
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + [
     "float32",
@@ -42,3 +51,49 @@ def test_the_digest_of_known_rows_stays():
     assert (
         content_digest(rows) == "7e0d0f99a656b1c5a3ff4e11095391407153482a6a32e43fe103d9b7e321a969"
     )
+
+
+_png = io.BytesIO()
+Image.new("L", (2, 2)).save(_png, "PNG")
+PLAIN = {
+    "text": pa.array(["a", None, "bcd"]),
+    "image": pa.array([_png.getvalue()] * 3),
+    "words": pa.array([["x"], None, ["y", "z"]]),
+    "box": pa.array([[1, 2], None, [3, 4]]),
+    "kind": pa.array(["u", "v", "u"]),
+}
+OTHERS = {
+    "text": [pa.large_string(), pa.string_view()],
+    "image": [pa.large_binary(), pa.binary_view()],
+    "words": [pa.large_list(pa.large_string()), pa.list_(pa.string_view())],
+    "box": [pa.list_(pa.int64(), 2), pa.large_list(pa.int64())],
+    "kind": [pa.dictionary(pa.int8(), pa.large_string()), pa.dictionary(pa.int32(), pa.string())],
+}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_type_that_a_library_gives_texts_bytes_and_lists_does_not_show(
+    number, tmp_path, monkeypatch
+):
+    others = {name: PLAIN[name].cast(kinds[number]) for name, kinds in OTHERS.items()}
+    specs = {"image": ColumnSpec(dtype="uint8", shape=[2, 2, 1], encoding="image")}
+    manifests = []
+    for rows in (PLAIN, others):
+        content = Content("mine", {"train": [pa.table(rows)]}, columns=specs)
+        importer = Importer(lambda source, settings, content=content: content, "", "")
+        monkeypatch.setitem(DATASETS, "mine", importer)
+        manifests.append(stage("mine", str(tmp_path / str(len(manifests)))))
+    assert manifests[0].digest == manifests[1].digest
+    part = open_dataset(manifests[1]).split("train")
+    for name in ("text", "words", "box", "kind"):
+        assert part.column(name).to_pylist() == PLAIN[name].to_pylist()
+    assert part.array("image").shape == (3, 2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [pa.nulls(2), pa.array([{"a": 1}]), pa.array([0], pa.date32()), pa.array([Decimal(1)])],
+)
+def test_a_column_without_a_digest_is_named(values):
+    with pytest.raises(DataError, match=r"the column 'made' has the type .*: make it numbers"):
+        content_digest(pa.table({"made": values}))
