@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from contrasweep.data.columns import BYTES, TEXT
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered
@@ -67,7 +68,7 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
         for f in schema
         if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0
     ]
-    columns = structs + [f.name for f in schema if pa.types.is_binary(f.type)]
+    columns = structs + [f.name for f in schema if f.type in BYTES]
     if (wanted and wanted not in columns) or (not wanted and len(columns) != 1):
         hint = choose_from("columns of images", columns, wanted) if columns else "it has none"
         raise DataError(f"{source}: set the column of images, --set image=NAME; {hint}")
@@ -79,12 +80,8 @@ def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
 
     `DataError` where there is no such column, or where it has neither texts nor lists of texts.
     """
-    texts = [
-        f.name
-        for f in schema
-        if pa.types.is_string(f.type)
-        or (pa.types.is_list(f.type) and pa.types.is_string(f.type.value_type))
-    ]
+    # The type of the texts in a column of lists, or of the column.
+    texts = [f.name for f in schema if getattr(f.type, "value_type", f.type) in TEXT]
     if wanted and wanted not in texts:
         raise DataError(f"{source}: {choose_from('columns of captions', texts, wanted)}")
     return wanted
