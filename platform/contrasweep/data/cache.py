@@ -61,7 +61,7 @@ def _bytes(variable: str, default_gib: float) -> int:
     text = os.environ.get(variable, str(default_gib))
     try:
         return int(float(text) * 2**30)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise DataError(f"{variable} must be a number of GiB, got {text!r}") from None
 
 

@@ -246,9 +246,10 @@ def test_a_cache_that_cannot_be_written_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match="CONTRASWEEP_CACHE"):
         open_dataset(manifest).split("train")
-    monkeypatch.setenv("CONTRASWEEP_CACHE_GIB", "much")
-    with pytest.raises(DataError, match="CONTRASWEEP_CACHE_GIB must be a number"):
-        cache.limit_bytes()
+    for limit in ("much", "inf", "nan"):
+        monkeypatch.setenv("CONTRASWEEP_CACHE_GIB", limit)
+        with pytest.raises(DataError, match="CONTRASWEEP_CACHE_GIB must be a number"):
+            cache.limit_bytes()
 
 
 # --- order ------------------------------------------------------------------------------------------------------
