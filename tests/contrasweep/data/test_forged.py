@@ -128,6 +128,13 @@ def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels, tmp_path):
     assert "y_train must be an array of numbers" in one_line(error)
 
 
+@pytest.mark.parametrize("label", [0.9, float("nan")])
+def test_labels_of_an_archive_that_are_not_whole_are_refused(label, tmp_path):
+    file = archive(tmp_path / "d.npz", y_test=np.array([1.0, label]))
+    with pytest.raises(DataError, match=r"y_test must be class numbers, and some are not whole"):
+        stage("mnist", str(tmp_path / "to"), source=file)
+
+
 @pytest.mark.parametrize("how", ["header", "size", "method", "compressed", "bzip2"])
 def test_an_archive_that_was_tampered_with_is_one_line(how, tmp_path):
     file = tmp_path / "d.npz"

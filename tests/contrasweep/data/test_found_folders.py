@@ -326,6 +326,20 @@ def test_a_file_of_neither_split_is_named(tmp_path, caplog):
     assert "left out 2 that are neither of train nor of test: extra-0.tar, val-0.tar" in caplog.text
 
 
+def test_an_extension_that_is_no_image_is_counted_and_that_of_a_label_may_have_capitals(tmp_path):
+    source = tmp_path / "tars"
+    tar(source / "train-0.tar", [0, 1, 1], member="CLS")
+    tar(source / "train-1.tar", [0], extension="tar.png", member="tar.cls")
+    for label in ("cls", "CLS", "none"):
+        manifest = stage(
+            "webdataset", str(tmp_path / label), source=source, settings={"label": label}
+        )
+        assert manifest.rows() == 3
+        assert manifest.source["rejected"] == {
+            "no image of at most 64 MiB": {"count": 1, "first": ["train-1.tar/s0"]}
+        }
+
+
 @pytest.mark.parametrize("label", ["1.7", "true", "false", "Infinity", "NaN", "null", "[1]", "-1"])
 def test_a_label_in_json_that_is_no_class_number_is_refused(label, tmp_path):
     labels = [f'{{"label": {text}}}' for text in ("0", "1.0", label)]

@@ -55,6 +55,19 @@ def test_anybodys_pairs_have_the_name_of_their_folder(folder):
     )
 
 
+def test_a_split_is_known_in_capitals_and_with_blanks(folder):
+    text = (
+        "pre,post,label,split\na0.png,b0.png,0,Train\na1.png,b1.png,1, train \na2.png,b2.png,1,TEST\n"
+        "a3.png,b3.png,0,North\n"
+    )
+    manifest = pairs(folder, text)
+    assert {name: manifest.rows(name) for name in manifest.splits} == {
+        "train": 2,
+        "test": 1,
+        "North": 1,
+    }
+
+
 def test_rows_of_a_test_split_need_no_fold(folder):
     text = "pre,post,label,fold,split\na0.png,b0.png,0,0,\na1.png,b1.png,1,1,train\na2.png,b2.png,1,,test\n"
     manifest = pairs(folder, text)

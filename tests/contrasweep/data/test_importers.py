@@ -122,6 +122,12 @@ def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
         )
 
 
+def test_a_path_of_windows_in_a_table_of_captions_is_found(tmp_path):
+    sources.png(tmp_path / "source" / "images" / "0.png")
+    (tmp_path / "source" / "captions.csv").write_text("file,caption\nimages\\0.png,a dog")
+    assert stage("image-captions", str(tmp_path / "to"), source=tmp_path / "source").rows() == 1
+
+
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [

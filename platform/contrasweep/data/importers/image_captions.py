@@ -63,8 +63,8 @@ def _captions(folder: Path) -> dict[Path, list[str]]:
                 captions[file] = text_file.read_text(encoding="utf-8").splitlines()
     else:
         for row, name, texts in _rows(table):
-            check_member(name, f"{table}, row {row}")
-            captions.setdefault(folder / name, []).extend(texts)
+            file = folder / check_member(name, f"{table}, row {row}")
+            captions.setdefault(file, []).extend(texts)
     for file, texts in captions.items():
         captions[file] = [text.strip() for text in texts if text.strip()]
         if not captions[file]:

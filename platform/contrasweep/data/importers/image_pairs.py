@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.importers.encoded_images import Side
+from contrasweep.data.importers.encoded_images import SPLITS, Side
 from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.errors import DataError, plural
 from contrasweep.schema import checked
@@ -55,8 +55,13 @@ class Row(dict[str, str]):
 
     @property
     def split(self) -> str:
-        """The split that the row names; `train` where it names none."""
-        return self.get("split") or "train"
+        """The split that the row names; `train` where it names none.
+
+        In the usual names (`SPLITS`), capital letters and blanks around them make no difference.
+        """
+        split = self.get("split", "")
+        usual = split.strip().lower() or "train"
+        return usual if usual in SPLITS else split
 
 
 @checked

@@ -98,7 +98,8 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
     """Return images and labels of `train` and `test` from an archive with x_train, y_train, x_test and y_test.
 
-    Other arrays are ignored. `DataError` where one of these four is missing, or is not of numbers.
+    Other arrays are ignored. `DataError` where one of these four is missing or is not of numbers, or where labels are
+    not whole.
     """
     arrays = read_npz(path)
     missing = [name for name in ARRAYS if name not in arrays]
@@ -107,6 +108,9 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
     for name in ARRAYS:
         if arrays[name].dtype.kind not in "buif":
             raise DataError(f"{path}: {name} must be an array of numbers, got {arrays[name].dtype}")
+        # As an integer, 1.7 would be class 1.
+        if name.startswith("y") and (arrays[name] % 1).any():
+            raise DataError(f"{path}: {name} must be class numbers, and some are not whole")
     return {
         split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64))
         for split in ("train", "test")

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import pydantic
 
-from contrasweep.data.content import Content, Importer
+from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered
+from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered, readable
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -30,29 +30,34 @@ class Settings(encoded_images.Settings):
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the encoded images of all samples, with their labels.
+    """Return the encoded images of all samples, with their labels. Samples without an image are counted.
 
     `source` is a folder of tars by split, or one tar. `DataError` where a tar is broken or a sample has no label.
     """
     tars = files_by_split(source, ".tar")
+    rejected = Rejected()
+    # Extensions are compared in small letters, and fields of JSON as they are written.
+    member, colon, field = settings.label.partition(":")
+    label = member.lower() + colon + field
     classes: tuple[str, ...] = ()
-    if settings.label != "none":
+    if label != "none":
         # The tars are read a first time for the largest label, which says how many classes there are.
         largest_label = -1
         samples = 0
         for files in tars.values():
             for file in files:
-                for key, members in _samples(file, {settings.label.partition(":")[0]}):
-                    label = _label(members, settings.label, f"{file}: {key}")
-                    largest_label = max(largest_label, label)
-                    samples += 1
+                for key, members in _samples(file, {member.lower()}):
+                    if members:
+                        number = _label(members, label, f"{file}: {key}")
+                        largest_label = max(largest_label, number)
+                        samples += 1
         if largest_label < 0:
             raise DataError(
                 f"{source} has no sample with a label; --set label=none stages images without labels"
             )
         classes = _classes(source, largest_label, samples)
-    splits = {split: _members(files, settings.label) for split, files in tars.items()}
-    return encoded_images.content(splits, classes, settings)
+    splits = {split: _members(files, label, rejected) for split, files in tars.items()}
+    return encoded_images.content(splits, classes, settings, rejected=rejected)
 
 
 def _classes(source: Path, largest_label: int, samples: int) -> tuple[str, ...]:
@@ -74,11 +79,11 @@ def _classes(source: Path, largest_label: int, samples: int) -> tuple[str, ...]:
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
     """Yield (key, extension -> bytes) for each sample of a tar, whose members KEY.EXTENSION follow each other.
 
-    Only members with the extensions `wanted` (in small letters) and at most `MOST_BYTES` are read. A sample without
-    such a member is left out. `DataError` where the tar is broken or cut.
+    Only members with the extensions `wanted` (in small letters) and at most `MOST_BYTES` are read; a sample may have
+    none. `DataError` where the tar is broken or cut.
     """
-    # The sample that is being read: its key, and its members so far.
-    key = ""
+    # The sample that is being read: its key, None before the first, and its members so far.
+    key: str | None = None
     members: dict[str, bytes] = {}
     try:
         with tarfile.open(file, "r:") as archive:
@@ -91,7 +96,7 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                 group = f"{folder}/{stem}" if folder else stem
                 # A sample ends where another one begins; the last one ends with the tar.
                 if group != key:
-                    if members:
+                    if key is not None:
                         yield key, members
                     key = group
                     members = {}
@@ -101,7 +106,7 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
             _check_end(archive, file)
     except tarfile.TarError as error:
         raise DataError(f"{file} is not a readable tar ({error})") from None
-    if members:
+    if key is not None:
         yield key, members
 
 
@@ -124,17 +129,20 @@ def _check_end(archive: tarfile.TarFile, file: Path) -> None:
             )
 
 
-def _members(files: list[Path], label: str) -> Iterator[Encoded]:
+def _members(files: list[Path], label: str, rejected: Rejected) -> Iterator[Encoded]:
     """Yield the image of each sample in the tars, with its class number unless `label` is `none`.
 
-    A sample without an image is left out.
+    A sample without an image is left out and counted in `rejected`.
     """
     for file in files:
         for key, members in _samples(file, IMAGES | {label.partition(":")[0]}):
             image = next((data for extension, data in members.items() if extension in IMAGES), None)
-            if image is not None:
-                number = None if label == "none" else _label(members, label, f"{file}: {key}")
-                yield Encoded(image, f"{file.name}/{key}", number)
+            if image is None:
+                reason = f"no image of at most {MOST_BYTES // 2**20} MiB"
+                rejected.add(reason, readable(f"{file.name}/{key}"))
+                continue
+            number = None if label == "none" else _label(members, label, f"{file}: {key}")
+            yield Encoded(image, f"{file.name}/{key}", number)
 
 
 def _label(members: dict[str, bytes], label: str, where: str) -> int:
