@@ -61,16 +61,15 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
     Of a column of lists the values are checked. Encoded images may have any length, and are not decoded here.
     """
     kind = column.type
+    nulls = column.null_count
     if spec.get("list"):
         if not pa.types.is_list(kind):
             raise DataError(
                 f"{where}: a column of several items a row is stored as {str(kind)[:50]}; {REMEDY}"
             )
         # A list may be null, and so may a value in it.
-        nulls = column.null_count + column.values.null_count
+        nulls += column.values.null_count
         kind = kind.value_type
-    else:
-        nulls = column.null_count
     width = np.dtype(spec["dtype"]).itemsize * int(np.prod(spec["shape"], dtype=np.int64))
     is_right = kind == pa.binary(width)
     if spec.get("encoding") == "image":

@@ -92,11 +92,11 @@ def _problem(store: Store, shard: Shard, name: str, file: Path) -> str:
     try:
         store.get_file(shard.file, file)
         shard.check(file, name)
+        rows = pq.read_table(file)
+        if rows.num_rows != shard.rows or (shard.content and content_digest(rows) != shard.content):
+            return "holds other rows than its manifest says: stage the dataset again"
     except FileNotFoundError:
         return "is missing: stage the dataset again"
     except (DataError, StorageError) as error:
         return str(error).removeprefix(name).strip()
-    rows = pq.read_table(file)
-    if rows.num_rows != shard.rows or (shard.content and content_digest(rows) != shard.content):
-        return "holds other rows than its manifest says: stage the dataset again"
     return ""

@@ -63,12 +63,11 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
     `DataError` where `wanted` is no column of images, or where none is wanted and there is not exactly one.
     """
     # The library `datasets` writes a struct with the bytes and the path of an image; other software writes the bytes.
-    structs = [
+    columns = [
         f.name
         for f in schema
-        if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0
+        if f.type in BYTES or (pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0)
     ]
-    columns = structs + [f.name for f in schema if f.type in BYTES]
     if (wanted and wanted not in columns) or (not wanted and len(columns) != 1):
         hint = choose_from("columns of images", columns, wanted) if columns else "it has none"
         raise DataError(f"{source}: set the column of images, --set image=NAME; {hint}")
