@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from contrasweep.canonical import file_digest
-from contrasweep.data import columns, open_dataset, stage
+from contrasweep.data import columns, inspecting, open_dataset, stage
 from contrasweep.data.columns import content_digest
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard
 from contrasweep.errors import DataError
@@ -53,6 +53,12 @@ def one_line(error):
 
 def test_what_nobody_forged_is_read(tmp_path):
     assert read(forged(tmp_path / "d")).tolist() == [[0] * 8] * ROWS
+
+
+def test_a_shard_with_a_column_that_staging_refuses_is_a_finding(tmp_path):
+    pq.write_table(pa.table({"made": [{"a": 1}] * ROWS}), tmp_path / "train.parquet")
+    (finding,) = inspecting.verify(described(tmp_path, "0" * 64))
+    assert "the column 'made' has the type struct" in finding.problem
 
 
 @pytest.mark.parametrize(
