@@ -13,6 +13,7 @@ from benchmarks.tracking_services import wait_until
 from command_line import python
 
 from contrasweep import AblationGrid, Arm, SpecError, data
+from contrasweep.data.manifest import Manifest
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
@@ -24,8 +25,8 @@ from contrasweep.study.file import to_plain
 from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking, tracking_of
 from contrasweep.tracking.process import NICENESS, TrackingProcess
-from contrasweep.tracking.sync import FOLDERS, sync, targets
-from contrasweep.tracking.tracker import TrackedStudy, TrackingError
+from contrasweep.tracking.sync import FOLDERS, ToldTracker, sync, targets
+from contrasweep.tracking.tracker import TrackedStudy, TrackingError, TrialFiles
 from contrasweep.trial import Trial
 
 OWN = """
@@ -513,3 +514,32 @@ def test_wandb_is_asked_for_where_it_is_missing(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SpecError, match="the package wandb is not installed"):
         checked_tracking("wandb:w")
+
+
+def test_rows_of_system_use_are_sent_once_whatever_the_steps_of_reports(tmp_path):
+    """Their steps count samples, those of reports epochs."""
+
+    heard = []
+
+    class Heard:
+        def start(self, trial):
+            pass
+
+        def report(self, trial_id, step, metrics, at):
+            heard.append((step, *metrics))
+
+    records = StudyRecords(str(tmp_path / "runs"), "s")
+    trial = Trial("s", "a", "m:f", {}, Manifest("d", "/d", "image", {}), None, 0)
+    tracker = ToldTracker("own", records, Heard)
+    tracker.connect()
+    for epochs, samples in ((9, 2), (9, 3), (10, 12)):
+        records.write_metrics(
+            trial.id, [{"step": n, "time": 1.0 + n, "f1": 0.5} for n in range(1, epochs + 1)]
+        )
+        records.write_system(
+            trial.id, [{"step": n, "time": 1.0 + n, "cpu": 0.5} for n in range(1, samples + 1)]
+        )
+        tracker.show_running(BegunTrial.of(trial), 1.0, TrialFiles(records, trial.id))
+    assert sorted(heard) == sorted(
+        [*((n, "f1") for n in range(1, 11)), *((n, "system/cpu") for n in range(1, 13))]
+    )

@@ -114,6 +114,9 @@ def test_wrong_options_are_one_line():
         SpecError, match=r"o_pos: the authors' contrastive term does not use it, got 1\.5"
     ):
         ProposedOptions(contrastive_form="code", o_pos=1.5)
+    for changed in ({"adaptive": False}, {"o_neg": 1.0}, {"mask_same_product": True}):
+        with pytest.raises(SpecError, match=f"{next(iter(changed))}: the authors' .* not use it"):
+            ProposedOptions(contrastive_form="code", **changed)
     with pytest.raises(SpecError, match="product_ids"):
         adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, mask_same_product=True)
     with pytest.raises(SpecError, match="reduction"):

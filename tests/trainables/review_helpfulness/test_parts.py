@@ -243,6 +243,18 @@ def test_settings_reach_the_model(corpus, make_trainer):
     assert Settings(model="prh_net").model.settings.dropout == 0.1
 
 
+def test_an_n_gram_of_conv_knrm_begins_at_its_word_and_ends_in_zeros(corpus, make_trainer):
+    model = make_trainer("conv_knrm", corpus, {"ngrams": 2}).model
+    words = torch.randn(1, 4, model.review_words.dim)
+    mask = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
+    pairs = model._grams(words, mask)[1][0]
+    convolution = model.ngrams[1]
+    followed = torch.cat([words[0, :3], torch.zeros_like(words[0, :2])])
+    for t in range(4):
+        expected = convolution(followed[t : t + 2].T[None])[0, :, 0].relu()
+        torch.testing.assert_close(pairs[t], expected)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_resolved_settings_are_all_settings(model):
     resolved = resolved_config(Settings(model=model))
