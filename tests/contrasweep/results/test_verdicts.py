@@ -14,6 +14,7 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
 from contrasweep.reporting import render
+from contrasweep.results import building
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Cause, Record, Status
@@ -316,3 +317,16 @@ def test_designs_are_named():
         rule=DecisionRule(Design(folds=2), question="overall"),
     )
     assert "over 2 folds x 12 seeds" in built.answer.heading
+
+
+def test_of_several_trials_of_one_replicate_the_first_one_counts():
+    rows = [
+        ("c", 0, 1, "a"),
+        ("c", 0, 1, "b"),
+        ("c", 0, 1, "a"),
+        ("c", 1, 1, "a"),
+        ("c", 0, 1, "b"),
+    ]
+    replicates, places = building._places(pd.DataFrame(rows, columns=[*building.KEYS, "side"]))
+    assert replicates.to_numpy().tolist() == [["c", 0, 1], ["c", 1, 1]]
+    assert {side: found.tolist() for side, found in places.items()} == {"a": [0, 3], "b": [1, -1]}

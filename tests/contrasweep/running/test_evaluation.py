@@ -354,6 +354,7 @@ def test_declared_scores_are_decided_at_a_share_of_alpha_and_others_are_not(tmp_
     study = cs.AblationGrid(
         "source", arms, "digits-lt", folds=2, seeds=[0, 1], metric="knn1", evaluate=declared
     )
+    assert study.level == pytest.approx(0.05 / 3), "by which a plan says what is decided"
     calm_run(study, tmp_path)
     plain = cs.load("source", storage=str(tmp_path))
     assert not is_evaluated(plain, declared[0]) and plain.document.level == pytest.approx(0.05 / 3)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from contrasweep import canonical
 from contrasweep.data.manifest import Manifest
+from contrasweep.errors import BrokenFileError
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.attempts import read_begun
 from contrasweep.storage.names import MAX_NAME
@@ -25,7 +26,7 @@ from contrasweep.storage.record import (
     Status,
     TrialNotes,
 )
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.trial import Report, Trial
 
 LABELS = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=MAX_NAME)
@@ -212,3 +213,15 @@ def test_the_values_of_an_axis_are_read_as_they_were_declared(tmp_path_factory, 
     write_planned(records, pd.DataFrame({"trial_id": ids, **rows}))
     assert canonical.dumps(list(read_planned(records)["x"])) == canonical.dumps(values)
     assert [type(value) for value in read_planned(records)["x"].tolist()] == list(map(type, values))
+
+
+@pytest.mark.parametrize("prefix", ["", "digits/"])
+def test_groups_of_items_may_be_texts_also_those_of_an_evaluation(tmp_path, prefix):
+    records = StudyRecords(str(tmp_path / "runs"), "s")
+    items = {f"{prefix}group": ["a", "b"], f"{prefix}hits": [0.0, 1.0]}
+    records.write_encoded_items("t", encode_items(items))
+    read = records.items("t", items)
+    assert {name: values.tolist() for name, values in read.items()} == items
+    records.write_encoded_items("t", encode_items({f"{prefix}hits": ["a", "b"]}))
+    with pytest.raises(BrokenFileError):
+        records.items("t", [f"{prefix}hits"])
