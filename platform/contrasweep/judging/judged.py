@@ -292,6 +292,7 @@ def _table(
         rule=rule,
         title=name,
         items=layout.items,
+        weights=layout.trials.get("weight"),
     )
 
 

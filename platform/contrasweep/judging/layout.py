@@ -16,6 +16,8 @@ from contrasweep.storage.record import Status
 
 Over = Literal["further", "these", "each"]
 """What verdicts over tasks hold for: further tasks like these, these tasks alone, or each task by itself."""
+OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "collapsed", "count", "weight")
+"""Columns of trials beside those of runs. An axis with the name of one, or of a column of runs, is `axis.NAME`."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,11 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     if "block" in has and over == "further":
         return _of_tasks(runs, roles, notes)
     if "block" in has:
-        axes = (roles.block,)
-        runs = runs.assign(**{roles.block: runs["block"]})
+        axis = roles.block
+        if axis in {*runs.columns.drop("block"), *OWN_COLUMNS}:
+            axis = f"axis.{axis}"
+        axes = (axis,)
+        runs = runs.assign(**{axis: runs["block"]})
         if "item" in has and over == "these":
             axes = ()
             runs = runs.assign(item=runs["block"] + " " + runs["item"])

@@ -19,6 +19,7 @@ from contrasweep.results.rendering import (
     render_fragment,
     wrapped,
 )
+from contrasweep.rows import row_beside
 from contrasweep.statistics.comparison import Comparison, in_words, p_text
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.family import Question
@@ -307,7 +308,7 @@ class Versus:
         for pair in self.pairs:
             place = dict.fromkeys(self.factors) | dict(pair.context)
             sides = {"a": pair.a, "b": pair.b, "metric": pair.metric}
-            rows.append(place | sides | pair.comparison.to_dict())
+            rows.append(row_beside(place, sides | pair.comparison.to_dict()))
         return pd.DataFrame(rows)
 
     def to_dict(self) -> dict[str, object]:

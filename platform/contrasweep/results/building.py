@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.canonical import label
 from contrasweep.errors import plural
@@ -92,13 +92,20 @@ OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 """Causes of a failure that lie outside the method, such as a lost host."""
 
 
-def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
+def _columns(factors: Key) -> list[str]:
+    """Return the columns of `trials_of` that have the labels of `factors`: an axis may be called `lost` or `value`."""
+    return [f"label of {name}" for name in factors]
+
+
+def trials_of(
+    frame: pd.DataFrame, metric: str, factors: Key, weights: ArrayLike | None = None
+) -> pd.DataFrame:
     """Return the trials of `frame`, a row each, in the columns that the functions below use.
 
     These are the labels of the factors, trial_id, fold, seed, status, and `value` (NaN unless the trial is done).
     `lost` marks trials that count as a loss, `missing` those that ended for a cause outside the method or fit on no
     host; any other trial without a value is still to run. `collapsed` marks trials whose method says that they
-    collapsed. `weight` is 1 unless the frame has weights.
+    collapsed. `weight` is 1 unless there are `weights` [trials].
     """
     # A frame may lack the metric, and the columns of causes and collapses.
     absent = pd.Series(np.nan, frame.index)
@@ -109,22 +116,22 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
     # What failed for a cause outside the method, or fit on no host, says nothing of the method.
     outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()
     missing = outside | np.isin(status, UNFIT)
+    sources = dict(zip(_columns(factors), factors, strict=True)) | {"fold": "fold", "seed": "seed"}
+    # A metric with the name of an axis is called `metric.NAME`.
+    reported = "metric.collapsed" if "collapsed" in factors else "collapsed"
     trials = pd.DataFrame(
-        {
-            name: [label(v) for v in frame[name].astype(object)]
-            for name in (*factors, "fold", "seed")
-        }
+        {column: [label(v) for v in frame[name].astype(object)] for column, name in sources.items()}
     ).assign(
-        weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
+        weight=1.0 if weights is None else np.asarray(weights, dtype="float64"),
         trial_id=frame["trial_id"].to_numpy(),
         status=status,
         lost=np.isin(status, LOST) & ~missing,
         missing=missing,
-        collapsed=frame.get("collapsed", absent).eq(1).to_numpy(),
+        collapsed=frame.get(reported, absent).eq(1).to_numpy(),
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
     # Texts as Python's objects, which loops read many times faster than Arrow's texts.
-    return trials.astype(dict.fromkeys(("trial_id", "fold", "seed", "status", *factors), object))
+    return trials.astype(dict.fromkeys((*sources, "trial_id", "status"), object))
 
 
 def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFrame]]:
@@ -132,7 +139,7 @@ def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.Data
     if not factors:
         yield (), trials
         return
-    for key, part in trials.groupby(list(factors), sort=False):
+    for key, part in trials.groupby(_columns(factors), sort=False):
         yield tuple(str(k) for k in key), part  # type: ignore[union-attr]
 
 
@@ -140,12 +147,14 @@ def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
     """Return the combinations of labels of `factors` that occur, in the order of the study."""
     if not factors:
         return ((),)
-    return tuple(dict.fromkeys(zip(*(trials[f] for f in factors), strict=True)))
+    return tuple(dict.fromkeys(row_tuples(trials, _columns(factors))))
 
 
 def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
     """Return the labels of each trial's `factors` as one text, by the index of `trials`; "" without factors."""
-    return pd.Series([_joined(k) for k in row_tuples(trials, factors)], trials.index, dtype=object)
+    return pd.Series(
+        [_joined(k) for k in row_tuples(trials, _columns(factors))], trials.index, dtype=object
+    )
 
 
 def _joined(labels: Key) -> str:
@@ -212,7 +221,10 @@ def comparisons(
     decisive = layout.answers(rule.question)
     size = len(unjudged_pairs)
     if decisive:
-        arms = [set(part["arm"]) for _, part in groups_of(trials, layout.axes)]
+        arms = [
+            {arm for (arm,) in distinct(part, ("arm",))}
+            for _, part in groups_of(trials, layout.axes)
+        ]
         if rule.family_arms:
             arms = [of_cell & {*rule.family_arms} for of_cell in arms]
         size = family_size(arms, rule.reference, rule.question or "overall")
@@ -453,12 +465,12 @@ def build_table(
     links: Mapping[str, str] | None = None,
     title: str = "",
     items: ItemValues | None = None,
+    weights: ArrayLike | None = None,
 ) -> Table:
     """Build the table of `frame`: its cells with means, intervals and marks, and the comparisons between them.
 
     Args:
-        frame: The trials, a row each: trial_id, arm, the axes, fold, seed, status and metrics. A column `weight` makes
-            means of folds weighted ones.
+        frame: The trials, a row each: trial_id, arm, the axes, fold, seed, status and metrics.
         rows: The factors in the rows: "arm" or axes.
         columns: The factors in the columns: "arm" or axes.
         axes: The study's axes.
@@ -467,9 +479,10 @@ def build_table(
         links: Trial id -> address of the trial's MLflow run.
         title: The text above the table.
         items: The scores of the test items, for studies on one split.
+        weights: The weight of each trial [trials], such as the number of its items; None: all count the same.
     """
     layout = Layout(tuple(rows), tuple(columns), tuple(axes))
-    trials = trials_of(frame, metric, layout.factors)
+    trials = trials_of(frame, metric, layout.factors, weights)
     reference = rule.reference if layout.compared == ("arm",) else None
     rule = replace(rule, reference=reference)
     pairs = comparisons(trials, layout, rule, metric, items)

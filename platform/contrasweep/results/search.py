@@ -10,6 +10,7 @@ import pandas as pd
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
+from contrasweep.rows import row_beside
 from contrasweep.schema import validate
 from contrasweep.storage.record import COUNTING, Phase, Record, Status
 from contrasweep.storage.study_document import StudyDocument
@@ -208,7 +209,7 @@ def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
     rows = []
     for entry in entries:
         numbers = {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}
-        rows.append({"arm": entry.arm, **entry.settings} | numbers)
+        rows.append(row_beside({"arm": entry.arm, **entry.settings}, numbers))
     return pd.DataFrame(rows)
 
 

@@ -32,7 +32,7 @@ from contrasweep.results.rendering import (
     render_fragment,
     wrapped,
 )
-from contrasweep.rows import FrameRow
+from contrasweep.rows import FrameRow, row_beside
 from contrasweep.statistics.comparison import decimals_of
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import Question
@@ -584,16 +584,17 @@ class Table:
         Returns:
             One row a cell: the factors, metric, mean, low, high, min, max, n (how many trials have finished), planned
             (how many there are), the number of trials of each status, interval (its method), best, mark, other_code,
-            trial_ids, and the notes of the table.
+            trial_ids, and the notes of the table. An axis with the name of another column is called `axis.NAME`.
         """
         rows = []
         for entries in self.to_rows():
-            # The entries of mappings (factors, statuses) become columns in their place.
+            factors = entries.pop("factors")
+            # The numbers by status become columns in their place.
             row: FrameRow = {}
             for name, value in entries.items():
                 row |= value if isinstance(value, dict) else {name: value}
             row |= {"trial_ids": " ".join(entries["trial_ids"]), "notes": "; ".join(self.notes)}
-            rows.append(row)
+            rows.append(row_beside(factors, row))
         frame = pd.DataFrame(rows)
         return frame.astype(
             {name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame}
@@ -607,7 +608,9 @@ class Table:
         """
         return pd.DataFrame(
             [
-                dict(pair.context) | {"a": pair.a, "b": pair.b} | pair.comparison.to_dict()
+                row_beside(
+                    dict(pair.context), {"a": pair.a, "b": pair.b} | pair.comparison.to_dict()
+                )
                 for pair in self.pairs
             ]
         )

@@ -40,13 +40,11 @@ COLUMNS = (
     "fold",
     "seed",
     "status",
+    "cause",
     "step",
     "time",
     "etag",
     "value",
-    "weight",
-    "side",
-    "cell",
 )
 """Columns that a table of trials has beside axes and metrics."""
 MEASURED = ("seconds", "gpu_memory_gib")

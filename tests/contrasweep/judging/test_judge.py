@@ -111,6 +111,14 @@ def test_a_wrong_answer_and_a_hard_task_are_no_collapse():
         assert "collapse" not in str(cs.judge(renamed))
 
 
+@pytest.mark.parametrize("name", ["status", "weight", "value", "missing", "count"])
+def test_tasks_may_stand_in_a_column_of_any_name(name):
+    frame = pd.concat(runs(["a", "b"]).assign(**{name: task}) for task in ("t0", "t1"))
+    for over, cells in (("each", 4), ("these", 2)):
+        judged = cs.judge(frame, block=name, over=over)
+        assert len(judged.table.cells) == cells and judged.pairs[0].comparison.n == 8
+
+
 def test_items_of_groups_are_as_many_replicates_as_there_are_groups():
     frame = items().assign(group=lambda f: f["doc_id"] % 20)
     comparison = only(cs.judge(frame))

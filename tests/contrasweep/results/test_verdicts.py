@@ -97,6 +97,31 @@ def test_pairs_are_of_one_seed_in_whatever_order_the_trials_stand():
     assert abs(pair.comparison.difference) == 0.5 and pair.comparison.low == pair.comparison.high
 
 
+def test_a_metric_that_is_called_weight_weighs_nothing():
+    values = {"a": np.arange(12.0), "b": np.arange(12.0) + 0.5}
+    trials = frame(values).assign(weight=np.arange(24.0))
+    built = build_table(
+        trials, rows=["arm"], columns=[], axes=[], metric="accuracy", rule=DecisionRule()
+    )
+    assert [cell.mean for cell in built.cells.values()] == [5.5, 6.0]
+
+
+@pytest.mark.parametrize(
+    "axis", ["lost", "missing", "collapsed", "weight", "n", "mean", "best", "a"]
+)
+def test_an_axis_with_the_name_of_a_column_keeps_its_cells_and_its_labels(tmp_path, axis):
+    value = lambda t: 0.7 + 0.1 * (t.config[axis] == 2) + noise(t)  # noqa: E731
+    results = study(tmp_path, value, axes={axis: [1, 2]}, seeds=list(range(8)))
+    assert [cell.n for cell in results.table().cells.values()] == [8, 8, 8, 8]
+    for made, labels in (
+        (results.table().to_frame(), ["1", "1", "2", "2"]),
+        (results.table().comparisons(), ["1", "2"]),
+        (results.versus("a", "b").to_frame()[1:], ["1", "2"]),
+        (results.best(), [2, 2]),
+    ):
+        assert list(made[f"axis.{axis}" if f"axis.{axis}" in made else axis]) == labels
+
+
 def test_compare_and_versus_are_one_computation_with_a_quarter_missing(tmp_path):
     lost = lambda t: Status.FAILED if int(t.id[8:12], 16) % 4 == 0 else Status.DONE  # noqa: E731
     results = study(
