@@ -185,18 +185,25 @@ class _Simulation:
 
     def _fill(self, h: int) -> None:
         """Start on host `h` all waiting trials that fit, in the order of the plan."""
-        # Trials of one kind wait in that order, so kinds are sorted by their first trial. A kind that does not fit is
-        # overtaken by the next one.
+        # A heap of (first waiting trial, kind): the trials of one kind wait in the plan's order, so the first entry
+        # is the first of all waiting trials.
         host = self.hosts[h]
-        fitting = [
-            kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes
+        firsts = [
+            (kind.waiting[0], kind)
+            for kind in self.kinds.values()
+            if kind.waiting and id(host.node) in kind.nodes
         ]
-        for kind in sorted(fitting, key=lambda kind: kind.waiting[0]):
-            while kind.waiting:
-                where = _free_gpus(host, kind)
-                if where is None:
-                    break
-                self._start(kind.waiting.popleft(), h, kind, where)
+        heapq.heapify(firsts)
+        while firsts:
+            trial, kind = heapq.heappop(firsts)
+            where = _free_gpus(host, kind)
+            # A kind that does not fit now fits none of the later times either, as the host only gets fuller.
+            if where is None:
+                continue
+            kind.waiting.popleft()
+            self._start(trial, h, kind, where)
+            if kind.waiting:
+                heapq.heappush(firsts, (kind.waiting[0], kind))
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
         """Start trial `i` on host `h`, on its GPUs `where` (indices): take what it holds, and enter its end."""

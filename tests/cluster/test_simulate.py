@@ -39,6 +39,15 @@ def test_a_small_trial_overtakes_a_large_one_that_waits():
     assert simulate([half, whole, half], [3600, 3600, 3600], ONE_GPU).hours == 2
 
 
+def test_trials_of_other_kinds_start_in_their_turn():
+    """Half, quarter, half: the quarter starts beside the first half, before the second half, which waits for room."""
+    half = Footprint(gpu_memory_gib=40, margin=1)
+    quarter = Footprint(gpu_memory_gib=20, margin=1)
+    hours = [1, 4, 1]
+    spent = simulate([half, quarter, half], [3600 * h for h in hours], ONE_GPU)
+    assert spent.hours == 4
+
+
 def test_cores_and_host_memory_limit_too():
     memory = Inventory((Node(cpus=8, memory_gib=4),))
     assert simulate([Footprint(host_memory_gib=2)] * 4, [3600] * 4, memory).hours == 2
