@@ -64,10 +64,10 @@ class Work:
     def seconds(self, gpu: str, in_half: bool, share: float = 1.0) -> float | None:
         """Return the seconds that a step takes on a `share` of this type of GPU, in half precision or not.
 
-        It is the time that operations and bytes take on that share, or the time that the launches of kernels take, if
-        that is longer; see this module's docstring. Launches are not slower on a share, because the host makes them.
-        Kernels of several processes run one after the other, however small they are. None for a type whose peak is not
-        known, and where nothing was counted.
+        It is the longest of three times; see this module's docstring. The first is that of operations and bytes. The
+        second is `TURN_S` for each kernel: kernels of several processes run one after the other, however small they
+        are. Both are divided by the share. The third is `LAUNCH_S` for each kernel, whatever the share, because the
+        host launches them. None for a type whose peak is not known, and where nothing was counted.
         """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:

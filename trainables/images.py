@@ -356,15 +356,15 @@ class Normalise:
     def as_one_batch(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
         """Return the normalised values of several batches of images as one batch; memory is copied once."""
         shape = parts[0].shape[1:]
-        # The layout is that of torch.cat of the normalised parts. With one channel or one pixel, torch takes a tensor
-        # with channels last for a contiguous one.
-        ambiguous = shape[0] == 1 or shape[1:].numel() == 1
+        # The batch gets the layout in memory that torch.cat would give it: channels last, as normalised parts have.
+        # Parts with one channel or one pixel are contiguous as well, and torch.cat then makes a contiguous batch.
+        contiguous_too = shape[0] == 1 or shape[1:].numel() == 1
         lengths = [len(part) for part in parts]
         joined = torch.empty(
             (sum(lengths), *shape),
             dtype=torch.result_type(parts[0], self.mean),
             device=self.mean.device,
-            memory_format=torch.contiguous_format if ambiguous else torch.channels_last,
+            memory_format=torch.contiguous_format if contiguous_too else torch.channels_last,
         )
         for part, place in zip(parts, torch.split(joined, lengths), strict=True):
             place.copy_((part - self.mean).div_(self.std))

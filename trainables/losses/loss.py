@@ -117,8 +117,9 @@ class Loss(TableRow):
     - `positives`: "labels" are rows with the same label, "instances" views of the same instance.
     - `defaults`: similarity -> parameter -> default, where it differs from that of the function's signature.
     - `all_pairs`: an anchor's value needs the scores of other rows too.
-    - `tile_function`: computes a tile of inner products: it returns the values of the tile's anchors, and leaves their
-      gradient in place of the scores. None: autograd computes the tile.
+    - `tile_function`: takes a tile of logits: inner products of some anchors with all rows, divided by the temperature.
+      It returns the anchors' values, and leaves the gradient of each value in place of its logits. None: autograd gives
+      the gradient.
     - `tile_is_denominator`: whether values and gradient of `tile_function` are those of the log of the denominator.
     - `learned`: the parameters that are trained with the network where the parameter `learned` is true.
     - `logs`: the learned parameters that are learned as logarithms.

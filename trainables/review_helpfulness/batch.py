@@ -120,9 +120,10 @@ class Output:
 class Corpus:
     """The reviews of one part of a dataset in memory, from which batches are made.
 
-    A row is a review; the order of rows decides ties. The first four fields have a value for each product, and
-    `product` has the number of each review's product. Tokens are int64 [t] and never empty. Regions are [m f], with m =
-    0 for an item without images. `product_ids` has the id of each review's product.
+    `product_tokens`, `record_tokens`, `product_regions` and `category` have an entry for each product, the other
+    sequences one for each review. `product` has the index of the review's product in those four fields, and
+    `product_ids` the product's id in the dataset. The order of reviews decides ties. Tokens are int64 [t] and never
+    empty. Regions are [m f], with m = 0 for an item without images; f is `roi_dim`.
     """
 
     product_tokens: Sequence[NDArray[np.int64]]

@@ -19,8 +19,8 @@ from contrasweep.trainables.two_tower.settings import Settings
 from contrasweep.trial import Report, Trial
 
 __all__ = ["Settings", "memory", "train"]
-WORDS = 10_000
-"""Word indices that a plan assumes: captions are not read before the data is."""
+ASSUMED_VOCABULARY = 10_000
+"""Different words of captions, as a plan assumes: a plan reads no captions."""
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -42,13 +42,14 @@ def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory and the work of a trial with this config: a step in both towers, and the images as uint8."""
     s = Settings(**config)
     shape = view_shape(data, s.view_size)
-    # Without captions of the dataset, texts are prompts with names of classes, which have few words.
-    words = WORDS if data.kind == "image-text" else 10 * len(data.classes)
+    # The size of the vocabulary. Without captions, texts are prompts with the names of classes: a plan assumes that
+    # each class brings ten different words.
+    vocabulary = ASSUMED_VOCABULARY if data.kind == "image-text" else 10 * len(data.classes)
     pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
 
     def build() -> "nn.Module":
         """Build the network, where a plan counts what it takes."""
-        return s.build_network(shape, words)
+        return s.build_network(shape, vocabulary)
 
     def inputs() -> tuple[Tensor, Tensor]:
         """Return a batch as the network takes it: images and word indices."""
@@ -62,7 +63,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     # Images stay on the device, a byte a value, unless they are too large or cropped anew from their files.
     return Workload(
         architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {'bf16' if s.autocast else 'fp32'}",
-        shape=(shape, s.batch_size, words, s.max_words, s.network_text),
+        shape=(shape, s.batch_size, vocabulary, s.max_words, s.network_text),
         build=build,
         inputs=inputs,
         loss=loss,

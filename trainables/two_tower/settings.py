@@ -110,8 +110,8 @@ class Settings(DualEncoderSettings):
             + f" {self.dim}"
         )
 
-    def build_network(self, shape: Shape, words: int) -> "nn.Module":
-        """Build both towers for images of `shape` and so many word indices, initialised from torch's generator."""
+    def build_network(self, shape: Shape, vocabulary: int) -> "nn.Module":
+        """Build both towers for images of `shape` and a vocabulary of this size, initialised from torch's generator."""
         from contrasweep.trainables.two_tower.network import TwoTowers
 
-        return TwoTowers(self.encoder.build(shape), self.text_encoder.build(words), self.dim)
+        return TwoTowers(self.encoder.build(shape), self.text_encoder.build(vocabulary), self.dim)

@@ -294,7 +294,7 @@ def _print_difference(
     """Print what differs between two codes; `pair` names each by its digest, a beginning of it, or `NOW`."""
     from contrasweep.code import difference
 
-    # `_texts` is told of the other code too: `now` is the present code of the trials which that one made.
+    # One of the two may be `now`: the present code of a trial that ran the other one. So each call gets both words.
     a, b = pair
     changes = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), pair)
     if json:
@@ -309,7 +309,7 @@ def _texts(
 ) -> dict[str, str]:
     """Return file -> text of the code whose digest begins with `word`.
 
-    `now` alone names no trainable. So for `now` it is the present code of those trials that ran the code `other`.
+    For `now` it is the present code of a trial that ran the code `other`, as `now` alone names no trainable.
     `SpecError` where not exactly one code of the study begins so, `StorageError` where its sources were not kept.
     """
     from contrasweep.code import CurrentCode

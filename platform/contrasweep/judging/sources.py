@@ -94,7 +94,7 @@ class CurveRow:
         return chosen.replace("NaN", np.nan).infer_objects()
 
     def _chosen(self, curve: pd.DataFrame) -> pd.DataFrame:
-        """Return the row as `of_curve` does, with the text `NaN` where a value is no number."""
+        """Return the row that counts as `of_curve` does, but with values as `_rows` gives them: NaN is a text."""
         # Metrics may be written in different rows: each keeps its last value.
         filled = curve.ffill()
         if not self.metric and self.step is None:

@@ -74,7 +74,10 @@ class Plan(Protocol):
 
     @property
     def sample_trials(self) -> list[Trial]:
-        """Return at least one trial of each kind; hosts are chosen by them."""
+        """Return trials that stand for all others in memory, hosts and code.
+
+        Of a grid these are the first of each cell, of a sweep trials spread over each arm's space.
+        """
 
     @property
     def digest(self) -> str:

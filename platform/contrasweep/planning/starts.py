@@ -111,7 +111,8 @@ class Sources:
             # All sources must have the same, as is checked below, so the first one's are taken.
             first = sources[0].config
             inherited = {name: first[name] for name in names if name in first}
-            # Code and addresses that the stored study has must be named by the user's own declarations too.
+            # A setting may be the name of a function, which would be run, or an address. A storage is not trusted to
+            # choose these: the user's own declarations must have the same name or address.
             named_values = [config, *(named_by(plan.study) for plan in self.before)]
             check_named(
                 inherited,

@@ -194,8 +194,13 @@ class Check:
         return measured(record, metric) if record and record["status"] in COUNTING else None
 
 
-def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> list[str]:
-    """Return a line for each number of the table that differs from the records; add to `counted` what was compared."""
+def table(
+    report: Entries, plan: list[Entries], records: Entries, counted: Counter[str]
+) -> list[str]:
+    """Return a line for each number of the table that differs from the records; add to `counted` what was compared.
+
+    `report` is the content of `table.json`. `plan`, that of `plan.json`, has the fields of each planned trial.
+    """
     check = Check(records, counted)
     for row in report["rows"]:
         record = records.get(row["trial_id"])
@@ -209,8 +214,11 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
     return check.differing
 
 
-def check_cell(cell: Any, plan: Any, check: Check) -> None:
-    """Compare a cell with the trials that the plan has there, and with the mean of those that are done."""
+def check_cell(cell: Entries, plan: list[Entries], check: Check) -> None:
+    """Compare a cell, an entry of the report's `table`, with the trials that the plan has there and with their records.
+
+    Mean and extremes are those of the trials that are done.
+    """
     place = ", ".join(map(str, cell["factors"].values())) or "all"
     values = [check.value(trial_id, cell["metric"]) for trial_id in cell["trial_ids"]]
     known = [value for value in values if value is not None]
@@ -223,13 +231,16 @@ def check_cell(cell: Any, plan: Any, check: Check) -> None:
     check(place, "planned trials", sorted(cell["trial_ids"]), sorted(planned))
 
 
-def is_at(row: Any, factors: Any) -> bool:
-    """Whether a trial of the plan has these values of the arm and the axes."""
+def is_at(row: Entries, factors: Entries) -> bool:
+    """Whether `row`, a trial of the plan, has the values `factors` of the arm and the axes, by name."""
     return bool({**row["axes"], "arm": row["arm"]}.items() >= factors.items())
 
 
-def check_comparison(pair: Any, plan: Any, check: Check) -> None:
-    """Compare the difference, the counts and the p of a comparison with the trials that the plan has of both arms."""
+def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
+    """Compare the difference, the counts and the p of a comparison with the trials that the plan has of both arms.
+
+    `pair` is an entry of the report's `comparisons`.
+    """
     place = f"{pair['a']} against {pair['b']}"
     # Arm -> (fold, seed, the cell that is averaged over) -> trial, as the plan has them.
     trials: dict[str, dict[Any, str]] = {pair["a"]: {}, pair["b"]: {}}
@@ -284,7 +295,7 @@ def check_comparison(pair: Any, plan: Any, check: Check) -> None:
         check(place, "p", pair["raw_p"], p)
 
 
-def measured(record: Any, metric: str) -> float | None:
+def measured(record: Entries, metric: str) -> float | None:
     """Return a record's value of a metric, which may be called `metric.NAME` where a column has its name; else None.
 
     A value that is not finite is None, as it is in the table.
@@ -294,8 +305,11 @@ def measured(record: Any, metric: str) -> float | None:
     return found if found is not None and math.isfinite(found) else None
 
 
-def p_value(pair: Any, differences: list[float]) -> float | None:
-    """Return the p of a comparison without gaps, before any adjustment; None where it cannot be recomputed here."""
+def p_value(pair: Entries, differences: list[float]) -> float | None:
+    """Return the p of the comparison `pair`, which has no gaps, before any adjustment.
+
+    None where it cannot be recomputed here. `differences` has one difference for each replicate.
+    """
     n = len(differences)
     total = math.fsum(differences)
     # The share of all patterns of signs whose sum is as far from 0 as the observed one, or further.

@@ -438,12 +438,17 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     components = now.components
     if not design.folds:
         return []
-    # The folds bound the degrees of freedom, whatever the seeds. Repeats or folds add some where the seeds are not what
-    # is least known.
+    # The number of folds limits the degrees of freedom, however many seeds there are. More repeats or folds raise the
+    # degrees, unless the few seeds are what limits them now.
     ceiling = f"{now.n} folds leave at most {freedom(now.n - 1)}"
+    # The degrees of the present study come first, then those of `sizes`, then those of `others`.
     degrees = advice.forecasts[0].degrees
-    of_others = zip(advice.others, degrees[1 + len(advice.sizes) :], strict=True)
-    more = [size.unit for size, its_degrees in of_others if its_degrees > degrees[0] + 0.5]
+    degrees_of_others = degrees[1 + len(advice.sizes) :]
+    more = [
+        size.unit
+        for size, larger in zip(advice.others, degrees_of_others, strict=True)
+        if larger > degrees[0] + 0.5
+    ]
     if more:
         ceiling += f"; more come from {' or '.join(more)}"
         ceiling += " (another number of folds is a new study)" if "folds" in more else ""

@@ -68,9 +68,9 @@ def run(
             a list of these; None: none. Left out: the study's own `tracking`, or `sqlite:///mlflow.db`.
         max_concurrent: Trials at once, at most.
         extend: Keep the trials of another plan of this name and add to them.
-        spend: Give verdicts to the comparisons of arms that are added after trials have ended. This counts as a look at
-            the results, which leaves a quarter of the level of all comparisons. Without it those of added arms are
-            exploratory.
+        spend: Give verdicts to the comparisons of arms that are added after trials have ended. The new verdicts count
+            as one more look at the results, so all comparisons are judged at a quarter of the level before. Without
+            `spend` the comparisons of added arms are exploratory.
         retry_failed: Run failed trials again.
         rerun: Arms, cells (`ARM/axis=value`) or trials that run again. What they had made moves to the archive.
         changed: What is done with trials of other code: "stop", "rerun" or "accept".
@@ -144,8 +144,9 @@ def run(
             options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
             results, complete = _evaluate_declared(results, planned, options)
         published = publish(results, trackers, tracked, trained=trained, gap=gap)
-        # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them. `keep` says
-        # which checkpoints of a trial stay, `keep_checkpoints_of` of which trials: no trial has any with `keep: none`.
+        # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them.
+        # `keep_checkpoints_of` says which trials keep checkpoints, `keep` which of its checkpoints such a trial keeps.
+        # With `keep: none` a trial keeps none, so no trial keeps any.
         kept = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
         if complete and kept != "all":
             clean(results, plan_cleaning(results, kept))

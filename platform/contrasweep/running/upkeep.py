@@ -227,10 +227,12 @@ def _examine(records: StudyRecords) -> Verification:
     findings += [finding for key in keys for finding in _check_file(records, key)]
     # The next run writes the study and its plan again.
     missing = sorted({"study.json", PLAN} - set(keys))
-    findings += [Finding(study + name, "it is missing", "rewrite") for name in missing]
+    findings += [Finding(study + name, "it is missing", repair="rewrite") for name in missing]
     # The peaks of memory lie outside the study's folder.
     peaks = learned.peaks_key(records)
-    findings += _try_read(peaks, lambda: learned.PEAKS_FILE.read(records.store, peaks), "delete")
+    findings += _try_read(
+        peaks, lambda: learned.PEAKS_FILE.read(records.store, peaks), repair="delete"
+    )
     return Verification(records.study, len(keys), len(trials), tuple(findings))
 
 
@@ -247,7 +249,7 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
             Finding(f"{records.study}/trials/{ascii(trial_id)[:80]}", f"{error}; nothing reads it")
         ]
     except StorageError as error:
-        return [_finding(key, error, "trial", trial_id)]
+        return [_finding(key, error, repair="trial", of=trial_id)]
 
     metrics_key = records.key(trial_id, "metrics.parquet")
 
@@ -273,21 +275,23 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
     findings = _try_read(
         f"{checkpoint}/latest.json",
         lambda: _check_checkpoint(records, checkpoint),
-        "" if record else "trial",
-        trial_id,
+        repair="" if record else "trial",
+        of=trial_id,
     )
-    findings += _try_read(metrics_key, check_metrics, "trial", trial_id)
+    findings += _try_read(metrics_key, check_metrics, repair="trial", of=trial_id)
     findings += _try_read(
         records.key(trial_id, "items.parquet"),
         lambda: records.items(trial_id, record.items if record else ()),
-        "trial",
-        trial_id,
+        repair="trial",
+        of=trial_id,
     )
     artifacts = [
         records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())
     ]
     missing = [artifact for artifact in artifacts if not records.store.exists(artifact)]
-    findings += [Finding(artifact, "it is missing", "trial", trial_id) for artifact in missing]
+    findings += [
+        Finding(artifact, "it is missing", repair="trial", of=trial_id) for artifact in missing
+    ]
     return findings
 
 
@@ -304,24 +308,26 @@ def _check_file(records: StudyRecords, key: str) -> list[Finding]:
             # The key of a search's file is search/<digest>/<number>.json.
             search = levels[1] if repair == "search" else ""
             read = functools.partial(file.read, records.store, full_key)
-            return _try_read(full_key, read, repair, search)
+            return _try_read(full_key, read, repair=repair, of=search)
     # Parts of compact/.
     kind = kind_of(key)
     if kind is not None:
         return _try_read(
-            full_key, lambda: decode_part(records.store.read(full_key), full_key, kind), "delete"
+            full_key,
+            lambda: decode_part(records.store.read(full_key), full_key, kind),
+            repair="delete",
         )
     # All others.
     match levels:
         case ["study.json"]:
-            return _try_read(full_key, records.document, "file")
+            return _try_read(full_key, records.document, repair="file")
         case [name] if name == PLAN:
-            return _try_read(full_key, lambda: read_planned(records), "file")
+            return _try_read(full_key, lambda: read_planned(records), repair="file")
         case ["given", digest, "latest.json"]:
             return _try_read(
                 full_key,
                 lambda: _check_checkpoint(records, records.given_checkpoint_key(digest)),
-                "delete",
+                repair="delete",
             )
         case ["code", name] if name.endswith(".json"):
             return _try_read(full_key, lambda: _check_code(records, name.removesuffix(".json")))
@@ -352,7 +358,7 @@ def _check_checkpoint(records: StudyRecords, folder: str) -> None:
 
 
 def _try_read(
-    key: str, read: Callable[[], object], repair: Repair = "", of: str = ""
+    key: str, read: Callable[[], object], *, repair: Repair = "", of: str = ""
 ) -> list[Finding]:
     """Call `read`; return a list with the finding where it raises `StorageError`, else [].
 
@@ -363,11 +369,11 @@ def _try_read(
     except FileNotFoundError:
         return []
     except StorageError as error:
-        return [_finding(key, error, repair, of)]
+        return [_finding(key, error, repair=repair, of=of)]
     return []
 
 
-def _finding(key: str, error: StorageError, repair: Repair, of: str) -> Finding:
+def _finding(key: str, error: StorageError, *, repair: Repair, of: str) -> Finding:
     """Return the finding of an error: a file that could not be reached is not broken, so it has no remedy."""
     if isinstance(error, BrokenFileError):
         return Finding(key, error.problem, repair, of)

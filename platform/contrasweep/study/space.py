@@ -372,7 +372,8 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 
     None if it has a continuous parameter or more than `FINITE` combinations.
     """
-    # The product counts combinations with conditional parameters that do not exist too, so it is at least the number.
+    # In some combinations a conditional parameter does not exist, and several of them make the same configuration. So
+    # there are at most as many configurations as combinations, whose number is the product of the sizes.
     sizes = [size for size in map(levels, space.values()) if size is not None]
     if len(sizes) < len(space) or math.prod(sizes) > FINITE:
         return None

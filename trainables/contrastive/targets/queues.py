@@ -108,6 +108,7 @@ class Moco:
         second = self.encoder(views[half:])
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
+            # `together` has the rows of all processes, because each query is compared with the whole batch.
             queries, labels, rows = together(widened(first), labels, rows)
             (keys,) = together(widened(second))
             # `after_step` puts the keys into the queue, so that no query meets its own key there.
@@ -257,6 +258,7 @@ class Nnclr:
         predictions = [self.trained(z) for z in embeddings]
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
+            # `together` has the rows of all processes, because each view is compared with the whole batch.
             first, labels, rows = together(widened(embeddings[0]), labels[:half], rows[:half])
             (second,) = together(widened(embeddings[1]))
             predictions_of_first, predictions_of_second = (

@@ -260,6 +260,7 @@ def _connection() -> Iterator[None]:
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address = _address()
+    # A Ray that starts here sets this variable, which is put back at the end of the block.
     auth_mode = os.environ.get(AUTH_MODE)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     # With less address space Ray aborts the process and prints a stack. A limit below 0 means no limit.
@@ -272,6 +273,8 @@ def _connection() -> Iterator[None]:
     watch = RayWatch(address)
     try:
         watch.start()
+        # The program's own handler of SIGTERM stays while Ray starts and while it shuts down: with it the run ends in
+        # good order, where Ray's handlers would end the process.
         with ray_internals.no_sigterm_handler():
             _start(address, options, watch)
         watch.connected()
@@ -294,6 +297,7 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
 
     Raises `ContrasweepError` where Ray does not start, or where there is no cluster at `address`.
     """
+    # A failed attempt may have set this variable; it is put back before the next one.
     auth_mode = os.environ.get(AUTH_MODE)
     users_wait = os.environ.get(ray_internals.GCS_WAIT)
     for attempt, wait_s in enumerate(GCS_WAITS_S, 1):
@@ -367,7 +371,7 @@ def cluster_hosts(
 
 
 def _restore(auth_mode: str | None) -> None:
-    """Restore the value `auth_mode` of RAY_AUTH_MODE, if it was not set (None).
+    """Delete RAY_AUTH_MODE if `auth_mode`, its value before Ray started, is None: only Ray has set it then.
 
     Ray sets the variable to `token` when it starts on this machine. With that value, no actor would begin on a cluster
     that asks for no token. This holds for the next run of this process, and for its child processes.

@@ -100,8 +100,11 @@ class Run:
         """Whether the run shows a finished trial's record."""
         return DIGEST_TAG in self.tags
 
-    def forget(self) -> None:
-        """Drop what only an open run needs, to save memory: every run is kept to the end of the study."""
+    def forget_content(self) -> None:
+        """Drop the lists of what the run has, to save memory: only a run that still gets values needs them.
+
+        The `Run` itself stays until the end of the study, with the tags that are read of an ended run.
+        """
         self.keys = set()
         self.params = set()
         self.newest = None
@@ -224,26 +227,30 @@ class Server(Target):
         record = compact.with_scores(record, self._evaluations)
         description = describe_run(self.study, record)
         points = self._points(files)
-        run, missing = self._open_run(description, record.started, points, final_tags(record))
+        # A run that has to be made gets the tags of an ended trial at once, so that it never looks like a running one.
+        # A run that is there already gets them below, with its last values.
+        tags = final_tags(record)
+        run, missing = self._open_run(description, record.started, points, tags)
         with files.fetched(record) as folder:
             if record.status.failed and record.error:
                 (folder / "traceback.txt").write_text(record.error, errors="backslashreplace")
             if any(folder.iterdir()):
                 self.client.log_artifacts(run.run_id, str(folder))
         missing = [*missing, *self._missing_summary(run, record, files, points)]
-        tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
+        tags[DIGEST_TAG] = record_digest(record)
         self._log(run, missing, self._missing_params(run, description), tags)
         status = RUN_STATUS[record.status]
         ended = milliseconds(record.ended)
         self.client.set_terminated(run.run_id, status, ended)
         run.ended = ended
-        run.forget()
+        # No more values come, so the list of those that the run has is not needed.
+        run.forget_content()
 
     def mend(self, record: Record, files: TrialFiles) -> int:
         """Compare a run that shows this record with the record, value by value, and add what is missing.
 
-        The server must have been connected as `whole`. A run that has other values is replaced; it counts as one that
-        lacked all of them.
+        It needs `connect(whole=True)`, which keeps in memory what each run has. A run that has another value for some
+        step is replaced by a new run, and counts as one that lacked all values.
 
         Returns:
             How many values and params the run lacked.
@@ -252,7 +259,7 @@ class Server(Target):
         run = self.runs[record.trial_id]
         points = self._points(files)
         missing = self._missing(run, points)
-        # The run has another value for some step.
+        # The run has another value for some step. As it is the run of an ended trial, `show_ended` replaces it.
         if missing is None:
             self.show_ended(record, files)
             return len(points)
@@ -260,7 +267,7 @@ class Server(Target):
         params = self._missing_params(run, describe_run(self.study, record))
         if missing or params:
             self._log(run, missing, params)
-        run.forget()
+        run.forget_content()
         return len(missing) + len(params)
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
@@ -437,7 +444,7 @@ class Server(Target):
             run, other = other, run
         self.runs[trial_id] = run
         if run.is_final and run.ended and not self.whole:
-            run.forget()
+            run.forget_content()
         if other is not None:
             self.client.delete_run(other.run_id)
 

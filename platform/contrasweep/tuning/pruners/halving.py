@@ -61,7 +61,8 @@ class FoldHalving:
         # bracket -> configurations that passed its rungs so far; a bracket that passed none is not in it
         self.alive: dict[int, list[int]] = {}
         self.level: dict[int, int] = defaultdict(int)  # bracket -> rungs that it has passed
-        self.stopped: set[str] = set()  # trials that stopped at a rung and were not resumed
+        # trials that halt at a rung: those that pause there, and those that were stopped there for good
+        self.halted: set[str] = set()
 
     def add(self, trial: str, config: int, fold: int) -> None:
         """Note the configuration of `trial`. A trial that runs again keeps it, and counts as not ended."""
@@ -79,14 +80,14 @@ class FoldHalving:
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
         if self._goes_on(trial):
-            self.stopped.discard(trial)
+            self.halted.discard(trial)
             return CONTINUE
-        self.stopped.add(trial)
+        self.halted.add(trial)
         return PAUSE if self.is_paused(trial) else STOP
 
     def on_pause(self, trial: str) -> None:
-        """Note that `trial` has stopped at a rung; it may be resumed."""
-        self.stopped.add(trial)
+        """Note that `trial` halts at a rung; it may be resumed."""
+        self.halted.add(trial)
 
     def on_end(self, trial: str, failed: bool = False) -> None:
         """Note that `trial` has ended, and decide the rungs of its bracket that waited only for it.
@@ -94,7 +95,7 @@ class FoldHalving:
         At rungs that it did not reach its last value counts; a failed trial counts as the worst at all rungs.
         """
         self.ended[trial] = failed
-        self.stopped.discard(trial)
+        self.halted.discard(trial)
         self._advance(self._bracket(trial))
 
     def on_search_end(self, configs: int) -> None:
@@ -106,18 +107,18 @@ class FoldHalving:
     def resumable(self) -> list[str]:
         """Return the paused trials whose configuration has passed its rung, ordered by configuration and fold.
 
-        Each is returned once, and does not count as stopped from then on.
+        Each is returned once, and does not count as halted from then on.
         """
         promoted = sorted(
-            (t for t in self.stopped if self._goes_on(t)),
+            (t for t in self.halted if self._goes_on(t)),
             key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
         )
-        self.stopped -= set(promoted)
+        self.halted -= set(promoted)
         return promoted
 
     def is_paused(self, trial: str) -> bool:
-        """Return whether `trial` stopped at a rung, and its configuration may still go on."""
-        return trial in self.stopped and self.config_of[trial] in self._alive(self._bracket(trial))
+        """Return whether `trial` halts at a rung, and its configuration may still go on."""
+        return trial in self.halted and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:
         """Return the number of a trial's bracket, which is `size` consecutive configurations."""
