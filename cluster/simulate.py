@@ -42,13 +42,12 @@ class Makespan:
 
         Time, cost and counts grow in proportion; `utilisation` stays.
         """
-        spent = {
-            name: getattr(self, name) * times
-            for name in ("hours", "gpu_hours", "cost", "trials_cost")
-        }
         return replace(
             self,
-            **spent,
+            hours=self.hours * times,
+            gpu_hours=self.gpu_hours * times,
+            cost=self.cost * times,
+            trials_cost=self.trials_cost * times,
             finished=round(self.finished * times),
             infeasible=round(self.infeasible * times),
         )
@@ -195,15 +194,13 @@ class _Simulation:
         ]
         heapq.heapify(firsts)
         while firsts:
-            trial, kind = heapq.heappop(firsts)
+            _, kind = heapq.heappop(firsts)
             where = _free_gpus(host, kind)
-            # A kind that does not fit now fits none of the later times either, as the host only gets fuller.
-            if where is None:
-                continue
-            kind.waiting.popleft()
-            self._start(trial, h, kind, where)
-            if kind.waiting:
-                heapq.heappush(firsts, (kind.waiting[0], kind))
+            # A kind that does not fit now is overtaken. It is not tried again, as the host only gets fuller.
+            if where is not None:
+                self._start(kind.waiting.popleft(), h, kind, where)
+                if kind.waiting:
+                    heapq.heappush(firsts, (kind.waiting[0], kind))
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
         """Start trial `i` on host `h`, on its GPUs `where` (indices): take what it holds, and enter its end."""

@@ -126,9 +126,7 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
         "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
     }
-    archived = archived_changes(
-        results.records, {**results.search_records, **results.trial_records}
-    )
+    archived = archived_changes(results.records, results.all_records)
     if diff := code_diff(results.records, results.mixed_code.changes | archived):
         content["code.diff"] = diff.encode()
     for name, data in content.items():
@@ -153,7 +151,8 @@ def render(
     if format == "yaml":
         return _best_study(results).encode()
     # Text and Markdown: the table, the advice on its verdicts, what the search found, and the notes. The advice is
-    # about the study's metric alone. In Markdown what is laid out in columns stands in a fence.
+    # about the study's metric alone. In Markdown what is laid out in columns stands in a fence. There tables of the
+    # search are as wide as their columns (None). The advice has sentences too, which need a width to be wrapped.
     is_text = format == "text"
     shown = table.to_text(width) if is_text else table.to_markdown()
     advised = ""
@@ -260,11 +259,7 @@ def report_data(results: Results, table: Table) -> ReportData:
 
 def _code(results: Results) -> list[list[str]]:
     """Return one row for each code that made trials, those of a search too: digest, number of trials, commit."""
-    used = Counter(
-        record.code
-        for record in [*results.search_records.values(), *results.trial_records.values()]
-        if record.code.digest
-    )
+    used = Counter(record.code for record in results.all_records.values() if record.code.digest)
     rows = []
     for code, count in used.items():
         changes = " with changes" if code.dirty else ""

@@ -24,8 +24,9 @@ SAME_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def pack_bundle(results: Results, table: bytes) -> bytes:
-    """Return a bundle of a finished study, the same bytes for the same records; `table` is its report as JSON.
+    """Return a bundle of a finished study, the same bytes for the same records.
 
+    `table` is what `contrasweep report --json` prints of the study; it becomes the file `table.json` of the bundle.
     Raises `SpecError` where trials are still to run or a file is broken.
     """
     if results.pending or results.broken:
@@ -35,7 +36,7 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         )
     # The plan, the time of the study's end, and the versions of packages that it ran with.
     document = results.document
-    records = {**results.search_records, **results.trial_records}
+    records = results.all_records
     plan = []
     for row in results.trial_rows():
         fields = {name: row[name] for name in ("trial_id", "arm", "axes", "fold", "seed")}

@@ -396,7 +396,7 @@ def _recorded_replicates(results: Results) -> int:
     In a sweep an arm is a cell, and the trials of its confirmation are its replicates.
     """
     if results.document.search is not None:
-        records = {**results.search_records, **results.trial_records}.values()
+        records = results.all_records.values()
         arms = Counter(record.arm for record in records if record.notes.phase is Phase.CONFIRM)
         return max(arms.values(), default=0)
     ended = results.planned["trial_id"].isin(list(results.trial_records))

@@ -232,8 +232,14 @@ class StudyData:
             `process_memory_gib`. Trials of less than 10 seconds have no row.
         """
         broken: list[BrokenFileError] = []
-        ids = [*self.search_records, *self.trial_records]
-        return compact.read_curves(self.records, self.etags, ids, broken, compact.SYSTEMS)
+        return compact.read_curves(
+            self.records, self.etags, self.all_records, broken, compact.SYSTEMS
+        )
+
+    @property
+    def all_records(self) -> dict[str, Record]:
+        """The records of all trials that have ended, of the search too, by trial id."""
+        return {**self.search_records, **self.trial_records}
 
     @cached_property
     def unused_settings(self) -> list[str]:

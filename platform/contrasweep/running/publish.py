@@ -217,7 +217,7 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         stay = {r.trial_id for r in _best(results)}
     elif keep == "confirmed":
         stay = {*results.trial_records}
-    recorded = {**results.search_records, **results.trial_records}
+    recorded = results.all_records
     # A searched arm without a trial in the table: its search goes on.
     still_searched: set[str] = set()
     if results.document.search:
