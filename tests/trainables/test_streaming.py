@@ -276,9 +276,9 @@ def test_a_batch_is_normalised_to_the_bits_and_the_layout_of_its_parts(shape, co
     normalise.std = std
     whole = torch.rand(2 * sum(counts), *shape, generator=draw)
     parts = [part[: len(part) // 2] for part in whole.split([2 * count for count in counts])]
-    joined = normalise.joined(parts)
+    joined = normalise.as_one_batch(parts)
     before = torch.cat([normalise(part) for part in parts])
     assert torch.equal(joined, before) and joined.stride() == before.stride()
-    assert torch.equal(normalise.joined([parts[0], parts[0]])[: counts[0]], normalise(parts[0])), (
-        "parts are unchanged"
-    )
+    assert torch.equal(
+        normalise.as_one_batch([parts[0], parts[0]])[: counts[0]], normalise(parts[0])
+    ), "parts are unchanged"
