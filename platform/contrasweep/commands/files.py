@@ -9,7 +9,7 @@ import io
 import itertools
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "ep
 """Names that a step may have in a row, the most telling first: of several in a row the first one counts."""
 SUFFIXES = ("", ".csv", ".json", ".jsonl", ".txt", ".wandb")
 """Suffixes of files that can be read; "" for folders."""
+CHECKPOINT = "checkpoint"
+"""The name that the folder of a checkpoint has in a row."""
 Values = dict[str, Any]
 """A row as a file has it, name -> value; values may be other things than numbers."""
 
@@ -53,9 +55,19 @@ def _csv(data: bytes) -> Iterator[Values]:
     head = text.partition("\n")[0]
     delimiter = ";" if head.count(";") > head.count(",") else ","
     for row in csv.DictReader(io.StringIO(text), delimiter=delimiter):
-        yield {
-            name: number(value) for name, value in row.items() if name and value not in ("", None)
-        }
+        yield values(row.items())
+
+
+def values(texts: Iterable[tuple[str | None, Any]]) -> Values:
+    """Return name -> value of a row whose values are given as text. A `checkpoint` stays text: it names a folder.
+
+    Values without a name or a text are left out.
+    """
+    return {
+        name.strip(): value.strip() if name.strip() == CHECKPOINT else number(value)
+        for name, value in texts
+        if name and value
+    }
 
 
 def number(text: str) -> float | str:

@@ -38,6 +38,7 @@ REPORTING = (VARIABLE, "wandb", "lightning", "transformers", "tensorboard", "Sum
 """Words in the code of a command that can report without `metrics`."""
 # A name in braces, `{loss}` or `{loss:f}`.
 _FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[a-z])?\}")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf)"
 
 
@@ -92,14 +93,13 @@ class Pattern:
         self.count += 1
         # Groups of a user's expression have names; those of a text have theirs in `self.names`.
         groups = match.groupdict().items() or zip(self.names, match.groups(), strict=True)
-        return {
-            "line": self.count,
-            **{
-                name: files.number(text.replace(",", ""))  # 1,024 is a number too
-                for name, text in groups
-                if text is not None
-            },
-        }
+        texts = {}
+        for name, group in groups:
+            # A comma behind a number is no part of it; 1,024 is a number too.
+            text = (group or "").strip(", ")
+            is_number = name != files.CHECKPOINT and _THOUSANDS.fullmatch(text)
+            texts[name] = text.replace(",", "") if is_number else text
+        return {"line": self.count, **files.values(texts.items())}
 
 
 def is_pattern(source: str) -> bool:
@@ -151,6 +151,7 @@ class Metrics:
             self.step, self.numbers = json.loads(reported.read_text())
         self.before = max(self.step, 0)  # the step from which rows are numbered on
         self.lines = 0  # that were read of `file`
+        self._place = ""  # of the row that was read last: a line of `file`, or `metrics`
         self._position = 0  # in bytes, where `file` is read on
         self._left_out = set[str]()  # names of which it was said that they are no metrics
         self._read = tuple[object, ...]()  # the files that were read last, each with its size
@@ -169,6 +170,7 @@ class Metrics:
             yield report
             if report.checkpoint is not None:
                 shutil.rmtree(report.checkpoint, ignore_errors=True)
+        self._place = "metrics"
         for line in output:
             for pattern in self.patterns:
                 if (matched := pattern.row(line)) is not None:
@@ -194,6 +196,7 @@ class Metrics:
         self._position += len(complete)
         for line in complete.splitlines():
             self.lines += 1
+            self._place = f"{VARIABLE}, line {self.lines}"
             if line.strip():
                 try:
                     row = json.loads(line, object_pairs_hook=_each_once)
@@ -292,7 +295,7 @@ class Metrics:
         artifacts = {
             name: self._existing(path) for name, path in (row.pop("artifacts", None) or {}).items()
         }
-        checkpoint = self._checkpoint(row.pop("checkpoint", None))
+        checkpoint = self._checkpoint(row.pop(files.CHECKPOINT, None))
         items = row.pop("items", None) or {}
         numbers = self._numbers(row)
         revises = step == self.step
@@ -343,13 +346,13 @@ class Metrics:
         path = self.checkpoints / str(name)
         if not path.exists():
             raise self._wrong(
-                "a line of metrics names a file that is not there", name, f"looked for {path}"
+                "a row of metrics names a file that is not there", name, f"looked for {path}"
             )
         return path
 
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
-        """Return the error for the line of `file` that was read last."""
-        return SpecError(rule, place=f"{VARIABLE}, line {self.lines}", value=value, hint=hint)
+        """Return the error for the row that was read last."""
+        return SpecError(rule, place=self._place, value=value, hint=hint)
 
 
 def _by_step(rows: Sequence[Values], before: int) -> dict[int, Values]:

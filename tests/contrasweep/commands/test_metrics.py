@@ -51,6 +51,14 @@ def test_a_broken_line_of_metrics_says_which(line, says, tmp_path):
     )
 
 
+def test_a_checkpoint_that_a_line_of_output_names_and_is_not_there_is_said_of_metrics(tmp_path):
+    metrics = metrics_of(tmp_path, r"acc (?P<accuracy>\S+) in (?P<checkpoint>\S+)")
+    with pytest.raises(
+        SpecError, match=r"^metrics: a row of metrics names a file that is not there"
+    ):
+        list(metrics.reports(["acc 0.5 in nowhere"]))
+
+
 def test_half_a_line_waits_for_its_rest_and_counts_as_the_command_ends(tmp_path):
     metrics = metrics_of(tmp_path)
     metrics.file.write_text('{"step": 1, "accuracy": 0.5}\n{"step": 2, "accuracy"')
@@ -123,6 +131,14 @@ def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
             {"epoch": 2, "loss": 4.8},
         ),
         ("loss {loss}", "loss 1,234.5", {"loss": 1234.5}),
+        ("loss {loss}", "loss 3, done", {"loss": 3}),
+        ("loss {loss}", "loss 0,87", {"loss": "0,87"}),
+        (
+            r"(?P<loss>\S+) in (?P<checkpoint>\S+)",
+            "3 in lr=0.1,bs=2",
+            {"loss": 3, "checkpoint": "lr=0.1,bs=2"},
+        ),
+        (r"(?P<loss>\S+) in (?P<checkpoint>\S+)", "3 in 10", {"loss": 3, "checkpoint": "10"}),
         (
             r"(?P<accuracy>0\.\d+) on (?P<part>\w+)",
             "0.75 on test",
