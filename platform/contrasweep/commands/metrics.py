@@ -220,7 +220,9 @@ class Metrics:
         if sizes == self._read and not ended:
             return
         self._read = sizes
-        steps = _by_step([row for place in places for row in files.read(place)], self.before)
+        steps = _by_step(
+            [row for place in places for row in enumerate(files.read(place), self.before + 1)]
+        )
         for step in sorted(steps)[:-1]:
             if step > self.step:
                 yield self._report({"step": step, **steps[step]})
@@ -355,15 +357,15 @@ class Metrics:
         return SpecError(rule, place=self._place, value=value, hint=hint)
 
 
-def _by_step(rows: Sequence[Values], before: int) -> dict[int, Values]:
+def _by_step(rows: Sequence[tuple[int, Values]]) -> dict[int, Values]:
     """Return step -> the values of the rows of that step, which are taken out of the rows' column of steps.
 
-    Rows without such a column are numbered on from the step `before`.
+    Without such a column, the step is the number of the row in its file, which stands before it.
     """
     # All rows have their step in one column: the first of the known names that any row has.
-    step_column = next((name for name in files.STEPS if any(name in row for row in rows)), "")
+    step_column = next((name for name in files.STEPS if any(name in row for _, row in rows)), "")
     steps: dict[int, Values] = {}
-    for number, row in enumerate(rows, before + 1):
+    for number, row in rows:
         step: int | None = number
         if step_column:
             step = _whole(row.pop(step_column, None))

@@ -203,6 +203,16 @@ def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path, monkeypatc
     assert ended(metrics) == [(19, {"loss": 0.5}), (29, {"loss": 0.25, "accuracy": 0.5})]
 
 
+def test_rows_without_a_step_are_numbered_in_their_own_file_and_names_are_stripped(tmp_path):
+    metrics = metrics_of(tmp_path, "train.csv", "test.csv")
+    (tmp_path / "train.csv").write_text("loss, rate\n3, 0.1\n2, 0.1\n")
+    (tmp_path / "test.csv").write_text("accuracy\n0.1\n0.2\n")
+    assert ended(metrics) == [
+        (1, {"loss": 3, "rate": 0.1, "accuracy": 0.1}),
+        (2, {"loss": 2, "rate": 0.1, "accuracy": 0.2}),
+    ]
+
+
 PROGRAMS = {
     "lightning": (6, 23, {"train_loss": 0.3460704982280731, "val_acc": 0.90625, "epoch": 2}),
     "hf": (
