@@ -9,13 +9,14 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Generator, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any
 from unittest import mock
 
 import pydantic
 
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import Config, MutableConfig, flatten
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT, checked
@@ -152,7 +153,9 @@ class _OptunaTrial:
     number = 0
 
     def __init__(self, config: Config) -> None:
-        self.params = {key: value for key, value in config.items() if key != CALLS}
+        # An objective may name a setting within another one by a dotted name.
+        settings = {key: value for key, value in config.items() if key != CALLS}
+        self.params = settings | flatten(settings)
         self.user_attrs: MutableConfig = {}
         self.step = 0
 
@@ -214,7 +217,7 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
         # Tune's functions do not tell their step: a resumed one counts on from its checkpoint's.
         if folder is not None:
             (folder / STEP).write_text(str(step))
-        numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
         report(step, numbers, folder)
         reached = {"training_iteration": step, **numbers}
         for name, value in trial.config.get(UNTIL, {}).items():

@@ -227,6 +227,16 @@ def test_an_objective_of_optuna_is_asked_for_what_the_trial_has(example, tmp_pat
         list(train(trial_of(tmp_path, "optuna:tried:objective", lr=0.1)))
 
 
+def test_an_objective_names_a_setting_within_another_by_its_dotted_name(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "dotted.py").write_text(
+        "def objective(trial):\n    return trial.suggest_float('optimizer.lr', 0, 1)\n"
+    )
+    trial = trial_of(tmp_path, "optuna:dotted:objective", optimizer={"lr": 0.25})
+    (report,) = find_trainable(Arm("optuna:dotted:objective"), "arms.a")(trial)
+    assert report.metrics == {"objective": 0.25}
+
+
 def test_a_function_of_ray_tune_reports_by_tune(example, tmp_path):
     from ray import tune
 
@@ -250,6 +260,7 @@ def test_a_function_of_ray_tune_reports_by_tune(example, tmp_path):
 
 SAVES = """
 import tempfile
+import numpy
 from ray import tune
 def train(config):
     saved = tune.get_checkpoint()
@@ -260,7 +271,8 @@ def train(config):
     for epoch in range(start, 3):
         with tempfile.TemporaryDirectory() as folder:
             open(f"{folder}/epoch", "w").write(str(epoch + 1))
-            tune.report({"accuracy": epoch, "name": "text"}, checkpoint=tune.Checkpoint.from_directory(folder))
+            saved = tune.Checkpoint.from_directory(folder)
+            tune.report({"accuracy": numpy.float32(epoch), "name": "text"}, checkpoint=saved)
 """
 
 
