@@ -11,7 +11,7 @@ import pytest
 from ray.tune.execution.tune_controller import TuneController
 from sweeps import ARMS, sweep
 
-from contrasweep import AblationGrid, Arm, SpecError
+from contrasweep import AblationGrid, Arm, Report, SpecError
 from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
 from contrasweep.storage import compact
@@ -257,6 +257,17 @@ def test_a_metric_that_was_not_reported_is_said_so(mixed):
             record.status == "failed"
             and "'accuracy' is missing; it reported: acuracy" in record.error
         )
+
+
+def test_a_metric_may_be_called_as_a_key_of_tunes_results(tmp_path):
+    def train(trial, resume=None):
+        for step in (1, 2, 3, 4):
+            yield Report(step, {"done": step / 4})
+            time.sleep(1.2)  # so that the driver has reports before the record
+
+    declared = AblationGrid("done", {"a": Arm(train)}, "digits", seeds=[0], metric="done")
+    results = run(declared, storage=str(tmp_path), tracking="none")
+    assert results.to_frame()["done"].tolist() == [1.0]
 
 
 def test_another_plan_of_the_same_name_is_refused_unless_it_extends(calm):

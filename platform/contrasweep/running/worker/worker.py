@@ -87,16 +87,12 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     def step(self) -> dict[str, object]:
         """Train on for a while; return the new reports as Tune's result, and the record once the trial has ended.
 
-        The result also has the study's metric, as it was reported last, because Tune looks for it there. Where no trial
-        of the study may run in this process, the result has no reports, and says why under `FAULT`.
+        Where no trial of the study may run in this process, the result has no reports, and says why under `FAULT`.
         """
         try:
-            result = self._step()
+            return {**self._step()}
         except (OtherCodeHere, StorageDenied) as error:
             return {"id": self.described["id"], "reports": [], FAULT: str(error)}
-        metric = self.context.metric
-        value = next((row[metric] for row in reversed(result["reports"]) if metric in row), None)
-        return {**result} if value is None else {**result, metric: value}
 
     def _step(self) -> StepResult:
         """Train on for a while; return Tune's result, which has `done` if the trial has its record."""
