@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import pandas as pd
@@ -337,7 +337,12 @@ class Advice:
             "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
             + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
         ]
-        for evidence in [forecast.pair.comparison.evidence for forecast in forecasts]:
+        compared = [forecast.pair.comparison.evidence for forecast in forecasts]
+        if any(evidence.a_loses or evidence.b_loses for evidence in compared):
+            lines.append(
+                "Trials that failed count as losses where a verdict depends on them, and as many of further ones."
+            )
+        for evidence in compared:
             # One collapsed cell spoils a replicate, whose value is the mean over the cells. With folds `n` counts the
             # folds, each of which has one replicate for every seed.
             design = evidence.common.design
@@ -617,9 +622,13 @@ def _forecast(
     `sizes` and `others` are the larger studies; `units` says what may be added to reach a decision. `margin` is the
     smallest difference of interest; `fresh` as in `Advice`.
     """
-    now: Contrast = pair.comparison.evidence.common
     all_sizes = (*sizes, *others)
     level = levels.following
+    # A verdict must stand with failures as losses. Where these put the other arm ahead, no size gives a direction.
+    evidence = pair.comparison.evidence
+    now: Contrast = evidence.strictest(level, pair.comparison.mode)
+    if now.difference * evidence.common.difference < 0:
+        now = replace(now, difference=0.0)
     # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.
     if now.seed_unknown:
         # n seeds leave n - 1 degrees of freedom, and never more than the folds leave.

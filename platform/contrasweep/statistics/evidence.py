@@ -169,11 +169,17 @@ class Evidence:
         """
         if self.common.difference == 0 or self.constant:
             return 1.0
+        strictest = self.strictest(level, mode)
+        beyond = strictest.p_above if self.common.difference > 0 else strictest.p_below
+        return min(1.0, 2 * beyond(0.0, level))
+
+    def strictest(self, level: float, mode: str = "max") -> Contrast:
+        """Return the contrast on which a direction depends: `common`, or the one with the losses of the arm ahead."""
         # A difference above 0 must be surely above 0 by each contrast that bounds it from below, and vice versa.
         below, above = self._contrasts_below_and_above(mode)
         if self.common.difference > 0:
-            return min(1.0, 2 * max(view.p_above(0.0, level) for view in below))
-        return min(1.0, 2 * max(view.p_below(0.0, level) for view in above))
+            return max(below, key=lambda view: view.p_above(0.0, level))
+        return max(above, key=lambda view: view.p_below(0.0, level))
 
     def equivalence_p(self, margin: float, level: float, mode: str = "max") -> float:
         """Return the p of a difference of `margin` or more: twice the larger of two one-sided p-values.

@@ -479,3 +479,21 @@ def test_a_larger_confirmation_of_a_sweep_has_the_folds_that_were_not_searched(t
     # The folds that were searched are folds of the partition: they share training rows with the others.
     assert now.design.overlap == 1 / 4
     assert one.detectable[1] == detectable_difference(now, replace(now.design, seeds=4), 0.05 / 4)
+
+
+@pytest.mark.parametrize("failures", [1, 3, 6])
+def test_chances_count_the_failures_that_keep_an_arm_from_its_verdict(tmp_path, failures):
+    score = lambda t: 0.5 + 0.09 * (t.arm == "b") + 0.01 * noise(t.arm, t.seed)  # noqa: E731
+    failed = lambda t: t.arm == "b" and t.seed < failures  # noqa: E731
+    advice = run(tmp_path, grid(10, "ab"), score, failed=failed).advice()
+    if failures == 1:
+        assert not advice, "the verdict stands with one loss"
+        return
+    (one,) = advice.forecasts
+    assert all(chance.assurance < 0.6 for chance in one.chances)
+    assert all(size.count > 14 for size, _ in one.enough) and one.detectable[0] > 0.05
+    assert "failed count as losses" in " ".join(advice.notes())
+    if (
+        failures == 6
+    ):  # b would be behind with its failures as losses: more replicates decide nothing
+        assert not one.enough and one.enough_as_estimated is None
