@@ -425,6 +425,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     # By role its columns, whose texts become one; "" stands for no column. Columns of `pair` that name no folds name
     # seeds.
     columns = {
+        "repeat": roles.folds[:-1],
         "fold": roles.folds,
         "seed": [name for name in roles.pair if name not in roles.folds],
         "item": [roles.item],

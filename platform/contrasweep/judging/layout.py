@@ -40,8 +40,9 @@ class RunLayout:
 def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     """Return the trials that the runs make and how they are replicated.
 
-    `runs` has a row a run, with the columns arm and value and any of fold, seed, item, group and block (a task). `over`
-    says what verdicts over several tasks hold for. Raises `SpecError` for runs that are several tables.
+    `runs` has a row a run, with the columns arm and value and any of repeat (of a partition into folds), fold, seed,
+    item, group and block (a task). `over` says what verdicts over several tasks hold for. Raises `SpecError` for runs
+    that are several tables, and for repeats without folds.
     """
     has = set(runs.columns)
     notes = ""  # the end of the sentence on how arms are paired
@@ -50,7 +51,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         has.discard("block")
     # All items of a fold are scored by one training, so that their mean is a replicate.
     if "item" in has and "fold" in has:
-        runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
+        runs = _means(runs, ["arm", *({"repeat", "fold", "seed", "block"} & has)])
         has.discard("item")
         notes = ", items averaged within their fold"
     # Several tasks are the replicates, or an axis. For verdicts on these tasks together, every item counts the same
@@ -135,11 +136,18 @@ def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> RunLayout:
 
 def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> RunLayout:
     """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share."""
+    if roles.repeats_alone:
+        raise SpecError(
+            "repeats without folds do not say which training rows they share",
+            place="--pair",
+            value=roles.folds[-1],
+            hint="call the column fold where it names the folds of one partition, seed where all runs share a split",
+        )
     count = runs["fold"].nunique()
     folds = count
-    # With several columns of folds a name is `REPEAT FOLD`, and the repeats of a partition have the same folds.
-    if len(roles.folds) > 1:
-        folds = runs["fold"].str.split(" ").str[-1].nunique()
+    # A repeat is a partition of its own, into as many folds as any repeat has.
+    if "repeat" in runs:
+        folds = int(runs.groupby("repeat")["fold"].nunique().max())
     replicates = plural(count, "fold")
     if "seed" in runs:
         replicates += f" x {plural(runs['seed'].nunique(), 'seed')}"

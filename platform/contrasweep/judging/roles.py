@@ -15,7 +15,9 @@ from contrasweep.storage.names import as_line
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
 """Usual names of columns of arms. This and the following are patterns of whole names."""
-FOLD = "fold|cv_fold|split_id|repeat"
+REPEAT = "repeat|split_id"
+"""Usual names of columns that tell the partitions into folds apart, where there are several."""
+FOLD = f"fold|cv_fold|{REPEAT}"
 """Usual names of columns that pair runs by folds, which share training rows."""
 COLUMNS = {
     "arm": "",
@@ -72,8 +74,13 @@ class Roles:
 
     @property
     def folds(self) -> tuple[str, ...]:
-        """The columns of `pair` that name folds, or repeats of them."""
+        """The columns of `pair` that name folds, after those that name repeats of them."""
         return tuple(name for name in self.pair if _is(name, FOLD))
+
+    @property
+    def repeats_alone(self) -> bool:
+        """Whether the last one of `folds` names repeats, so that none names folds."""
+        return _is(self.folds[-1], REPEAT)
 
 
 def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
@@ -132,7 +139,12 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         arm=tuple(arms),
         metric=metric,
         mode=mode,  # type: ignore[arg-type]
-        pair=tuple(sorted(columns_of["pair"], key=lambda name: not _is(name, FOLD))),  # folds first
+        # Repeats, folds, then seeds.
+        pair=tuple(
+            sorted(
+                columns_of["pair"], key=lambda name: (not _is(name, FOLD), not _is(name, REPEAT))
+            )
+        ),
         # Each of these has one column at most.
         item=next(iter(columns_of["item"]), ""),
         group=next(iter(columns_of["group"]), ""),

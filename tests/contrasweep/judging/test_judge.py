@@ -92,6 +92,22 @@ def test_folds_are_corrected_for_the_training_rows_that_they_share():
     assert comparison.raw_p > 2 * stats.ttest_rel(values(frame, "a"), values(frame, "b")).pvalue
 
 
+@pytest.mark.parametrize("columns", [["repeat", "fold"], ["fold", "repeat"]])
+@pytest.mark.parametrize("numbered_on", [False, True])
+def test_the_folds_of_repeats_are_those_of_a_partition_whatever_the_order_of_columns(
+    columns, numbered_on
+):
+    frame = runs(["a", "b"], seeds=30, gain=0.005)
+    repeat = frame["seed"] // 3
+    frame = frame.assign(repeat=repeat, fold=frame["seed"] if numbered_on else frame["seed"] % 3)
+    judged = cs.judge(frame[["model", *columns, "accuracy"]])
+    assert "30 folds: paired by repeat and fold" in judged.design
+    design = only(judged).evidence.common.design
+    assert (design.folds, design.repeats) == (3, 10)
+    tasks = frame.assign(task=frame["fold"] % 3).drop(columns="fold")
+    assert "3 tasks" in cs.judge(tasks).design  # where repeats are averaged
+
+
 @pytest.mark.parametrize("gain", [0.0, 0.1])
 def test_right_and_wrong_answers_are_judged_by_mcnemars_exact_test(gain):
     frame = items(gain=gain)
@@ -348,6 +364,14 @@ REFUSED = {
             "row 1, column x",
         )
         for role in ("arm", "pair", "item", "block")
+    },
+    **{
+        name: (
+            {},
+            lambda f, name=name: f.rename(columns={"seed": name}),
+            f"--pair: repeats without folds do not say which training rows they share, got '{name}'",
+        )
+        for name in ("repeat", "split_id")
     },
     "empty": ({}, lambda f: f[:0], "a row for each run"),
     "reference": ({"reference": "c"}, lambda f: f, "--reference: there is no such arm"),
