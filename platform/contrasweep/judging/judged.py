@@ -365,11 +365,14 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
             place=f"{name}: {roles.metric}",
             value="nothing",
         )
-    # A row for each seed, with the mean over its folds in a column for each arm. Paired seeds are those of both arms.
+    # A row for each seed, with the mean over its folds in a column for each arm. Paired folds and seeds are those of
+    # both arms.
     paired = layout.design.unit == "seed"
-    wide = runs.groupby(["arm", "seed"], sort=False)["value"].mean().unstack("arm")[chosen]
+    keys = ["fold", "seed"] if layout.design.folds else ["seed"]
+    wide = runs.set_index([*keys, "arm"])["value"].unstack("arm", sort=False)[chosen]
     if paired:
         wide = wide.dropna()
+    wide = wide.groupby("seed", sort=False).mean()
     first, second = (tuple(wide[arm].dropna().tolist()) for arm in chosen)
     return Noise(name, (chosen[0], chosen[1]), roles.metric, first, second, paired)
 

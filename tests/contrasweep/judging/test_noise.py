@@ -136,6 +136,21 @@ def test_two_arms_of_a_source_are_an_a_a(tmp_path):
         noise_of(frame.rename(columns={"seed": "item"}), "base,base2")
 
 
+def test_an_a_a_is_over_the_folds_of_each_seed_that_both_arms_have():
+    rows = [
+        (arm, fold, seed, fold + x)
+        for arm, values in (("base", SEEDS), ("base2", AGAIN))
+        for fold in range(3)
+        for seed, x in enumerate(values)
+    ]
+    frame = pd.DataFrame(rows, columns=["arm", "fold", "seed", "accuracy"])
+    lacks = (frame["arm"] == "base2") & (frame["fold"] == 2) & (frame["seed"] < 4)
+    found = noise_of(frame[~lacks])
+    means = np.where(np.arange(8) < 4, 0.5, 1.0)
+    assert found.first == pytest.approx(tuple(SEEDS + means))
+    assert found.second == pytest.approx(tuple(AGAIN + means)) and not found.failed
+
+
 DRIFTS = """
 from pathlib import Path
 from contrasweep.trial import Report
