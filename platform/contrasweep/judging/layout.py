@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, plural
-from contrasweep.judging.roles import Roles
+from contrasweep.judging.roles import Roles, row_labels
 from contrasweep.results.items import ItemValues
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Status
@@ -66,7 +66,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         runs = runs.assign(**{axis: runs["block"]})
         if "item" in has and over == "these":
             axes = ()
-            runs = runs.assign(item=runs["block"] + " " + runs["item"])
+            runs = runs.assign(item=row_labels(runs, ["block", "item"]))
         notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
     # Else a replicate is an item, a seed crossed with items, a fold, a seed, or a run that nothing pairs.
     if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):

@@ -1,16 +1,17 @@
 """Which column of a table of runs has which role: arm, metric, what pairs runs, item, group of items, task."""
 
-import functools
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
+from contrasweep.results.building import joined
 from contrasweep.results.study_data import SMALLER
+from contrasweep.rows import row_tuples
 from contrasweep.storage.names import as_line
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
@@ -155,9 +156,9 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
 
 
 def row_labels(frame: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
-    """Return the label of each row: its texts in these columns, on one line and with a space between them."""
-    texts = (frame[name].astype(str).map(lambda text: as_line(str(text))) for name in columns)
-    return functools.reduce(lambda first, other: first + " " + other, texts)
+    """Return the label of each row: its texts in these columns, on one line and joined as in a table."""
+    texts = frame[list(columns)].astype(str).map(lambda text: as_line(str(text)))
+    return pd.Series([joined(labels) for labels in row_tuples(texts, columns)], frame.index)
 
 
 def _is(name: str, pattern: str) -> bool:
@@ -169,11 +170,17 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
 
 
+def _of_numbers(column: "pd.Series[Any]") -> bool:
+    """Whether a column has numbers or truth values, as objects too."""
+    kinds = ("integer", "floating", "mixed-integer-float", "boolean")
+    return pd.api.types.is_numeric_dtype(column) or pd.api.types.infer_dtype(column) in kinds
+
+
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """Return the column of arms among `rest`: the first with a usual name, or the only one whose texts repeat."""
     if arm_like := [name for name in rest if _is(name, ARM)]:
         return arm_like[:1]
-    texts = [name for name in rest if not pd.api.types.is_numeric_dtype(frame[name])]
+    texts = [name for name in rest if not _of_numbers(frame[name])]
     repeated = [name for name in texts if 1 < frame[name].nunique() < len(frame)]
     if len(repeated) == 1:
         return repeated
@@ -186,7 +193,7 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """Return the column of the metric among `rest`: the only one of numbers, or the only such with a usual name."""
     # The columns of numbers, without those that have another role by their name, such as a step or an id.
-    numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
+    numbers = [name for name in rest if _of_numbers(frame[name])]
     others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
     likely = [name for name in numbers if not _is(name, others)]
     metric_like = [name for name in likely if _is(name, METRIC)]

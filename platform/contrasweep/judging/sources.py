@@ -46,10 +46,51 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
 """Grade of inspect_ai (correct, incorrect, partly, no answer) -> score."""
 
 
+class WrittenNumber(float):
+    """A number that is shown as a file has it, such as the version 1.10."""
+
+    def __new__(cls, text: str) -> Self:
+        """Make the number that a text is."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _read_texts(read: Callable[..., Any], as_texts: Mapping[str, Any], path: Path) -> pd.DataFrame:
+    """Return the table that `read` gives of a file, with names and numbers as the file has them.
+
+    With the options `as_texts` `read` takes no text for a number, or for nothing: an arm may be called 1.10 or null.
+    """
+    frame: pd.DataFrame = read(path)
+    texts = read(path, **as_texts)
+    for name, column in frame.items():
+        written = texts[name].replace("", np.nan)
+        if column.isna().all():
+            # Different words for nothing are names.
+            frame[name] = column if written.nunique() < 2 else written
+        elif pd.api.types.is_numeric_dtype(column):
+            # Whole numbers are the same however they are written, such as seeds.
+            written = written.astype(str).where(column.notna(), "nan")
+            if (column % 1).any() and (column.astype(str) != written).any():
+                frame[name] = pd.Series(map(WrittenNumber, written), frame.index, dtype=object)
+        elif pd.api.types.infer_dtype(column) != "boolean":
+            frame[name] = written
+    return frame
+
+
+_CSV = partial(pd.read_csv, compression=None, skipinitialspace=True)
+_CSV_TEXTS = {"dtype": str, "keep_default_na": False}
 READERS: Mapping[str, Callable[..., Any]] = {
-    ".csv": partial(pd.read_csv, compression=None, skipinitialspace=True),
-    ".tsv": partial(pd.read_csv, sep="\t", compression=None, skipinitialspace=True),
-    ".jsonl": partial(pd.read_json, lines=True, compression=None),
+    ".csv": partial(_read_texts, _CSV, _CSV_TEXTS),
+    ".tsv": partial(_read_texts, partial(_CSV, sep="\t"), _CSV_TEXTS),
+    ".jsonl": partial(
+        _read_texts, partial(pd.read_json, lines=True, compression=None), {"dtype": False}
+    ),
     ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),
 }
 """End of a file's name -> the function that reads the file as a frame."""
@@ -413,6 +454,10 @@ def read_table(
             value=at.text,
             hint="leave --at out",
         )
+    # The index may name seeds or arms.
+    named = [name for name in frame.index.names if name is not None and name not in frame]
+    if named:
+        frame = frame.reset_index(named)
     # An empty column has no role, such as that of folds where a study has none.
     frame = frame.dropna(axis=1, how="all").rename(columns=lambda name: as_line(str(name)))
     repeated = frame.columns[frame.columns.duplicated()]
@@ -420,9 +465,10 @@ def read_table(
         raise SpecError("each column has a name of its own", place=place, value=repeated[0])
     # Lists and the like cannot be compared and grouped, and become texts.
     for column in frame.columns[frame.dtypes.astype(str) == "object"]:
-        frame[column] = frame[column].map(
-            lambda value: value if pd.api.types.is_hashable(value) else str(value)
-        )
+        values = [
+            value if pd.api.types.is_hashable(value) else str(value) for value in frame[column]
+        ]
+        frame[column] = pd.Series(values, frame.index, dtype=object)
     # Of a study's trials, what is to run, fits no host or failed for a cause outside the method says nothing of an arm.
     if _of_trials(frame):
         outside = frame.reindex(columns=["cause"])["cause"].isin(OUTSIDE)

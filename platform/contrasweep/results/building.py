@@ -153,11 +153,11 @@ def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
 def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
     """Return the labels of each trial's `factors` as one text, by the index of `trials`; "" without factors."""
     return pd.Series(
-        [_joined(k) for k in row_tuples(trials, _columns(factors))], trials.index, dtype=object
+        [joined(k) for k in row_tuples(trials, _columns(factors))], trials.index, dtype=object
     )
 
 
-def _joined(labels: Key) -> str:
+def joined(labels: Key) -> str:
     """Return several labels as one text. A label with a space is quoted, so that different labels differ as texts."""
     if len(labels) == 1:
         return labels[0]
@@ -408,7 +408,7 @@ def marked(
     for place, cell in cells.items():
         value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
-            side = _joined(tuple(value[f] for f in layout.compared))
+            side = joined(tuple(value[f] for f in layout.compared))
             contexts.setdefault(tuple(value[f] for f in layout.context), {})[side] = place
 
     result = dict(cells)

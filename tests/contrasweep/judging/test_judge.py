@@ -301,6 +301,57 @@ def test_files_of_each_kind_are_judged_as_the_frame_is(tmp_path, ending):
     assert only(cs.judge(path)).raw_p == pytest.approx(only(cs.judge(frame)).raw_p)
 
 
+def written(frame, path):
+    """Write a frame of texts, whose numbers a file of lines of JSON has as texts too."""
+    if path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
+def test_arms_are_called_as_they_are_written_and_a_word_for_nothing_is_a_name_or_no_number(
+    tmp_path, ending
+):
+    frame = runs(["1.1", "1.10", "2.0"]).assign(
+        accuracy=lambda f: f["accuracy"].map("{:.2f}".format)
+    )
+    judged = cs.judge(written(frame, tmp_path / f"runs{ending}"))
+    assert {name for pair in judged.pairs for name in (pair.a, pair.b)} == {"1.1", "1.10", "2.0"}
+    assert "3 arms, 8 seeds in common" in judged.design and "metric accuracy" in judged.columns
+    frame = runs(["null", "NA"]).astype({"accuracy": str, "seed": str})
+    frame.loc[:1, "accuracy"] = None if ending == ".jsonl" else "NA"
+    frame.loc[3, "seed"] = "3.0"
+    judged = cs.judge(written(frame, tmp_path / f"names{ending}"), arm="model", metric="accuracy")
+    assert "2 arms, 8 seeds in common" in judged.design
+    assert "6/8: finished/planned" in str(judged)
+
+
+def test_labels_of_several_columns_are_equal_only_where_every_column_is():
+    frame = runs(["x y", "x", "q"]).assign(size=lambda f: f["model"].map({"x y": "z", "x": "y z"}))
+    frame = frame.fillna({"size": "q"})
+    judged = cs.judge(frame, arm="model,size")
+    assert "3 arms, 8 seeds in common" in judged.design
+    rng = RNG(2)
+    rows = [
+        (arm, task, before + str(item), rng.normal())
+        for arm in "ab"
+        for task, before in (("t 1", ""), ("t", "1 "))
+        for item in range(6)
+    ]
+    tasks = pd.DataFrame(rows, columns=["model", "task", "item", "score"])
+    assert "12 items" in cs.judge(tasks, over="these").design
+
+
+@pytest.mark.parametrize("index", ["seed", "model", ["model", "seed"]])
+def test_an_index_with_a_name_is_a_column(tmp_path, index):
+    frame = runs(["a", "b"])
+    frame.set_index(index).to_parquet(tmp_path / "runs.parquet")
+    for source in (frame.set_index(index), tmp_path / "runs.parquet"):
+        assert cs.judge(source).design == cs.judge(frame).design
+
+
 @pytest.mark.slow
 def test_every_format_has_the_design_and_the_verdict(tmp_path):
     runs(["base", "big"]).to_csv(tmp_path / "runs.csv", index=False)
