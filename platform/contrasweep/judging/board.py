@@ -9,7 +9,7 @@ all arms at once with a chance of 1 - alpha.
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,54 +125,49 @@ class Board:
         )
 
 
-class _Arms(NamedTuple):
-    """The arms of a board, for which larger values are better.
+Contrasts = Callable[[int, int], list[Contrast]]
+"""What must say that the first arm is better than the second, by their numbers, where larger values are better.
 
-    `means` [arms] are over the replicates that all arms finished. `contrasts(i, j)` gives what must say that arm i is
-    better than arm j: the contrast of their finished replicates and, where i has failed runs, that with these as
-    losses. `copies` [arms] says of which arms all runs have the same value.
-    """
-
-    means: Any
-    contrasts: Callable[[int, int], list[Contrast]]
-    copies: Any
+This is the contrast of their finished replicates and, where the first has failed runs, that with these as losses.
+Copies of a run say nothing.
+"""
 
 
-def _unpaired(trials: pd.DataFrame) -> _Arms:
-    """Return the arms of runs without a partner, which are compared by Welch's t-test."""
+def _unpaired(trials: pd.DataFrame) -> tuple[list[float], Contrasts]:
+    """Return the means of arms whose runs have no partner, and their contrasts, of Welch's t-test."""
     by_arm = trials.groupby("arm", sort=False)["value"]
     values = [runs.dropna().to_numpy() for _, runs in by_arm]
-    failed = by_arm.agg(lambda runs: runs.isna().sum()).tolist()
+    failed = [int(runs.isna().sum()) for _, runs in by_arm]
 
     def contrasts(i: int, j: int) -> list[Contrast]:
-        found = unpaired_evidence(values[i], values[j], (failed[i], 0))
-        return [c for c in (found.common, found.a_loses) if c] if found else []
+        evidence = unpaired_evidence(values[i], values[j], (failed[i], 0))
+        if evidence is None or evidence.constant:
+            return []
+        return [c for c in (evidence.common, evidence.a_loses) if c]
 
-    means = np.array([x.mean() for x in values])
-    return _Arms(means, contrasts, np.array([constant(x) for x in values]))
+    return [float(x.mean()) for x in values], contrasts
 
 
-def _paired(trials: pd.DataFrame, design: Design) -> _Arms:
-    """Return the arms, which are compared by the t-test of their paired differences.
+def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrasts]:
+    """Return the means of arms whose replicates are paired, and the contrasts of their differences.
 
     Only replicates that all arms have count, so that every rank is over the same ones.
     """
-    # A row for each fold and seed that all arms have, and a column for each arm; NaN is a failed run.
-    keys = ["fold", "seed"] if design.folds else ["seed"]
+    # A row for each fold and seed that all arms have, and a column for each arm; NaN is a failed run. Groups of items
+    # count by their sizes.
     arms = trials["arm"].unique()
-    trials = trials[trials.groupby(keys)["arm"].transform("size") == len(arms)]
-    wide = trials.pivot(index=keys, columns="arm", values="value").reindex(columns=arms)
-    units = wide.dropna().index.get_level_values(0).nunique()
+    trials = trials.assign(weight=trials.get("weight", 1.0))
+    arms_of_replicate = trials.groupby(["fold", "seed"], dropna=False)["arm"].transform("size")
+    rows = trials[arms_of_replicate == len(arms)].set_index(["fold", "seed", "arm"])
+    wide: Any = rows[["value", "weight"]].unstack("arm", sort=False)
+    values = wide["value"].reindex(columns=arms).to_numpy().T
+    sizes = wide["weight"].mean(axis=1).to_numpy()
+    folds, seeds = (wide.index.get_level_values(name).to_numpy() for name in ("fold", "seed"))
+    finished = np.isfinite(values).all(axis=0)
+    units = len({*(folds if design.folds else seeds)[finished]})
     if units < 2:
         rule = f"all arms of a board have two {design.unit}s or more in common"
         raise SpecError(rule, value=units)
-    values = wide.to_numpy().T
-    finished = np.isfinite(values).all(axis=0)
-    folds, seeds = (wide.index.get_level_values(place).to_numpy() for place in (0, -1))
-    # Groups of items count by their sizes.
-    sizes = None
-    if "weight" in trials:
-        sizes = trials.groupby(keys)["weight"].mean().reindex(wide.index).to_numpy()
 
     def contrast_of(differences: Any) -> Contrast:
         """Return the contrast of differences [replicates], without those that are NaN."""
@@ -182,26 +177,22 @@ def _paired(trials: pd.DataFrame, design: Design) -> _Arms:
             folds=folds[known] if design.folds else None,
             seeds=seeds[known],
             design=design,
-            weights=None if sizes is None else sizes[known],
+            weights=sizes[known],
         )
 
     def contrasts(i: int, j: int) -> list[Contrast]:
+        # Only replicates that are trainings can be copies of each other; items and tasks are not.
+        if design.unit not in SCOPES and all(constant(values[arm][finished]) for arm in (i, j)):
+            return []
         differences = np.where(finished, values[i] - values[j], np.nan)
         # A difference that only rounding makes would break a tie.
         differences[np.abs(differences) <= TIE * np.nanmax(np.abs(values))] = 0.0
-        found = [contrast_of(differences)]
         # Where i alone failed it loses by the most.
         lost = np.isnan(values[i]) & np.isfinite(values[j])
-        if lost.any():
-            worst = -np.nanmax(np.abs(differences))
-            found.append(contrast_of(np.where(lost, worst, differences)))
-        return found
+        with_losses = np.where(lost, -np.nanmax(np.abs(differences)), differences)
+        return [contrast_of(d) for d in (differences, with_losses)[: 1 + lost.any()]]
 
-    means = [contrast_of(np.where(finished, x, np.nan)).difference for x in values]
-    # Only replicates that are trainings can be copies of each other; items and tasks are not.
-    trainings = design.unit not in SCOPES
-    copies = [trainings and constant(x[finished]) for x in values]
-    return _Arms(np.array(means), contrasts, np.array(copies))
+    return [contrast_of(np.where(finished, x, np.nan)).difference for x in values], contrasts
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
@@ -221,49 +212,48 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     count = len(names)
     if count < 2:
         raise SpecError("two arms of a board have two runs or more", value=count)
-    arms = _unpaired(trials) if design.unit == "run" else _paired(trials, design)
+    means, contrasts = _unpaired(trials) if design.unit == "run" else _paired(trials, design)
 
-    # The p of no difference of every two arms, by the t-test: no test is exact at a level of 0. Copies of a run tell
-    # nothing of the noise.
-    means = arms.means
-    order = np.argsort(-means, kind="stable")
-    p = np.ones((count, count))
-    for i, j in itertools.combinations(order.tolist(), 2):
-        if not (arms.copies[i] and arms.copies[j]):
-            above = max(now.p_above(0.0, 0.0) for now in arms.contrasts(i, j))
-            p[i, j] = p[j, i] = min(1.0, 2 * above)
-    # Which two arms surely differ, with all pairs as one family.
+    # The p of no difference of every two arms, in the order of their means, by the t-test: no test is exact at a level
+    # of 0.
+    order = np.argsort(-np.array(means), kind="stable").tolist()
+    ps = []
+    for i, j in itertools.combinations(order, 2):
+        above = max((now.p_above(0.0, 0.0) for now in contrasts(i, j)), default=1.0)
+        ps.append(min(1.0, 2 * above))
+    # Which two arms surely differ, with all pairs as one family: [better arm, worse arm].
     upper = np.triu_indices(count, 1)
+    p = np.ones((count, count))
+    p[upper] = ps
     sure = np.zeros_like(p, dtype=bool)
-    sure[upper] = holm(p[upper].tolist()) <= alpha
-    sure |= sure.T
+    sure[upper] = holm(ps) <= alpha
 
     # The arms in order, each with the ranks that it may have and the p to the next arm.
-    next_ps = np.array([p[i, j] for i, j in itertools.pairwise(order)])
+    next_ps = np.diag(p, 1).tolist()
     rows = []
-    for place, i in enumerate(order):
-        better = int((sure[i] & (means > means[i])).sum())
-        worse = int((sure[i] & (means < means[i])).sum())
+    for place, (i, p_next) in enumerate(zip(order, [*next_ps, None], strict=True)):
         rows.append(
             BoardRow(
                 rank=place + 1,
                 arm=names[i],
-                mean=sign * float(means[i]),
-                low=1 + better,
-                high=count - worse,
-                p_next=float(next_ps[place]) if place + 1 < count else None,
+                mean=sign * means[i],
+                low=1 + int(sure[:, place].sum()),
+                high=count - int(sure[place].sum()),
+                p_next=p_next,
             )
         )
     # How many replicates would separate the first two, as the advice under a table forecasts it.
-    now = arms.contrasts(*order[:2].tolist())[-1]
-    unit: Unit = "repeats" if design.folds else "seeds"
-    needed = smallest_count_as_estimated(now, unit, alpha) if now.difference > 0 else None
+    first_two = contrasts(order[0], order[1])
+    needed = None
+    if first_two and first_two[-1].difference > 0:
+        unit: Unit = "repeats" if design.folds else "seeds"
+        needed = smallest_count_as_estimated(first_two[-1], unit, alpha)
     return Board(
         tuple(rows),
         alpha,
-        separable=int((next_ps <= alpha).sum()),
-        separable_holm=int((holm(next_ps.tolist()) <= alpha).sum()),
-        ties=tuple(names[i] for i in order[1:] if not sure[order[0], i]),
+        separable=sum(p_next <= alpha for p_next in next_ps),
+        separable_holm=int((holm(next_ps) <= alpha).sum()),
+        ties=tuple(row.arm for row in rows[1:] if not sure[0, row.rank - 1]),
         needed=needed,
         unit="repeat" if design.folds else design.unit,
         single=single,

@@ -368,8 +368,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
     # A row for each seed, with the mean over its folds in a column for each arm. Paired folds and seeds are those of
     # both arms.
     paired = layout.design.unit == "seed"
-    keys = ["fold", "seed"] if layout.design.folds else ["seed"]
-    wide = runs.set_index([*keys, "arm"])["value"].unstack("arm", sort=False)[chosen]
+    wide = runs.set_index(["fold", "seed", "arm"])["value"].unstack("arm", sort=False)[chosen]
     if paired:
         wide = wide.dropna()
     wide = wide.groupby("seed", sort=False).mean()

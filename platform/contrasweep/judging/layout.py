@@ -141,7 +141,7 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
             "repeats without folds do not say which training rows they share",
             place="--pair",
             value=roles.folds[-1],
-            hint="call the column fold where it names the folds of one partition, seed where all runs share a split",
+            hint="call the column fold if it names the folds of one partition, or seed if all runs share a split",
         )
     count = runs["fold"].nunique()
     folds = count

@@ -172,8 +172,8 @@ def _plain(name: str) -> str:
 
 def _of_numbers(column: "pd.Series[Any]") -> bool:
     """Whether a column has numbers or truth values, as objects too."""
-    kinds = ("integer", "floating", "mixed-integer-float", "boolean")
-    return pd.api.types.is_numeric_dtype(column) or pd.api.types.infer_dtype(column) in kinds
+    numbers = ("integer", "floating", "mixed-integer-float", "boolean")
+    return pd.api.types.infer_dtype(column) in numbers
 
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:

@@ -49,19 +49,14 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
 class WrittenNumber(float):
     """A number that is shown as a file has it, such as the version 1.10."""
 
-    def __new__(cls, text: str) -> Self:
-        """Make the number that a text is."""
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
-
-    text: str
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __str__(self) -> str:
         return self.text
 
 
-def _read_texts(read: Callable[..., Any], as_texts: Mapping[str, Any], path: Path) -> pd.DataFrame:
+def _read_texts(read: Callable[..., Any], path: Path, **as_texts: object) -> pd.DataFrame:
     """Return the table that `read` gives of a file, with names and numbers as the file has them.
 
     With the options `as_texts` `read` takes no text for a number, or for nothing: an arm may be called 1.10 or null.
@@ -83,14 +78,13 @@ def _read_texts(read: Callable[..., Any], as_texts: Mapping[str, Any], path: Pat
     return frame
 
 
-_CSV = partial(pd.read_csv, compression=None, skipinitialspace=True)
-_CSV_TEXTS = {"dtype": str, "keep_default_na": False}
+_READ_CSV = partial(pd.read_csv, compression=None, skipinitialspace=True)
+_READ_JSON = partial(pd.read_json, lines=True, compression=None)
+_CSV = partial(_read_texts, dtype=str, keep_default_na=False)
 READERS: Mapping[str, Callable[..., Any]] = {
-    ".csv": partial(_read_texts, _CSV, _CSV_TEXTS),
-    ".tsv": partial(_read_texts, partial(_CSV, sep="\t"), _CSV_TEXTS),
-    ".jsonl": partial(
-        _read_texts, partial(pd.read_json, lines=True, compression=None), {"dtype": False}
-    ),
+    ".csv": partial(_CSV, _READ_CSV),
+    ".tsv": partial(_CSV, partial(_READ_CSV, sep="\t")),
+    ".jsonl": partial(_read_texts, _READ_JSON, dtype=False),
     ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),
 }
 """End of a file's name -> the function that reads the file as a frame."""

@@ -553,13 +553,13 @@ def test_a_failed_run_without_a_partner_is_by_the_range_of_all_runs_worse_than_t
     assert found.a_loses.a == (1.0, 2.0, lost) and found.b_loses.b == (3.0, 5.0, lost, lost)
 
 
-def unlike_runs(n=5, **second):
-    """Rows of two arms on `n` folds of two seeds; `b` is better by about .05."""
+def unlike_runs():
+    """Rows of two arms on five folds of two seeds; `b` is better by about .05."""
     rng = RNG(8)
     rows = [
         (arm, fold, seed, 0.1 * fold + seed + 0.05 * (arm == "b") + rng.normal(0, 0.01))
         for arm in "ab"
-        for fold in range(n)
+        for fold in range(5)
         for seed in range(2)
     ]
     return pd.DataFrame(rows, columns=["model", "fold", "seed", "accuracy"])
@@ -571,28 +571,28 @@ def failed(frame, count):
     return frame.assign(accuracy=frame["accuracy"].drop(lost))
 
 
-def one_seed(frame, **names):
-    return frame[frame["seed"] == 0].drop(columns="seed").rename(columns=names)
+def one_seed(frame, fold):
+    return frame[frame["seed"] == 0].drop(columns="seed").rename(columns={"fold": fold})
+
+
+def copies(frame):
+    return frame.assign(accuracy=(frame["model"] == "b") * 0.1)
 
 
 SAME_BY_JUDGE = {
     "folds and seeds": lambda f: f,
-    "folds without some runs": lambda f: f.drop(f.index[(f["model"] == "b")][[0, 2, 4, 6]]),
+    "folds without some runs": lambda f: f.drop([10, 12, 14, 16]),
     "failed on folds": lambda f: failed(f, 3),
-    "failed on seeds": lambda f: failed(one_seed(f, fold="seed"), 1),
-    "failed on tasks": lambda f: failed(one_seed(f, fold="task"), 1),
-    "failed without a partner": lambda f: failed(one_seed(f).drop(columns="fold")[:-1], 1),
-    "groups of many sizes": lambda f: f.assign(
-        item=f["fold"] * 2 + f["seed"], group=f["fold"].clip(upper=3) // 1.5
-    ).drop(columns=["fold", "seed"]),
-    "copies": lambda f: one_seed(f, fold="seed").assign(
-        accuracy=lambda part: (part["model"] == "b") * 0.1
+    "failed on seeds": lambda f: failed(one_seed(f, "seed"), 1),
+    "failed on tasks": lambda f: failed(one_seed(f, "task"), 1),
+    "failed without a partner": lambda f: failed(one_seed(f, "run")[:-1], 1),
+    "groups of many sizes": lambda f: f.rename(columns={"fold": "group"}).assign(
+        item=[*range(10)] * 2, seed=0, group=lambda f: f["group"].clip(upper=3)
     ),
-    "copies without a partner": lambda f: (
-        one_seed(f).drop(columns="fold").assign(accuracy=lambda part: (part["model"] == "b") * 0.1)
-    ),
-    "equal differences": lambda f: one_seed(f, fold="task").assign(
-        accuracy=lambda part: part["task"] ** 2 + (part["model"] == "b") * 8
+    "copies": lambda f: copies(one_seed(f, "seed")),
+    "copies without a partner": lambda f: copies(one_seed(f, "run")),
+    "equal differences": lambda f: one_seed(f, "task").assign(
+        accuracy=lambda f: f["task"] ** 2 + (f["model"] == "b") * 8
     ),
 }
 
