@@ -312,7 +312,7 @@ def stored_history(name: str, storage: str) -> History:
         hint = (
             choose_from("campaigns", names, name)
             if names
-            else "it begins with its first: contrasweep decide"
+            else "a campaign begins with its first decision: contrasweep decide"
         )
         raise SpecError(
             f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=hint

@@ -308,7 +308,7 @@ def rank(
     Args:
         source: The source of results, as in `judge`.
         alpha: The chance of any false order of two arms.
-        i_know: Whether the best value of the metric itself may count, as in `judge`.
+        i_know: Whether the best value of the metric itself may count, which is a maximum over noise.
         options: Options of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`, `at`, `reader`.
 
     Returns:

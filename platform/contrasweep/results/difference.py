@@ -157,7 +157,10 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
 
 
 def _texts(results: Results, arm: str) -> dict[Kind, dict[str, Values]]:
-    """Return what an arm declares and what its trials ran with: kind -> name -> values."""
+    """Return what an arm declares and what its trials ran with: kind -> name -> values.
+
+    The kind `arm` has the trainable, and of an arm that starts from another study's trials the fields of its `start`.
+    """
     records = _records(results, arm)
     trainables = ({"trainable": record.trainable} for record in records)
     return {

@@ -737,7 +737,7 @@ def span(difference: float, low: float, high: float) -> str:
 
 
 def decimals_of(size: float) -> int:
-    """Return the digits after the point that show a number of this size with two digits: 3 of 0.016, and of 0."""
+    """Return the digits after the point that show a number of this size with two digits: 3 for 0.016; 3 also for 0."""
     return max(0, 1 - math.floor(math.log10(size))) if size > 0 else 3
 
 

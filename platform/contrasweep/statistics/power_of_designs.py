@@ -85,8 +85,8 @@ class PlannedPower:
     """What `design` decides in 80 % of studies, at the level of the family's first step.
 
     `least` is the smallest true difference that is decided, in spreads; infinite where nothing can be decided. A spread
-    is the standard deviation of one trial's paired difference. Where it comes from the folds and not from training,
-    more seeds of a fold do not lower it. `in_units` is the difference in units of the metric, by the noise of the
+    is the standard deviation of one trial's paired difference. `least` counts all noise as that of training; more seeds
+    of a fold do not lower the noise of the folds. `in_units` is `least` in units of the metric, by the noise of the
     trials of `study`; None where it is not known. `what` names the family's question.
     """
 

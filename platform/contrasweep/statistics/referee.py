@@ -303,7 +303,7 @@ class Rule:
         rng = np.random.default_rng(0)
         # In each draw the present gains have random weights, by which `more` of them are drawn as the seeds to come.
         shares = rng.dirichlet(np.ones(len(d)), DRAWS).cumsum(axis=1)
-        # A uniform number picks the gain up to which the weights add up to it.
+        # `shares` are the running sums of the weights. A uniform number picks the first gain whose sum is not below it.
         uniform = rng.uniform(size=(DRAWS, more, 1))
         following = d[(uniform > shares[:, None, :-1]).sum(axis=2)]
         all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)

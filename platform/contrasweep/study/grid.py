@@ -143,7 +143,8 @@ class AblationGrid(StudyBase):
         check_number(self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1))
         check_zips(self.zipped)
         self._check_repeats()
-        # Excluded seeds are a proper subset (`<`): at least one seed is left.
+        # Excluded seeds are a proper subset (`<`): at least one seed is left. A study with `replicates` grows, so it
+        # has no fixed size.
         if self.excluded and (self.replicates or not self.excluded.keys() < set(self.seeds)):
             raise SpecError(
                 "some of the seeds may be excluded, of a study of a fixed size",

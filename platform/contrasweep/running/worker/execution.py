@@ -246,9 +246,9 @@ class Execution:
     def _next(self) -> tuple[Row, bool]:
         """Train up to the next report, keep it and store its checkpoint.
 
-        Return the report's row (step, time and metrics), and whether the driver decides on it: on a report that revises
-        the one before it only where it adds the study's metric, because a pruner decides on each step once. Raises the
-        errors of the trainable, and `StopIteration` where it has ended.
+        Return the report's row (step, time and metrics), and whether the driver decides on this report. A pruner
+        decides on each step once: on its first report, or on the revised one that first has the study's metric. Raises
+        the errors of the trainable, and `StopIteration` where the trainable has ended.
         """
         # A later attempt may begin while the driver decides, and while this one trains.
         self.attempt.claim.check()

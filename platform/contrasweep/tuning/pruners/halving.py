@@ -180,6 +180,7 @@ class FoldHalving:
         -inf.
         """
         history = self.histories[trial]
+        # `ended` says of each trial that has ended whether it failed.
         if self.ended.get(trial):
             return -math.inf
         value = first_from(history, rung)
