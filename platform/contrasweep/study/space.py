@@ -95,9 +95,6 @@ class Float(_Range):
         """
         if self.step is not None:
             return self.value(_place(u, levels(self)))
-        # At the ends rounding would miss them.
-        if u in (0, 1):
-            return self.high if u else self.low
         ends = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         value = _between(*ends, u)
         # Rounding may lead past an end.
