@@ -9,7 +9,6 @@ from typing import Any, Literal
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
-from contrasweep.results.building import joined
 from contrasweep.results.study_data import SMALLER
 from contrasweep.rows import row_tuples
 from contrasweep.storage.names import as_line
@@ -157,6 +156,9 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
 
 def row_labels(frame: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
     """Return the label of each row: its texts in these columns, on one line and joined as in a table."""
+    # Imported here because it brings SciPy, which the list of readers does without.
+    from contrasweep.results.building import joined
+
     texts = frame[list(columns)].astype(str).map(lambda text: as_line(str(text)))
     return pd.Series([joined(labels) for labels in row_tuples(texts, columns)], frame.index)
 

@@ -25,7 +25,6 @@ from contrasweep.data.safety import read_member
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_from_here, import_path, installed, path_of
 from contrasweep.judging.roles import mode_of_name
-from contrasweep.results.building import LOST, OUTSIDE
 from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
 from contrasweep.storage.record import COUNTING, Status
@@ -465,6 +464,9 @@ def read_table(
         frame[column] = pd.Series(values, frame.index, dtype=object)
     # Of a study's trials, what is to run, fits no host or failed for a cause outside the method says nothing of an arm.
     if _of_trials(frame):
+        # Imported here because it brings SciPy, which the list of readers does without.
+        from contrasweep.results.building import LOST, OUTSIDE
+
         outside = frame.reindex(columns=["cause"])["cause"].isin(OUTSIDE)
         frame = frame[frame["status"].isin([*COUNTING, *LOST]) & ~outside]
     if frame.empty:
