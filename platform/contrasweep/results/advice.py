@@ -384,7 +384,9 @@ class Advice:
                 *lines,
                 "No look at this study is left: declare a new study, with another name and fresh seeds.",
             ]
-        if self.present.unit == "repeats":
+        enough = [size for forecast in forecasts for size, _ in forecast.enough]
+        enough += [f.enough_as_estimated for f in forecasts if f.enough_as_estimated]
+        if self.present.unit == "repeats" or {size.unit for size in enough} == {"repeats"}:
             field = "repeats"
         elif self.type == "sweep":
             field = "confirm_seeds"
@@ -395,7 +397,7 @@ class Advice:
             share = f"at alpha / {LEVEL_DIVISOR ** (self.look - 1):g}; chances and detectable differences allow for it"
             look = f"the {ordinal(self.look)} look at the table, {share}"
         # Where no size is enough, there is nothing to follow.
-        if any(forecast.enough or forecast.enough_as_estimated for forecast in forecasts):
+        if enough:
             return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
         return [*lines, f"More {field}, added with --extend, would be {look}."]
 

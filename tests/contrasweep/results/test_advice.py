@@ -433,6 +433,12 @@ def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path
         "Most of the noise is between seeds" in text
         and "3 folds leave at most 2 degrees of freedom; repeats or folds alone add none" in text
     )
+    assert "To follow it, add seeds" in text
+    by_repeats = replace(one, enough_as_estimated=Size("repeats", 3, 12, 0.2))
+    notes = replace(advice, forecasts=(by_repeats,)).notes()
+    assert notes[-1].startswith("To follow it, add repeats and run with --extend.")
+    nothing = replace(advice, forecasts=(replace(one, enough_as_estimated=None),)).notes()
+    assert nothing[-1].startswith("More seeds, added with --extend, would be the 2nd look")
     assert "not known" in text and "[0, 100]" not in text and "[0.00, 1.00]" not in str(results)
     four = run(
         tmp_path, reviewed(4), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"), extend=True
