@@ -24,9 +24,8 @@ def lookup(config: Config, key: str, default: Any = None) -> Any:
     for name in key.split("."):
         if isinstance(value, Mapping) and name in value:
             value = value[name]
-        elif isinstance(value, str) and name == NAME:
-            pass  # a component without parameters: "sgd" has the setting `name`, which is "sgd" itself
-        else:
+        # A component without parameters, such as "sgd", has the setting `name`, which is "sgd" itself.
+        elif not (isinstance(value, str) and name == NAME):
             return default
     return value
 
