@@ -247,7 +247,7 @@ def write_page(
 def claims_at(path: str) -> list[Claim]:
     """Return the list of claims at a dotted path; `SpecError` where there is none."""
     import_from_here()
-    known = import_path(path, kind="list of claims", of=list)
+    known = import_path(path, kind="list of claims", also_allowed=list)
     if (
         not isinstance(known, list)
         or not known

@@ -27,6 +27,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+# Imported before a group is there: its functions have the group of that moment as their default. A group there would
+# never end; its threads run on, and may abort the process as it ends. torch.compile and DistributedDataParallel import
+# it too.
+import torch.distributed.nn.functional
+
 from contrasweep.errors import ProcessLostError, SpecError, plural
 from contrasweep.imports import import_path
 from contrasweep.trainables import checkpoint, loop, seeding

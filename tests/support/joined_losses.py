@@ -3,12 +3,12 @@
 python joined_losses.py RANK SIZE RENDEZVOUS_FILE JOBS_FILE OUTPUT_FILE
 """
 
-import gc
 import sys
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before there is a group, which it would keep (process_group._join)
 from torch.nn.parallel import DistributedDataParallel
 
 from contrasweep.trainables.losses import build
@@ -50,8 +50,6 @@ def main(rank, size, rendezvous, jobs_file, output):
         timeout=timedelta(seconds=600),
     )
     torch.save([part(job, rank) for job in torch.load(jobs_file)], output)
-    # No network may outlive this line: it would keep the group, whose threads then run while the process ends.
-    gc.collect()
     dist.destroy_process_group()
 
 

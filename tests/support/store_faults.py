@@ -308,7 +308,7 @@ class EngineHere:
                 )
                 worker.stop()
                 if attempt < self.max_failures:
-                    self.callback.on_trial_recover(0, [trial], trial)
+                    self.callback.on_trial_recover(trial=trial)
                 continue
             worker.stop()
             self.callback.on_trial_complete(trial=trial)

@@ -166,6 +166,23 @@ time.sleep(100)
     rank.wait()
 
 
+def test_a_group_leaves_no_thread_behind(tmp_path):
+    """Such a thread runs while the process ends, which aborts it now and then."""
+    script = f"""
+import psutil, torch, torch.distributed as dist
+from contrasweep.trainables import process_group
+process_group._join("cpu", {str(tmp_path / "meet")!r}, 0, 1)
+import torch.distributed.nn.functional  # as torch.compile and DistributedDataParallel do
+dist.all_reduce(torch.ones(3))
+threads = lambda: sum("gloo" in open(f"/proc/self/task/{{t.id}}/comm").read() for t in psutil.Process().threads())
+before = threads()
+process_group._end(process_group.Group())
+print(before > 0, threads())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.stdout.split() == ["True", "0"], ended.stderr
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -48,8 +48,9 @@ def declared(**fields: Any) -> Sweep:
     return Sweep(**base | fields)
 
 
-GROWING = Replicates(first=4, step=4, most=8)
-"""What is decided at its first look needs no second one."""
+GROWING = {"replicates": Replicates(first=4, step=4, most=8), "folds": 5}
+"""What is decided at its first look needs no second one. One of the five folds is the search's; of three folds two are
+left, which decide hardly anything."""
 EPOCHS = {"trials_per_arm": None, "budget": ArmBudget(epochs=3)}
 KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] = {
     "arm": ({}, lambda s: {"arms": s.arms | {"third": s.arms["far"]}}, 0),
@@ -57,11 +58,11 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] 
     "trials": ({}, lambda s: {"trials_per_arm": 4}, 0),
     "epochs": (EPOCHS, lambda s: {"budget": ArmBudget(epochs=6)}, 0),
     "arm, looked at": (
-        {"replicates": GROWING},
+        GROWING,
         lambda s: {"arms": s.arms | {"third": s.arms["far"]}},
         0,
     ),
-    "trials, looked at": ({"replicates": GROWING}, lambda s: {"trials_per_arm": 4}, 0),
+    "trials, looked at": (GROWING, lambda s: {"trials_per_arm": 4}, 0),
 }
 """By what grows: fields of the sweep, what is declared instead of them, and looks that this counts."""
 
