@@ -918,11 +918,18 @@ def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
         "RAY_memory_usage_threshold": "0.01",
         "RAY_memory_monitor_refresh_ms": "100",
     }  # Ray ends whatever runs
-    with (
-        ray_head(**every) as head,
-        pytest.raises(SubmissionError, match="memory of the cluster's head ran out") as said,
-    ):
-        preflight.check_reachable(Dashboard(head), [head])
+    with contextlib.ExitStack() as opened:
+        # The first job must live until Ray ends it: it waits for a server whose queue is full.
+        server = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        with contextlib.suppress(TimeoutError):
+            while True:
+                client = socket.create_connection(server.getsockname(), timeout=1)
+                opened.enter_context(client)
+        head = opened.enter_context(ray_head(**every))
+        with pytest.raises(SubmissionError, match="memory of the cluster's head ran out") as said:
+            preflight.check_reachable(
+                Dashboard(head), [f"http://127.0.0.1:{server.getsockname()[1]}"]
+            )
     assert "\n" not in str(said.value) and "see `contrasweep logs raysubmit_" in str(said.value)
 
 

@@ -367,7 +367,8 @@ class Results(StudyData):
         for axis in at:
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
-        title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
+        fixed = (f", {self.names(axis)} {self.names(label(value))}" for axis, value in at.items())
+        title = self.title + "".join(fixed)
         decisive = self._decides(metric)
         # In each cell the study's own comparison, or else an exploratory one. With all axes fixed one cell is left: an
         # exploratory comparison of it is made below, as that over everything.

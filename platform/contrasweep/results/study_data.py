@@ -13,7 +13,7 @@ import pandas as pd
 from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.manifest import NO_DATA
-from contrasweep.errors import BrokenFileError, SpecError, check_known, plural
+from contrasweep.errors import BrokenFileError, SpecError, check_known, choose_from, plural
 from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
@@ -330,12 +330,16 @@ class StudyData:
             The rows with these values.
 
         Raises:
-            SpecError: For an unknown axis.
+            SpecError: For an unknown axis, or values that no row has.
         """
         for axis, value in at.items():
             self.check_known("axis", axis, self.axes)
             # 1 and 1.0 are one value, 1 and True are not.
-            frame = frame[[canonical.same(v, value) for v in frame[axis]]]
+            has_value = [canonical.same(v, value) for v in frame[axis]]
+            if not any(has_value):
+                hint = choose_from("values", set(map(canonical.label, frame[axis])), value)
+                raise SpecError("no trial has this value", place=axis, value=value, hint=hint)
+            frame = frame[has_value]
         return frame
 
     def check_known(self, kind: str, value: str, known: list[str]) -> None:

@@ -349,7 +349,8 @@ class Table:
         names = self.style.names
         cells = [*self.cells.values(), *self.averages.values()]
         methods = list(dict.fromkeys(c.interval for c in cells if c.interval))
-        lines = ["in percent"] if self.style.percent else []
+        percent = "in percent; the verdicts are not" if self.answer.pairs else "in percent"
+        lines = [percent] if self.style.percent else []
         if methods == [NO_INTERVAL]:
             why = dict.fromkeys(c.why_no_interval for c in cells if c.interval)
             lines.append(f"{' or '.join(why)} a cell, so there are no intervals")

@@ -99,7 +99,8 @@ def redeclare(
             place="name",
             value=records.study,
             hint=f"choose another name or --storage than {records.storage}, or pass --extend to keep its trials and "
-            "add others (seeds, folds, values of axes, arms; a setting of an arm is another arm)",
+            "add others (seeds, folds, values of axes, arms; a setting of an arm is another arm). What an earlier "
+            "command had by --set is given again, or stands in the study's file",
         )
     # Even with `extend` the study stays of its kind, and no trial that was seen leaves the table.
     planned = planned_rows(records)

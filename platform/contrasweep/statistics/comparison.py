@@ -625,7 +625,7 @@ class Comparison:
         if e.withstands(decision, self.mode, self.family.margin, self.bounds):
             return ""
         arm_at_risk = {"better": a, "worse": b}.get(decision, "either")
-        return f"; up to {e.unseen:.0%} of the trials of {arm_at_risk} may collapse unseen"
+        return f"; up to {e.unseen:.0%} of the trials of {arm_at_risk} may collapse unseen, which would change this"
 
     def _reason(self, a: str, b: str) -> str:
         """Return why a comparison is undecided for a reason other than noise; "" where noise is the only reason."""

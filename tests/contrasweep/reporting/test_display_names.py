@@ -59,11 +59,18 @@ def storage(tmp_path_factory):
 @pytest.mark.parametrize("format", ["text", "markdown", "latex"])
 def test_tables_and_verdicts_show_display_names(storage, format):
     results = cs.load("named", storage=storage)
-    for shown in (results.table(), results.table("arm", "lr"), results.versus("ocl", "scl")):
+    one_cell = results.versus("ocl", "scl", at={"lr": 0.2})
+    for shown in (
+        results.table(),
+        results.table("arm", "lr"),
+        results.versus("ocl", "scl"),
+        one_cell,
+    ):
         text = getattr(shown, f"to_{format}")().replace(r"\cmidrule(lr)", "")
         assert not DECLARED.search(text), text
         assert "OCL (ours)" in text and "Top-1" in text and "SupCon" in text
-        assert "named on long-tailed digits: Top-1" in text
+        where = ", learning rate a fifth" if shown is one_cell else ""
+        assert f"named on long-tailed digits{where}: Top-1" in text
 
 
 def test_the_report_shows_display_names(storage):
@@ -86,6 +93,7 @@ def test_a_table_for_a_paper_shows_display_names_in_its_legend_and_verdicts_too(
     text = (tmp_path / "table").read_text().replace(r"\cmidrule(lr)", "")
     assert not DECLARED.search(text), text
     assert "OCL (ours)" in text and "SupCon" in text
+    assert "in percent; the verdicts are not" in " ".join(text.split()).lower()
 
 
 def test_data_keep_the_declared_names(storage, tmp_path):

@@ -254,7 +254,10 @@ def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
         (lambda r: r.table(metric="acuracy"), "did you mean 'accuracy'?"),
         (lambda r: r.compare("b", "c"), "there is no such arm, got 'c'; known arms: a, b"),
         (lambda r: r.compare("a", "b", at={"lr": 1}), "there is no such axis, got 'lr'"),
-        (lambda r: r.compare("a", "b", at={"batch_size": 99}), "no finished replicate in common"),
+        (
+            lambda r: r.compare("a", "b", at={"batch_size": 99}),
+            "batch_size: no trial has this value, got 99; known values: 16, 8",
+        ),
         (lambda r: write_report(r, "htm"), "did you mean 'html'?"),
     ],
 )

@@ -550,7 +550,7 @@ def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(
 
     said = sentence(a, b)
     assert said.startswith(begins) and said.endswith(
-        f"; up to 31% of the trials of {whose} may collapse unseen"
+        f"; up to 31% of the trials of {whose} may collapse unseen, which would change this"
     )
     assert "unseen" not in sentence(a, b, bounds=None) + sentence(
         a, b, collapsed_a=("seed 3",)
