@@ -58,14 +58,30 @@ def test_word_vectors_from_a_file(header, tmp_path):
     assert (np.abs(drawn) < 0.25).all() and drawn.std() > 0
 
 
-def test_word_vectors_of_another_size_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a 1 2\n", r"line 1: 2 numbers, the vectors' dimension is 3"),
+        ("a 1 2 3 4\n", r"line 1: 4 numbers, the vectors' dimension is 3"),
+        ("2 4\na 1 2 3 4 \n", r"line 2: 4 numbers, the vectors' dimension is 3"),
+        ("a 1 2 3\nb 1 2\n", r"line 2: 2 numbers"),
+        ("a 1 2 3\nb 1 x 3\n", r"line 2: one of the last 3 values is no finite number"),
+        ("a 1 2 nan\n", r"line 1: one of the last 3 values is no finite number"),
+    ],
+)
+def test_word_vectors_of_another_size_and_what_are_no_numbers_are_refused(text, says, tmp_path):
     file = tmp_path / "vectors.txt"
-    file.write_text("a 1 2\n")
-    vocabulary = Vocabulary.build(["a"], 1)
-    with pytest.raises(DataError, match=r"line 1.*dimension is 3"):
-        word_vectors(vocabulary, 3, np.random.default_rng(0), read_vectors(file, 3))
+    file.write_text(text)
+    with pytest.raises(DataError, match=says):
+        list(read_vectors(file, 3))
     with pytest.raises(DataError, match="no file"):
-        word_vectors(vocabulary, 3, np.random.default_rng(0), read_vectors(tmp_path / "none", 3))
+        list(read_vectors(tmp_path / "none", 3))
+
+
+def test_word_vectors_with_a_byte_order_mark_and_broken_words_are_read(tmp_path):
+    (tmp_path / "vectors.vec").write_bytes(b"\xef\xbb\xbfa 1 2 3\r\n\xff\xfe 4 5 6\r\nb 7 8 9\r\n")
+    words = [word for word, _ in read_vectors(tmp_path / "vectors.vec", 3)]
+    assert words[::2] == ["a", "b"]
 
 
 def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(tmp_path):

@@ -52,22 +52,37 @@ def _tables(
 
 
 def read_vectors(path: Path, dim: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield word and vector of each line; `DataError` where there is no file, or not `dim` numbers in a line."""
+    """Yield word and vector of each line; `DataError` where there is no file, or not `dim` finite numbers in a line.
+
+    A few words of GloVe's larger files hold blanks, but never the first word. More numbers there than `dim` are vectors
+    of another size.
+    """
     if not path.is_file():
         raise DataError(f"{path}: there is no file of word vectors here")
-    with path.open(encoding="utf-8", newline="\n") as lines:
+    # fastText's own reader passes over bytes that are no UTF-8, too; its files have some.
+    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as lines:
+        is_first = True
         for number, line in enumerate(lines, start=1):
             parts = line.rstrip().split(" ")
             # fastText's first line: how many words, and how many numbers each.
             if number == 1 and len(parts) == 2:
                 continue
-            # All before the last `dim` numbers, since a few words of GloVe's larger files hold blanks.
+            # All before the last `dim` numbers is the word.
             word = " ".join(parts[:-dim])
-            if len(parts) <= dim or not word:
+            if not word or (is_first and " " in word):
                 raise DataError(
                     f"{path}, line {number}: {len(parts) - 1} numbers, the vectors' dimension is {dim}"
                 )
-            yield word, np.array(parts[-dim:], dtype=np.float32)
+            is_first = False
+            try:
+                vector = np.array(parts[-dim:], dtype=np.float32)
+            except ValueError:
+                vector = np.array(np.nan)
+            if not np.isfinite(vector).all():
+                raise DataError(
+                    f"{path}, line {number}: one of the last {dim} values is no finite number"
+                )
+            yield word, vector
 
 
 WORD_VECTORS = Importer(
