@@ -191,6 +191,27 @@ def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path):
     )
 
 
+@pytest.mark.parametrize("products", [6, 1])
+def test_mcr_reviews_may_have_a_row_a_line(products, tmp_path):
+    """A text may have an end of line that is none of JSON, and a split a single product."""
+    source = mcr(tmp_path)
+    expected = stage(MCR, str(tmp_path / "tables"), source=source).rows("train")
+    for file in source.glob("Toys.*"):
+        table = json.loads(file.read_text())
+        rows = [
+            {name: column[str(i)] for name, column in table.items()}
+            for i in range(len(table["product_id"]))
+        ]
+        if file.name == "Toys.prd.dev":
+            rows = rows[:products]
+        text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        file.write_text(text.replace("good ", "good\u2028\x85"), encoding="utf-8")
+    lines = stage(MCR, str(tmp_path / "lines"), source=source)
+    assert lines.rows("train") == expected and lines.rows("products") == 12 + products
+    texts = open_dataset(lines).split("train").column("text").to_pylist()
+    assert all("\u2028\x85" in text for text in texts)
+
+
 def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path):
     dataset = open_dataset(here(MCR, tmp_path))
     train = dataset.split("train")
@@ -226,9 +247,29 @@ def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path):
     )
 
 
-def test_broken_region_features_are_counted_and_named_and_their_item_has_none(tmp_path):
+def damaged_archive():
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as writer:
+        writer.writestr("archive/data.pkl", pickle.dumps([{"x": np.ones((2, 2048))}]))
+    return archive.getvalue().replace(b"numpy", b"nampy")  # its checksum is that of before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"half a downlo",
+        damaged_archive(),
+        pickle.dumps([np.ones((2, 2048))]),
+        pickle.dumps([{"x": None}]),
+        pickle.dumps([{"x": np.full((2, 2048), np.nan)}]),
+        pickle.dumps([{"x": np.full((2, 2048), 1e6)}]),  # infinite in 16 bits
+    ],
+    ids=["cut", "damaged archive", "bare array", "nothing", "not a number", "too large"],
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_broken_region_features_are_counted_and_named_and_their_item_has_none(content, tmp_path):
     source = mcr(tmp_path)
-    (source / "features" / "train" / "p00" / "p00.pth").write_bytes(b"half a downlo")
+    (source / "features" / "train" / "p00" / "p00.pth").write_bytes(content)
     manifest = stage(MCR, str(tmp_path / "to"), source=source, settings={"category": "Toys"})
     broken = manifest.source["rejected"]["broken region features"]
     assert broken["count"] == 1 and broken["first"][0].startswith("p00: ")

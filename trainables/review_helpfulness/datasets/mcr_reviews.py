@@ -120,15 +120,17 @@ def _rows(path: Path) -> Iterator[Row]:
         text = path.read_text(encoding="utf-8")
         try:
             parsed = json.loads(text)
-        # A row a line is no JSON as a whole.
+        # A row a line is no JSON as a whole. A text may have other ends of lines than this one.
         except ValueError:
-            parsed = [json.loads(line) for line in text.splitlines() if line.strip()]
-        # The first column has the index of every row.
-        if isinstance(parsed, dict):
+            parsed = [json.loads(line) for line in text.split("\n") if line.strip()]
+        # The first column has the index of every row. Where it has none, there is a single row a line.
+        if not isinstance(parsed, dict):
+            yield from parsed
+        elif parsed and not isinstance(next(iter(parsed.values())), dict):
+            yield parsed
+        else:
             for index in next(iter(parsed.values()), {}):
                 yield {name: column.get(index) for name, column in parsed.items()}
-        else:
-            yield from parsed
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
     except (ValueError, AttributeError, TypeError) as error:
@@ -211,8 +213,11 @@ class _Features:
                 return empty
             # The first regions of each image, one image below the other; `empty`, as the file may have no image.
             images = [np.asarray(image, np.float16)[:PER_IMAGE] for image in load(path)]
-            return np.concatenate([empty, *images])[:PER_ITEM]
-        except (DataError, ValueError) as error:
+            regions = np.concatenate([empty, *images])[:PER_ITEM]
+            if not np.isfinite(regions).all():
+                raise ValueError("a number is not finite in 16 bits")
+            return regions
+        except Exception as error:  # libraries raise any error for damaged files
             self.rejected.add("broken region features", f"{item}: {error}")
             return empty
 
