@@ -133,6 +133,13 @@ class Settings:
             raise DataError(
                 f"review_helpfulness trains on reviews; {data.name} is of kind {data.kind!r}"
             )
+        if self.distances and not (self.use_images and "roi" in data.columns):
+            raise SpecError(
+                "distances between text and images need images",
+                place="distances",
+                value=True,
+                hint=f"{data.name} has none, or use_images is off",
+            )
         resolved = self.with_threshold(data)
         if self.word_vectors is None:
             return resolved

@@ -8,7 +8,7 @@ import pytest
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, resolve, stage
-from contrasweep.errors import DataError
+from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.review_helpfulness import MODELS, Settings, train
 from contrasweep.trainables.review_helpfulness.corpora import (
     Products,
@@ -162,6 +162,15 @@ def test_distances_of_the_test_part(planted):
     assert len(distances) == 2 * 3 * 2 and all(last.metrics[name] >= 0 for name in distances)
     with pytest.raises(DataError, match="images on both sides"):
         list(train(trial(planted, **config, use_images=False)))
+
+
+def test_a_plan_refuses_distances_without_images(planted):
+    """The distances of the last report would end a trial after all of its epochs."""
+    texts = dataclasses.replace(planted, columns={})
+    for data, use_images in ((planted, False), (texts, True)):
+        with pytest.raises(SpecError, match="distances between text and images need images"):
+            Settings(distances=True, use_images=use_images).resolve(data)
+    Settings(distances=True).resolve(planted)
 
 
 def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not():
