@@ -44,6 +44,8 @@ def case_study(
         reference = results.document.reference
         others = [arm for arm in results.document.arms if arm != reference]
         arms = [reference, *others][:2] if reference else others[:2]
+    if len(arms) < 2:
+        raise SpecError("a case study compares two arms or more", place="arms", value=list(arms))
     trials, data = _trials(results, arms)
     with tempfile.TemporaryDirectory() as folder:
         tables = [
@@ -102,11 +104,13 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
     row = products.column("product_id").to_pylist().index(product)
     about = " ".join(products.column(name)[row].as_py() for name in ("name", "description"))
     texts: dict[str, str] = {}
-    # The test part of a fold is of the training split.
-    for part in map(dataset.split, ("train", "test")):
-        texts |= zip(
-            part.column("review_id").to_pylist(), part.column("text").to_pylist(), strict=True
-        )
+    # The test part of a fold is of the training split; there may be no other test part.
+    for part in map(dataset.split, filter(dataset.manifest.rows, ("train", "test"))):
+        # Ids of reviews may repeat among products.
+        columns = (part.column(name).to_pylist() for name in ("product_id", "review_id", "text"))
+        texts |= {
+            review: text for owner, review, text in zip(*columns, strict=True) if owner == product
+        }
     ranks = [reviews[arm].rank(ascending=False, method="first") for arm in arms]
     lines = [
         f"product {product} of {data}: {about}"[:SHOWN],

@@ -8,11 +8,15 @@ from sweeps import record_of
 
 from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import open_dataset, stage
+from contrasweep.data.content import Importer, Rejected
+from contrasweep.data.importers import DATASETS
 from contrasweep.errors import SpecError
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import encode_items
+from contrasweep.trainables.review_helpfulness import case_study as case_study_module
 from contrasweep.trainables.review_helpfulness import train
 from contrasweep.trainables.review_helpfulness.case_study import case_study
+from contrasweep.trainables.review_helpfulness.datasets.reviews import Product, Review, content
 from contrasweep.trainables.review_helpfulness.metrics import per_product
 
 TINY = {"word_dim": 8, "min_word_count": 1, "epochs": 1, "device": "cpu"}
@@ -82,5 +86,19 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_pa
         furthest
         == scored["product_id"].drop_duplicates().tolist()[int(np.argmax(items[0] - items[1]))]
     )
+    with pytest.raises(SpecError, match=r"a case study compares two arms.*'prh_net'"):
+        case_study("s", arms=["prh_net"], storage=storage)
     with pytest.raises(SpecError, match="no test reviews of this product"):
         case_study("s", "none", storage=storage)
+
+
+def test_ids_of_reviews_may_repeat_among_products(tmp_path, monkeypatch):
+    """As in MCR's files, whose reviews are known by their product and their id."""
+    products = [Product(name, "", "train") for name in "ab"]
+    reviews = [Review("1", name, text=f"on {name}", votes=1) for name in "ab"]
+    importer = Importer(lambda *_: content(products, reviews, Rejected()), "two reviews", "none")
+    monkeypatch.setitem(DATASETS, "two", importer)
+    stage("two", f"{tmp_path}/datasets/two")
+    row = {"product_id": "a", "review_id": "1", "label": 0, "arm": 0.5}
+    shown = case_study_module._text(pd.DataFrame([row]), ["arm"], "two", str(tmp_path))
+    assert shown.splitlines()[-1].endswith("on a")
