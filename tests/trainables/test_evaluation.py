@@ -100,10 +100,15 @@ def test_arc_length_of_known_angles():
 
 
 @pytest.mark.slow
-def test_the_figure_is_a_png(tmp_path):
+@pytest.mark.parametrize("name", ["t", "from 1 $ to 2 $", r"$\frac{$"])
+def test_the_figures_are_pngs_whatever_names_have(name, tmp_path):
     counts = target_noise.histogram(np.random.default_rng(0).random(50), np.zeros(50))
-    path = target_noise.figure(counts, tmp_path / "similarities.png", title="t", axis="cosine")
-    assert path.read_bytes().startswith(b"\x89PNG")
+    text = {"title": name, "axis": "cosine"}
+    for path in (
+        target_noise.figure(counts, tmp_path / "similarities.png", **text),
+        target_noise.class_figure({0: counts}, [name], tmp_path / "classes.png", **text),
+    ):
+        assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_ties_go_to_the_lowest_label():

@@ -141,16 +141,34 @@ def draw(
     }
 
 
-def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[Any], None]) -> Path:
-    """Draw a figure by `paint` and write it to `path`; return `path`."""
+def save(
+    path: Path, size: tuple[float, float], paint: Callable[[Any], object], dpi: float | None = None
+) -> Path:
+    """Draw a figure of this `size` in inches by `paint` and write it to `path` as PNG; return `path`.
+
+    A name with `$` is drawn as it is written. pyplot is not used, whose global state would outlive a trial.
+    """
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    canvas = FigureCanvasAgg(Figure(figsize=size, layout="constrained"))
-    paint(canvas.figure)
-    canvas.figure.suptitle(title, fontsize="small")
-    canvas.print_png(str(path))
+    # What stands between two `$` would be read as a formula, and a wrong one ends the trial.
+    with rc_context({"text.parse_math": False}):
+        canvas = FigureCanvasAgg(Figure(figsize=size, dpi=dpi, layout="constrained"))
+        paint(canvas.figure)
+        canvas.print_png(str(path))
     return path
+
+
+def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[Any], None]) -> Path:
+    """Draw a figure with a title by `paint` and write it to `path`; return `path`."""
+
+    def painted(figure: Any) -> None:
+        """Draw the figure and its title."""
+        paint(figure)
+        figure.suptitle(title, fontsize="small")
+
+    return save(path, size, painted)
 
 
 def _points(figure: Any, test: ShownPart, words: Sequence[str]) -> None:

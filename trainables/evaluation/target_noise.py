@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from contrasweep.trainables.evaluation.pictures import save
 from contrasweep.trainables.pytorch import Float, Int
 
 RANGE = (-0.1, 1.0)
@@ -83,16 +84,15 @@ def by_class(
 
 def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
     """Draw target and noise as shares of their items to `path` (PNG), over the similarity `axis`; return `path`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    canvas = FigureCanvasAgg(Figure(figsize=(6, 3.6), layout="constrained"))
-    axes: Any = canvas.figure.subplots()
-    _draw(histogram, axes)
-    axes.set(title=title, xlabel=axis, ylabel="share of test items")
-    axes.legend(frameon=False)
-    canvas.print_png(str(path))
-    return path
+    def paint(figure: Any) -> None:
+        """Draw target and noise, with their names."""
+        axes = figure.subplots()
+        _draw(histogram, axes)
+        axes.set(title=title, xlabel=axis, ylabel="share of test items")
+        axes.legend(frameon=False)
+
+    return save(path, (6, 3.6), paint)
 
 
 def class_figure(
@@ -102,24 +102,23 @@ def class_figure(
 
     `axis` names the similarity. A class beyond `names` is called by its number.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     # Rounded up; axes that are left over in the last row are hidden.
     rows = -(-len(histograms) // ACROSS)
-    canvas = FigureCanvasAgg(Figure(figsize=(2.2 * ACROSS, 0.7 + 1.6 * rows), layout="constrained"))
-    grid: Any = canvas.figure.subplots(rows, ACROSS, sharex=True, squeeze=False)
-    for axes in grid.flat[len(histograms) :]:
-        axes.set_visible(False)
-    for (label, histogram), axes in zip(histograms.items(), grid.flat, strict=False):
-        _draw(histogram, axes)
-        axes.set_title(names[label] if label < len(names) else str(label), fontsize="small")
-        axes.set_yticks([])
-    grid[0, 0].legend(frameon=False, fontsize="x-small")
-    canvas.figure.suptitle(title)
-    canvas.figure.supxlabel(axis)
-    canvas.print_png(str(path))
-    return path
+
+    def paint(figure: Any) -> None:
+        """Draw each class on axes of its own."""
+        grid = figure.subplots(rows, ACROSS, sharex=True, squeeze=False)
+        for axes in grid.flat[len(histograms) :]:
+            axes.set_visible(False)
+        for (label, histogram), axes in zip(histograms.items(), grid.flat, strict=False):
+            _draw(histogram, axes)
+            axes.set_title(names[label] if label < len(names) else str(label), fontsize="small")
+            axes.set_yticks([])
+        grid[0, 0].legend(frameon=False, fontsize="x-small")
+        figure.suptitle(title)
+        figure.supxlabel(axis)
+
+    return save(path, (2.2 * ACROSS, 0.7 + 1.6 * rows), paint)
 
 
 def _draw(histogram: Histogram, axes: Any) -> None:

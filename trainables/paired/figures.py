@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from contrasweep.trainables.evaluation.pictures import COLOURS
+from contrasweep.trainables.evaluation.pictures import COLOURS, save
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.paired.tables import class_names
 
@@ -110,12 +110,5 @@ def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) ->
 
 
 def _save(paint: Any, to: Path) -> Path:
-    """Draw one figure by `paint` to the file `to`, without pyplot, whose global state would outlive a trial."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.2, 3.6), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    paint(figure.add_subplot())
-    figure.savefig(to)
-    return to
+    """Draw a figure of one pair of axes by `paint` to the file `to`; return `to`."""
+    return save(to, (4.2, 3.6), lambda figure: paint(figure.add_subplot()), dpi=110)

@@ -14,9 +14,10 @@ from to_the_bit import numbers, trained_and_resumed
 from contrasweep.data import open_dataset, resolve
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.paired import fitting
+from contrasweep.trainables.paired.figures import draw
 from contrasweep.trainables.paired.fitting import PairedTraining
 from contrasweep.trainables.paired.objective import class_weights
-from contrasweep.trainables.paired.tables import class_names
+from contrasweep.trainables.paired.tables import EmbeddedPart, class_names, write
 from contrasweep.trainables.paired_images import train
 from contrasweep.trainables.paired_images.inputs import ImageInputs, moments
 from contrasweep.trainables.paired_images.settings import Settings
@@ -276,6 +277,16 @@ def test_artifacts_are_tables_that_agree_with_the_metrics(make_trial, pairs):
     assert len(pictures) >= 5 and all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
     running.close()
     assert not report.artifacts["embeddings.parquet"].exists()
+
+
+@pytest.mark.slow
+def test_a_class_may_have_a_name_that_is_no_formula(tmp_path):
+    random = torch.Generator().manual_seed(0)
+    z, e_post = torch.randn(2, 4, 3, generator=random)
+    labels = torch.tensor([0, 1, 0, 1])
+    part = EmbeddedPart(z, e_post, torch.ones(4), labels, labels)
+    write(tmp_path, part, part, range(4), (r"$\frac{$", "b"))
+    assert len(draw(tmp_path, tmp_path)) == 6
 
 
 @pytest.mark.slow
