@@ -1,8 +1,10 @@
 """Sentence embeddings on real SICK pairs: which sentences are alike, what is refused, learning and resuming."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,7 +119,7 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path, con
     )
 
 
-def test_what_does_not_fit_is_refused_by_the_settings(sick):
+def test_what_does_not_fit_is_refused_by_the_settings(sick, tmp_path):
     for wrong, said in (
         ({"positives": "groups"}, "groups have several positives"),
         ({"positives": "groups", "loss": "infonce"}, "groups have several positives"),
@@ -139,6 +141,11 @@ def test_what_does_not_fit_is_refused_by_the_settings(sick):
             Settings(**config).resolve(data)
     with pytest.raises(DataError, match=r"no column 'similarity'; .*relatedness"):
         next(train(trial(sick, score="similarity")))
+    text = (Path(sick.uri).parent / "SICK.txt").read_text()
+    text = re.sub(r"\t[\d.]+(\t.*\tTEST)$", r"\tnan\1", text, count=1, flags=re.MULTILINE)
+    (tmp_path / "SICK.txt").write_text(text)
+    with pytest.raises(DataError, match="'relatedness' must hold scores"):
+        next(train(trial(stage("sick", str(tmp_path / "staged"), source=tmp_path))))
 
 
 def test_memory_grows_with_the_hard_negatives(sick):

@@ -1,5 +1,6 @@
 """A trial of `trainables.texts` in training: sentences, the pairs that are alike, and Spearman's correlation."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,9 +196,10 @@ class Texts(DualEncoder[Batch]):
 
 
 def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
-    """Return the scores of a part's pairs in this column; `DataError` where they are no numbers or all the same."""
+    """Return the scores of a part's pairs in this column; `DataError` where one is not finite or all are the same."""
     values = part.column(column).to_pylist()
-    if not all(isinstance(value, int | float) for value in values) or len(set(values)) < 2:
+    is_number = all(isinstance(value, int | float) and math.isfinite(value) for value in values)
+    if not is_number or len(set(values)) < 2:
         raise DataError(
             f"{part.split.manifest.name}: column {column!r} must hold scores that differ"
         )
