@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.other_methods import ROPE, contrast_of, fold_values, other_methods
 from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 
-from contrasweep import AblationGrid, Arm, Replicates
+from contrasweep import Replicates
 from contrasweep.planning.plan import Cell
 from contrasweep.planning.stages import stage_after
 from contrasweep.results.interim_analysis import UNIT, PairAtLook, judge_look, look_before
@@ -76,29 +76,13 @@ class Grown:
         }
 
 
-@dataclass(frozen=True)
-class Declared:
-    """A study with looks, as `planning.stages` needs it, without trials of its own.
-
-    `cells` has every arm at every value of an axis, each with as many replicates as it may get at most.
-    """
-
-    study: AblationGrid
-    cells: tuple[Cell, ...]
-
-    @classmethod
-    @lru_cache
-    def of(cls, cells: int, arms: int, replicates: Replicates, folds: int | None) -> "Declared":
-        """Build it from numbers of cells, arms, replicates and folds."""
-        declared = {str(arm): Arm("none:train") for arm in range(arms)}
-        study = AblationGrid(
-            "grown", declared, "none", axes={"task": list(range(cells))}, replicates=replicates
-        )
-        trials: Any = tuple(range(replicates.most * (folds or 1)))
-        every = [
-            Cell(str(arm), {"task": cell}, trials) for cell in range(cells) for arm in range(arms)
-        ]
-        return cls(study, tuple(every))
+@cache
+def declared(cells: int, arms: int, trials: int) -> tuple[Cell, ...]:
+    """Every arm at every value of an axis, each with as many trials as it may get at most; they are numbers here."""
+    numbers: Any = tuple(range(trials))
+    return tuple(
+        Cell(str(arm), {"task": cell}, numbers) for cell in range(cells) for arm in range(arms)
+    )
 
 
 def evidence_of(a: Any, b: Any, folds: int | None) -> Evidence:
@@ -129,12 +113,12 @@ def grow(
     arms].
     """
     cells, arms = means.shape
-    plan = Declared.of(cells, arms, replicates, folds)
+    every = declared(cells, arms, replicates.most * (folds or 1))
     compared = [(c, a, b) for c in range(cells) for a, b in ALL_PAIRS]
     family = Family(len(compared), 0.05, margin)
     log = LookLog(replicates.spending, replicates.of)
     counts = np.zeros((cells, arms), int)
-    while not (stage := stage_after(plan, replicates, log)).over:
+    while not (stage := stage_after(every, replicates, log)).over:
         for cell in stage.open:
             counts[cell.axes["task"], int(cell.arm)] = stage.replicates
         pairs = []

@@ -39,18 +39,18 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
     declared = plan.study.replicates
     if declared is None:
         return Stage(plan.trials, ())
-    return stage_after(plan, declared, read_looks(records))
+    return stage_after(plan.cells, declared, read_looks(records))
 
 
-def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
+def stage_after(cells: tuple[Cell, ...], declared: Replicates, log: LookLog | None) -> Stage:
     """Return which trials of a growing study may run after the looks in `log` (None: no look was taken yet).
 
     A cell's trials are in the order of its replicates, so that those that may run are the first ones.
     """
     log = log or LookLog(declared.spending, declared.of)
     # Replicates at which a look stopped each cell; None: the cell goes on.
-    stops = [log.replicates_when_stopped(cell_name(cell.arm, cell.axes)) for cell in plan.cells]
-    open_ = tuple(cell for cell, stop in zip(plan.cells, stops, strict=True) if stop is None)
+    stops = [log.replicates_when_stopped(cell_name(cell.arm, cell.axes)) for cell in cells]
+    open_ = tuple(cell for cell, stop in zip(cells, stops, strict=True) if stop is None)
     # Replicates at the last look that was taken, and at those to come.
     last = log.looks[-1].replicates if log.looks else 0
     to_come = [replicates for replicates in declared.looks if replicates > last]
@@ -58,7 +58,7 @@ def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     due = last if over else to_come[0]
     # A stopped cell keeps the replicates that it had, an open one runs to the next look.
     granted = []
-    for cell, stop in zip(plan.cells, stops, strict=True):
+    for cell, stop in zip(cells, stops, strict=True):
         replicates = due if stop is None else stop
         # A replicate is a seed (a trial on each fold), or a repeat of the folds (on each fold a trial with each seed).
         trials_a_replicate = len(cell.trials) // declared.most
