@@ -15,7 +15,6 @@ arm is trained twice on one seed.
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ import torch
 from benchmarks.campaigns import RULES
 from benchmarks.campaigns import Campaign as Found
 from benchmarks.resumable import write_lines
+from tests.support.calm import calm_run
 from torch import Tensor
 
 from contrasweep import Arm, Campaign, Report, Trial
@@ -48,9 +48,6 @@ ORDERS = {"digits-lt": 2, "cifar10-lt": 1}
 METRIC = "f1_macro"
 SHOWN = {"digits-lt": "digits with a long tail", "cifar10-lt": "CIFAR-10 with a long tail, reduced"}
 REDUCED = 1_000
-
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-from calm import calm_run  # noqa: E402  (trains a study without Ray)
 
 
 @dataclass(frozen=True)
@@ -350,7 +347,7 @@ def main() -> None:
             default_place("cifar10-lt", storage=str(options.pools.resolve())),
             source=options.cifar10_lt,
         )
-    deciding.run = lambda study, storage, **_: calm_run(study, storage)  # type: ignore[assignment]
+    deciding.run = lambda study, storage, **_: calm_run(study, storage)  # type: ignore[assignment,attr-defined]
     lines = ["# Campaigns of real trainings", "", *(__doc__ or "").strip().splitlines(), ""]
     lines += [
         f"Worth: the mean gain in {METRIC} on {FRESH} seeds of both arms that no rule has seen.",

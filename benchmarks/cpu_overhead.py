@@ -34,12 +34,16 @@ from contrasweep.trainables.paired_images.inputs import ImageInputs
 from contrasweep.trainables.paired_images.settings import Settings as PairSettings
 from contrasweep.trainables.review_helpfulness.corpora import load
 from contrasweep.trainables.review_helpfulness.settings import Settings as ReviewSettings
-from contrasweep.trainables.review_helpfulness.studies import claims
+from contrasweep.trainables.review_helpfulness.studies import claims, tables
 from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
 SUPCON = {"encoder": "cnn", "loss": {"name": "supcon", "temperature": 0.2}, "learning_rate": 0.1}
 JITTER = v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8)
 PHOTOS = [v2.RandomHorizontalFlip(), JITTER, v2.RandomGrayscale(0.2)]
+
+
+Both = tuple[Callable[[], Any], Callable[[], Any]]
+"""Two functions to time: the product's training, and a plain PyTorch loop."""
 
 
 def trial_of(arm: Arm, data: str, storage: str, folds: int | None = None) -> Any:
@@ -60,11 +64,8 @@ def supcon(z: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.T
 
 def images(
     storage: str, data: str, epochs: int, batch: int, views: v2.Transform | None = None
-) -> tuple[Callable[[], Any], ...]:
-    """Two functions to time on a dataset of images: the product's training and a plain PyTorch loop.
-
-    Without `views` both train on the same ready-made views.
-    """
+) -> Both:
+    """On a dataset of images; without `views` both train on the same ready-made views."""
     arm = Arm(
         "contrasweep.trainables.contrastive:train",
         config=SUPCON | {"epochs": epochs, "batch_size": batch},
@@ -81,13 +82,17 @@ def images(
         part = open_dataset(trial.data).parts(trial.fold)[0]
         pixels = torch.from_numpy(np.asarray(part.array("image"))).permute(0, 3, 1, 2)
         labels = torch.tensor(part.labels)
-        model = network(settings.resolve(trial.data), tuple(pixels.shape[1:])).train()
+        channels, height, width = pixels.shape[1:]
+        shape = (channels, height, width)
+        model = network(settings.resolve(trial.data), shape).train()
         sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, epochs * (len(pixels) // batch))
         method = None if views else Contrastive(trial, settings)
         for epoch in range(1, epochs + 1):
             for both, rows in (
-                viewed(pixels, batch, views) if method is None else method._batches(epoch, 0)[1]
+                viewed(pixels, batch, views)
+                if method is None
+                else method._batches_of_part(epoch, 0).batches
             ):
                 loss = supcon(model(both), labels[rows].repeat(2), 0.2)
                 sgd.zero_grad()
@@ -113,10 +118,8 @@ def viewed(
         )
 
 
-def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
-    """Two functions to time for LOCAL: the product's training, and a plain loop with the same network, views, losses
-    and AdamW.
-    """
+def pairs(storage: str, epochs: int = 2) -> Both:
+    """For LOCAL: the plain loop has the same network, views and losses, and AdamW."""
     config = local.PAIRS_SMALL.arms["local"].config | {"epochs": epochs}
     trial = trial_of(Arm(local.PAIRS, config=config), "ombria", storage, 5)
 
@@ -152,11 +155,9 @@ def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
     return ours, plain
 
 
-def reviews(storage: str) -> tuple[Callable[[], Any], ...]:
-    """Two functions to time for review helpfulness: the product's training, and a plain loop with the same network,
-    batches and Adam.
-    """
-    trial = trial_of(claims.BASELINES.arms["proposed"], claims.PLANTED_DATA, storage)
+def reviews(storage: str) -> Both:
+    """For review helpfulness: the plain loop has the same network and batches, and Adam."""
+    trial = trial_of(claims.BASELINES.arms["proposed"], tables.PLANTED_DATA, storage)
     settings = ReviewSettings(**trial.config).resolve(trial.data)
     data = load(trial, settings, (trial.seed, trial.fold))
 
@@ -213,7 +214,7 @@ def main() -> None:
     crops = (chosen.storage, "cifar10-lt", 1, 128)
     affine = v2.RandomAffine(10, (0.1, 0.1), (0.9, 1.1))
     photos = v2.Compose([v2.RandomResizedCrop(32, (0.2, 1.0)), *PHOTOS])
-    cases = {
+    cases: dict[str, Callable[[], Both]] = {
         "SupCon, 8x8 digits, the same views": lambda: images(*digits),
         "SupCon, 8x8 digits, torchvision's affine views": lambda: images(*digits, affine),
         "SupCon, CIFAR crops, the same views": lambda: images(*crops),

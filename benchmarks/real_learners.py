@@ -26,7 +26,7 @@ from benchmarks.resumable import write_lines
 from scipy import stats
 
 from contrasweep import AblationGrid, Arm, Replicates
-from contrasweep.planning.code_comparison import CurrentCode
+from contrasweep.code.version import CurrentCode
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.engine.interim_source import InterimSource
@@ -172,10 +172,9 @@ def write(
     )
 
 
-def null_verdicts(pool: Pool) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """For equal arms: numbers of p <= .05 and of comparisons, by score and by what a replicate is."""
-    wrong: Counter[tuple[str, str]] = Counter()
-    count: Counter[tuple[str, str]] = Counter()
+def null_verdicts(pool: Pool) -> Counter[str]:
+    """For equal arms: how many of the comparisons by each score have p <= .05."""
+    wrong = Counter(dict.fromkeys(SCORES, 0))
     study = AblationGrid(
         "null",
         dict.fromkeys(("one", "other"), arm(EPOCHS["whole"])),
@@ -194,18 +193,15 @@ def null_verdicts(pool: Pool) -> tuple[Counter[tuple[str, str]], Counter[tuple[s
                 {"one": Networks("whole", first), "other": Networks("whole", first + SEEDS)},
             )
             results = Results.load("null", storage)
-            items = results.items(results.planned["trial_id"].iloc[0])
-            for over, scores in (("replicates", SCORES), ("groups", tuple(items))):
-                for score in scores:
-                    count[over, score] += 1
-                    wrong[over, score] += p_value(results, score, over) <= 0.05
-    return wrong, count
+            for score in SCORES:
+                wrong[score] += p_value(results, score) <= 0.05
+    return wrong
 
 
-def p_value(results: Results, score: str, over: Any) -> float:
+def p_value(results: Results, score: str) -> float:
     """p of no difference between the study's two arms if `score` is its metric; at most .05 it is a verdict."""
     asked = replace(results, document=replace(results.document, metric=score))
-    return float(asked.versus("one", "other", score, over=over).overall.comparison.p_value)
+    return float(asked.versus("one", "other", score).overall.comparison.p_value)
 
 
 def differences(pool: Pool, design: Looked) -> Iterator[tuple[int, int, str, str]]:
@@ -287,7 +283,8 @@ def why_little_is_saved() -> list[str]:
 
 
 def judge(pool: Pool, output: Path) -> None:
-    wrong, count = null_verdicts(pool)
+    wrong = null_verdicts(pool)
+    total = PAIRS * len(SCORES)
     lines = [
         "# Verdicts on networks that were really trained",
         "",
@@ -297,21 +294,11 @@ def judge(pool: Pool, output: Path) -> None:
         "",
         f"**No difference**: the same arm under two names with other seeds, {PAIRS} pairs that share no network.",
         "",
-        "| over | score | p <= .05 | of |",
-        "|---|---|---|---|",
-        *(
-            f"| {over} | {score} | {wrong[over, score]} | {n} |"
-            for (over, score), n in count.items()
-        ),
+        "| score | p <= .05 | of |",
+        "|---|---|---|",
+        *(f"| {score} | {errors} | {PAIRS} |" for score, errors in wrong.items()),
         "",
-    ]
-    for over in ("replicates", "groups"):
-        errors = sum(n for (kind, _), n in wrong.items() if kind == over)
-        total = sum(n for (kind, _), n in count.items() if kind == over)
-        lines.append(
-            f"Over {over}: {errors} of {total} ({errors / total:.3f}; scores of one pair are not independent)."
-        )
-    lines += [
+        f"In all {wrong.total()} of {total} ({wrong.total() / total:.3f}; scores of one pair are not independent).",
         "",
         f"**A difference**: the arm against itself trained half as long ({EPOCHS['half']} epochs), {STUDIES} studies "
         "a design that share no network.",

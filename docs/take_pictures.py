@@ -24,7 +24,7 @@ sys.path += [str(ROOT), str(ROOT / "tests" / "support")]
 
 from benchmarks.browser import PHONE, Page, browser  # noqa: E402
 from docs.site import LOOK  # noqa: E402
-from drivers import ray_folder  # noqa: E402 of the tests
+from tests.support.drivers import ray_folder  # noqa: E402
 from tests.test_tutorials import NOTEBOOKS, do, execute  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"

@@ -1,6 +1,6 @@
 """What a study comes to that nothing disturbs: each trial trained in this process, one after another, without Ray."""
 
-from made_up import declared
+from tests.support.made_up import declared
 
 from contrasweep.imports import import_path
 from contrasweep.planning.planner import plan
