@@ -5,6 +5,7 @@
 measures what a reader of a report's trials waits for, on made-up searches of 50, 10,000 and 100,000 trials.
 """
 
+import argparse
 import asyncio
 import base64
 import json
@@ -245,6 +246,7 @@ async def waits(page_file: Path) -> list[tuple[float, float, float]]:
 
 def main() -> None:
     """Write the figures with date and load to results/explorer.md."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     names = ["trials", "MB", "loaded", *ACTIONS]
     lines = [names, ["---:"] * len(names)]
     with tempfile.TemporaryDirectory(prefix="cs-explorer-") as folder:

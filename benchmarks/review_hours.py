@@ -4,6 +4,7 @@ A step is at the paper's sizes, 32 reviews of 128 words and 128 regions, in one 
 else runs matters less. The count becomes seconds by what a product of matrices and an addition reach here.
 """
 
+import argparse
 import functools
 import os
 import tempfile
@@ -44,6 +45,7 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -
 
 def main() -> None:
     """Print the table of processor hours by model."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     matrix = torch.randn(SIDE, SIDE)
     vector = torch.randn(FLOATS)

@@ -1,5 +1,6 @@
 """Write `trainables/step_counts.json`: python -m benchmarks.step_counts"""
 
+import argparse
 import functools
 import json
 
@@ -22,10 +23,15 @@ def counted(encoder: str, shape: Shape, precision: Precision) -> tuple[str, list
     return key_of(settings.network_text, shape, precision), step_lines(first, second, ROWS)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     lines = dict(counted(e, shape, p) for e in ENCODERS for shape in SHAPES for p in PRECISIONS)
     FILE.write_text(
         "{\n"
         + ",\n".join(f"{json.dumps(key)}: {json.dumps(lines[key])}" for key in lines)
         + "\n}\n"
     )
+
+
+if __name__ == "__main__":
+    main()
