@@ -49,9 +49,9 @@ def decided(values: Values, cause: Cause, folds: int = 1) -> dict[tuple[str, str
         found[a, b] = paired_evidence(
             rows, Design(folds=folds if folds > 1 else 0, seeds=count // folds)
         )
-    pairs = [pair for pair, evidence in found.items() if evidence is not None]
-    judged = judge([found[pair] for pair in pairs], Family(len(found)))
-    return dict.fromkeys(found, "none") | {p: j.verdict for p, j in zip(pairs, judged, strict=True)}
+    known = {pair: evidence for pair, evidence in found.items() if evidence is not None}
+    judged = judge(list(known.values()), Family(len(found)))
+    return dict.fromkeys(found, "none") | {p: j.verdict for p, j in zip(known, judged, strict=True)}
 
 
 def draw(

@@ -54,6 +54,7 @@ from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.tracking.links import write_links
+from contrasweep.tracking.mlflow.address import TrackingAddress
 
 HANG_S = 5.0
 STOPPED_S = 60
@@ -145,7 +146,7 @@ def command(*words: str) -> Outcome:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         signal.alarm(STOPPED_S)
         # in C no alarm is heard
-        faulthandler.dump_traceback_later(STUCK_S, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(STUCK_S, exit=True, file=2)
         sys.argv = ["contrasweep", *words]
         try:
             main()
@@ -271,8 +272,6 @@ SETTINGS = (
     "%25",
     "a: b: c",
     "|",
-)
-SETTINGS += (
     "2026-13-01",
     "9" * 5000,
     ".inf",
@@ -432,8 +431,6 @@ def mutated_text(random_: random.Random, text: str) -> str:
         '"',
         "\t",
         "|",
-    )
-    inserts += (
         "2026-13-01",
         "0x" + "f" * 400,
         "9" * 5000,
@@ -559,7 +556,9 @@ def fill(storage: str) -> StudyRecords:
         trial.id: f"http://mlflow:5000/#/experiments/1/runs/{i}"
         for i, trial in enumerate(planned.trials)
     }
-    write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/experiments/1", pages)
+    write_links(
+        records, TrackingAddress("http://mlflow:5000"), "http://mlflow:5000/#/experiments/1", pages
+    )
     learned.write(records, records.read(records.finished()).values())
     archive_trials(records, [planned.trials[-1].id], "an example")
     plain = to_plain(grid)
@@ -715,12 +714,12 @@ def run() -> int:
         "--output", type=Path, default=Path(__file__).parent / "results" / "fuzz.json"
     )
     options = parser.parse_args()
-    until = time.monotonic() + 60 * options.minutes
+    until: float = time.monotonic() + 60 * options.minutes
     output = options.output.resolve()
     counts = read_counts(output)
     counted = counts.setdefault(str(options.seed), {"files": Count(), "readings": Count()})
-    # built once
-    application.app = functools.partial(get_command(application.app).main, prog_name="contrasweep")
+    built = functools.partial(get_command(application.app).main, prog_name="contrasweep")
+    application.app = built  # type: ignore[assignment]  # built once
 
     def write() -> None:
         kept = {

@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from contrasweep.judging.judged import judge, read_source
@@ -48,7 +49,7 @@ class Simulated:
     gain: float
 
 
-def arms(a: object, b: object, **names: np.ndarray) -> Drawn:
+def arms(a: ArrayLike, b: ArrayLike, **names: np.ndarray) -> Drawn:
     """Runs of both arms, from values of the same shape; `names` are the other columns of a run."""
     return np.ravel(a).astype(float), np.ravel(b).astype(float), names
 

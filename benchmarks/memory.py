@@ -18,12 +18,13 @@ from pathlib import Path
 import torch
 import torchvision
 
-from contrasweep.cluster.memory import count
+from contrasweep.cluster.memory import Precision, count
 from contrasweep.cluster.usage import Meter
 from contrasweep.planning.learned import Calibration
 
 TABLE_1_MIB = {(8, 256): 4303, (16, 256): 6153, (8, 512): 9753, (16, 512): 17495}
 CALIBRATED = [(8, 256), (16, 256)]
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 MEASURED = [
     (name, images, pixels, precision)
     for name, images, pixels in [
@@ -36,7 +37,7 @@ MEASURED = [
         ("resnet50", 16, 256),
         ("resnet50", 32, 256),
     ]
-    for precision in ("fp32", "bf16")
+    for precision in PRECISIONS
 ]
 ON_CPU = [
     ("resnet18", 8, 128),

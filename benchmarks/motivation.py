@@ -11,6 +11,7 @@ import argparse
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -32,13 +33,13 @@ def draw(table: Table, to: Path) -> None:
     for axes, data in zip(panels, datasets, strict=True):
         for arm, colour in COLOURS.items():
             cells = [table.cells[(str(data), str(batch)), (arm,)] for batch in batches]
-            means = [cell.mean for cell in cells]
-            below = [cell.mean - cell.low for cell in cells]
-            above = [cell.high - cell.mean for cell in cells]
+            low, means, high = np.array(
+                [(cell.low, cell.mean, cell.high) for cell in cells], float
+            ).T
             axes.errorbar(
                 range(len(batches)),
                 means,
-                yerr=[below, above],
+                yerr=[means - low, high - means],
                 color=colour,
                 marker="o",
                 capsize=3,

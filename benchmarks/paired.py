@@ -34,8 +34,8 @@ def compare_paired(
     )
     frame = pd.DataFrame({"cell": 0, "a": a, "b": b, "failed_a": False, "failed_b": False})
     if seeds is None:
-        seeds = np.arange(n) if folds is not None or not design.folds else np.zeros(n, int)
-    frame = frame.assign(fold=list(np.arange(n) if folds is None else folds), seed=list(seeds))
+        seeds = range(n) if folds is not None or not design.folds else [0] * n
+    frame = frame.assign(fold=list(range(n) if folds is None else folds), seed=list(seeds))
     evidence = paired_evidence(frame, design, mode=mode)
     assert evidence is not None
     return judged_comparisons([evidence], Family(1, margin=smallest_difference), mode)[0]

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def reports(storage: str, folder: Path, requests: "Requests | None") -> dict[str
         records.store.delete(key)
     found |= measured("compacting", requests, lambda: compact_finished(records))
     for kind in ("html", "text", "csv"):
-        found |= measured(kind, requests, lambda kind=kind: _report(storage, folder, kind))
+        found |= measured(kind, requests, partial(_report, storage, folder, kind))
     found["html, MB"] = round((folder / "report.html").stat().st_size / 1e6, 2)
     found["html, MiB / text, MiB"] = round(found["html, MiB"] / found["text, MiB"], 2)
     return found

@@ -125,7 +125,7 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
     Rows (epochs so far, value), one for each configuration that was trained to its end.
     """
     study = plan.study
-    found = []
+    found: list[tuple[int, float]] = []
     epochs = 0
     [(name, declared)] = study.arms.items()
     arm = ArmSearch(plan, name, StudyRecords(storage, study.name), [])

@@ -155,7 +155,7 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]
     for n in (5, 10, 25):
         hits = covered(
             folds(rng, (studies, n)),
-            lambda x, n=n: contrast(x, folds=range(n), design=Design(folds=5)).interval(),
+            lambda x: contrast(x, folds=range(len(x)), design=Design(folds=5)).interval(),
         )
         yield row(
             "coverage",

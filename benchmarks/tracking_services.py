@@ -60,12 +60,12 @@ class MlflowServer:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
         try:
             wait_until(
-                lambda: self._process.poll() is not None or _answers(f"{self.uri}/health"),
+                lambda: process.poll() is not None or _answers(f"{self.uri}/health"),
                 "MLflow server",
             )
         except TimeoutError:

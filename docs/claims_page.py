@@ -154,7 +154,7 @@ class Row:
         sign = 1 if self.study.mode == "max" else -1
         least = min(sign * end for end in seen.ends.get(arm, (seen.scores[arm],)))
         most = max(sign * end for end in seen.ends.get(floor, (self.scores[floor],)))
-        return least > most + self.study.smallest_difference
+        return bool(least > most + self.study.smallest_difference)
 
     @property
     def held(self) -> str:

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.faults.injection import LIMIT_S, Process, inject
 from benchmarks.faults.study import FaultStudy, Row, calm, declare, metrics_of
@@ -113,14 +114,14 @@ def full_at_each_write(folder: Path, times: int, seed: int) -> list[Row]:
     expected = calm(1)
     writes = 0
 
-    def failing(at: int) -> Callable[[int], None]:
-        def fsync(file: int) -> None:
+    def failing(at: int) -> Any:
+        def fsync(fd: int) -> None:
             nonlocal writes
             writes += 1
             if writes == at:
-                os.ftruncate(file, os.fstat(file).st_size // 2)
+                os.ftruncate(fd, os.fstat(fd).st_size // 2)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            plain(file)
+            plain(fd)
 
         return fsync
 

@@ -25,7 +25,7 @@ def on_hosts(what: str, folder: Path, times: int, seed: int, stop_s: float = 0.0
     or a fifth of the packets to and from it is `lost` for a while."""
     rng = random.Random(f"{seed} hosts {what}")
     cluster = CutOffCluster() if what in ("node cut off", "packets lost") else RayCluster()
-    kinds: dict[str, Callable[[Process], str]] = {
+    kinds: dict[str, Callable[[Process], None]] = {
         "node killed": lambda process: _kill_node(cluster, rng.choice(NODES)),
         "node stopped": lambda process: _stop(cluster, rng.choice(NODES), stop_s),
         "node drained": lambda process: _drain(cluster),

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -257,8 +258,8 @@ def floods(folder: Path, times: int, seed: int) -> list[Row]:
         there.mkdir(parents=True)
         arm = "a" * 100 if "name" in name else "a"
         arms = {arm: {"trainable": "flooding:train", "config": FLOODS[name]}}
-        declared = {"name": "floods", "data": "digits-lt", "seeds": [0], "arms": arms}
-        declared |= {"folds": 3} if "1,000,000" not in name else {}
+        declared: dict[str, Any] = {"name": "floods", "data": "digits-lt", "seeds": [0]}
+        declared |= {"arms": arms} | ({"folds": 3} if "1,000,000" not in name else {})
         (there / "study.yaml").write_text(yaml.safe_dump(declared))
         program = [sys.executable, "-m", "contrasweep"]
         words = [*program, "run", "study.yaml", "--storage", "runs", "--tracking", "none"]

@@ -78,7 +78,8 @@ def _errors(
     context: Context, name: str, similarity: str | None, rows: int
 ) -> Iterator[tuple[str, float]]:
     of_classes = isinstance(LOSSES[name], ProxyLoss)
-    loss = build(name, similarity, **({"dim": DIM, "classes": CLASSES} if of_classes else {}))
+    sizes: dict[str, Any] = {"dim": DIM, "classes": CLASSES} if of_classes else {}
+    loss = build(name, similarity, **sizes)
     weights = (
         loss.weights.double() if isinstance(loss, ComposedProxyLoss) and loss.weights else None
     )

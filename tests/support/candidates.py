@@ -39,7 +39,7 @@ def train(trial, resume=None):
     )
 
 
-train.settings = Settings
+train.settings = Settings  # type: ignore[attr-defined]
 
 
 def train_anything(trial, resume=None):
@@ -53,4 +53,4 @@ def train_once(trial, resume=None):
     yield Report(1, {"accuracy": 0.7 + config["gain"], "parameters": config["parameters"]})
 
 
-train_once.settings = Settings
+train_once.settings = Settings  # type: ignore[attr-defined]

@@ -25,4 +25,4 @@ def train(trial, resume: Path | None = None):
         raise ValueError("y" * settings.error_mb * 1_000_000)
 
 
-train.settings = Settings
+train.settings = Settings  # type: ignore[attr-defined]

@@ -228,7 +228,7 @@ def _say(*words):
 
 
 def attribute_of_a_library():
-    np.left = 1
+    np.left = 1  # type: ignore[attr-defined]
 
 
 def function_of_torch():

@@ -258,9 +258,9 @@ def _without_tune():
     training.REPORT_INTERVAL_S = (
         0.0  # a report at a time, so that calls have the same numbers in each life
     )
-    training.connected = lambda: contextlib.nullcontext(host)
-    training.TuneEngine = EngineHere
-    worker.guard_children = lambda: None
+    training.connected = lambda: contextlib.nullcontext(host)  # type: ignore[attr-defined]
+    training.TuneEngine = EngineHere  # type: ignore[attr-defined]
+    worker.guard_children = lambda: None  # type: ignore[attr-defined]
     worker.assigned_notes = lambda inventory: TrialNotes(gpus=0.0)
 
 
@@ -269,13 +269,14 @@ class EngineHere:
 
     def __init__(self, context, loop, *, max_failures, **options):
         from contrasweep.running.engine import tune_engine
+        from contrasweep.running.engine.watchdog import Watchdog
 
         self.context = context
         self.loop = loop
         self.max_failures = max_failures
         self.searcher = tune_engine.TuneSearcher(loop, context)
         self.scheduler = tune_engine.TuneScheduler(loop)
-        self.callback = tune_engine.TuneCallback(loop, tune_engine.Watchdog(loop), lambda: None)
+        self.callback = tune_engine.TuneCallback(loop, Watchdog(loop), lambda: None)
 
     def run(self):
         """Run the trials of the loop, as `TuneEngine.run` does."""

@@ -71,7 +71,7 @@ def train(trial, resume: Path | None = None):
             yield Report(epoch, {"accuracy": float(hits.mean())}, kept, items={"hits": hits})
 
 
-train.settings = Settings
+train.settings = Settings  # type: ignore[attr-defined]
 
 
 def _misbehave(settings: Settings, epoch: int) -> None:

@@ -39,7 +39,7 @@ def train(trial, resume: Path | None = None):
             yield Report(step, {settings.metric: value + 0.001 * step}, Path(folder))
 
 
-train.settings = Settings
+train.settings = Settings  # type: ignore[attr-defined]
 
 
 def _stop_driver(process: Path, value: float) -> None:

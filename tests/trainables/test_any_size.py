@@ -51,7 +51,9 @@ def ragged(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(300, 400), (1200, 300)])
 def test_areas_ratios_and_positions_of_crops_are_torchvisions(size):
-    ours = np.array([images.crop_box(*size, seed, AREA, ASPECT) for seed in range(4000)])
+    ours = np.array(
+        [images.crop_box(*size, seed=seed, area=AREA, aspect=ASPECT) for seed in range(4000)]
+    )
     torch.manual_seed(0)
     blank = torch.empty(3, *size)
     drawn = v2.RandomResizedCrop(8, scale=AREA, ratio=ASPECT)

@@ -91,7 +91,7 @@ def test_a_conditional_is_there_only_under_its_condition():
         (lambda: Int(1, 3, step=0), "step must be above 0"),
         (lambda: Int(1, "x"), "high: input should be a valid integer"),
         (lambda: Choice([]), "at least one option"),
-        (lambda: Float(1, 2, logg=True), "did you mean 'log'?"),
+        (lambda: Float(1, 2, logg=True), "did you mean 'log'?"),  # type: ignore[call-arg]
         (lambda: check({"a": Float(0, 1, when={"b": 1})}, {}), "names no parameter"),
         (
             lambda: check({"a": Int(0, 1, when={"b": 1}), "b": Int(0, 1, when={"a": 1})}, {}),

@@ -296,9 +296,8 @@ def test_kernel_pooling_of_mcrs_code(goldens):
     case = goldens["baselines"]["kernel_pooling_mcr_repo"]
     similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
     masks = [torch.ones(1, n, dtype=torch.bool) for n in similarity.shape[1:]]
-    result = kernel_pooling(
-        similarity, *masks, case["mus"], [case["sigma"]] * len(case["mus"]), pooling="mcr"
-    )
+    sigmas = [case["sigma"]] * len(case["mus"])
+    result = kernel_pooling(similarity, *masks, mus=case["mus"], sigmas=sigmas, pooling="mcr")
     close(result[0], case["phi"])
     close(sorted(kernel_centres(8)), case["mus"])
 
