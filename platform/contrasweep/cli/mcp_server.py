@@ -85,7 +85,8 @@ class Allowance:
                     "the run needs more than the server may spend",
                     place="budget",
                     value=f"{needed:.3g} gpu_hours",
-                    hint=f"{self.left:.3g} of {self.limit:g} gpu_hours are left; who started the server may give more",
+                    hint=f"{self.left:.3g} of {self.limit:g} gpu_hours are left, and a trial of which nothing is known "
+                    f"counts {UNKNOWN_TRIAL_S:g} seconds; who started the server may give more",
                 )
             self.running = study
 

@@ -342,7 +342,7 @@ class ComparisonRow(TypedDict):
       `raw_p`: that of this comparison alone.
     - `verdict`: in words, of `a`, such as `better, by less than matters`, `undecided` or, outside the study's family of
       comparisons, `exploratory`.
-    - `direction`: `better`, `worse`, `equivalent` or `undecided`. `relevance`: whether the difference is `above` or
+    - `direction`: `better`, `worse` or `not sure`. `relevance`: whether the difference is `above` or
       `below` the smallest one of interest, or `unclear`. Both are null outside the family, `relevance` also where no
       such difference was declared.
     - `equivalence_p`: adjusted p of a difference as large as `smallest_difference`; both null where none was declared.
