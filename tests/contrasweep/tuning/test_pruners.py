@@ -221,13 +221,14 @@ def test_no_single_fold_kills_or_saves_a_configuration(curves, order):
             assert sum(curves[further]) >= sum(curves[other])
 
 
-def test_halving_waits_for_all_peers_and_drops_a_failed_configuration():
+@pytest.mark.parametrize("failed", [True, False])
+def test_halving_waits_for_all_peers_and_drops_one_that_ends_without_a_value(failed):
     pruner = build("halving", mode="max", budget=2, reduction=2, bracket=2)
     pruner.add("a", 0, 0)
     assert pruner.on_report("a", 1, 0.9) is PAUSE
     assert pruner.is_paused("a") and pruner.resumable() == []
     pruner.add("b", 1, 0)
-    pruner.on_end("b", failed=True)
+    pruner.on_end("b", failed=failed)
     assert pruner.resumable() == ["a"] and pruner.resumable() == []
 
 

@@ -176,12 +176,12 @@ class FoldHalving:
     def _at(self, trial: str, rung: float) -> float | None:
         """Return a trial's value at `rung`: that of its first report at this step or later; None: there is none yet.
 
-        A trial that ended before the rung has its last value there, or None if it never reported. A failed trial has
-        -inf.
+        A trial that ended before the rung has its last value there. One that failed, or ended without a value, has
+        -inf: its bracket must not wait for it.
         """
         history = self.histories[trial]
         # `ended` says of each trial that has ended whether it failed.
-        if self.ended.get(trial):
+        if trial in self.ended and (self.ended[trial] or not history):
             return -math.inf
         value = first_from(history, rung)
         if value is None and trial in self.ended and history:
