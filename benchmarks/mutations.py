@@ -868,8 +868,8 @@ MUTANTS = (
         ),
         (
             "a failed trial keeps its value",
-            "        if self.ended.get(trial):\n            return -math.inf\n",
-            "",
+            "if trial in self.ended and (self.ended[trial] or not history)",
+            "if trial in self.ended and not history",
         ),
         (
             "all go on",
