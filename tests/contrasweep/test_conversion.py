@@ -78,7 +78,17 @@ def main():
 """
 SEARCHED = TUNED.replace("scheduler=sched", "search_alg=sched")
 MORE = "metric: {name: l, target: 3}\nproject: p\ncommand: ['${envvar:A}']"
-SEEDED = ["env", "WANDB_MODE=offline", "python", "train.py", "--seed", "{seed}", "{args}"]
+SWEPT = ["env", "WANDB_MODE=offline", "WANDB_SWEEP_PARAM_PATH={config:wandb}", "python", "train.py"]
+SEEDED = [*SWEPT, "--seed", "{seed}", "{args:wandb}"]
+PARTS = "seml: {executable: x.py}\ngrid: {a: {type: parameter_collection, params: {b: {type: choice, options: [1]}}}}"
+PBT = "def f(c): ...\nsched = PBT({'x': tune.uniform(0, 1)})\nspace = {'x': tune.choice([1]), 'd': %s}\n"
+PBT += "space['y'] = tune.choice([2])\ndef main(): tune.run(f, config=space, scheduler=sched)"
+NAMED = "from ray.tune import choice as one, run\nimport ray.tune as rt\n"
+NAMED += "def f(c): ...\ndef main(): run(f, config={'x': one([1]), 'y': rt.uniform(0, 1)})"
+FLAGS = "p.add_argument('-lr', default=0.1); p.add_argument('--no-cuda', action='store_false', default=True)\n"
+FLAGS += "p.add_argument('--amp', type=bool, default=True); p.add_argument('-v', action='count', default=0)\n"
+FLAGS += "p.add_argument('--ema', action=argparse.BooleanOptionalAction, default=True); p.set_defaults(lr=1)\n"
+FLAGS += "p.add_argument('--tag', required=False)"
 CASES = [
     ("w.yaml", WANDB.format("grid", "{min: 1, max: 3}"), "axes", {"a": [1, 2, 3]}),
     (
@@ -94,6 +104,73 @@ CASES = [
         Float(0, 1, step=0.5),
     ),
     ("w.yaml", WANDB.format("bayes", "{parameters: {b: {min: 1, max: 3}}}"), "a.b", Int(1, 3)),
+    (
+        "w.yaml",
+        WANDB.format("bayes", "{distribution: q_uniform, min: 16, max: 64, q: 16}"),
+        "a",
+        Int(16, 64, step=16),
+    ),
+    (
+        "w.yaml",
+        WANDB.format("grid", "{values: [true, false]}") + "command: ['${program}', '${args}']",
+        "command",
+        [*SWEPT[:3], "train.py", "{args:wandb}"],
+    ),
+    (
+        "w.yaml",
+        WANDB.format("grid", "{values: [1]}") + "command: ['${program}', '${args_json_file}']",
+        "command",
+        [*SWEPT[:3], "train.py", "{config}"],
+    ),
+    ("s.yaml", PARTS, "axes", {"a.b": [1]}),
+    (
+        "h.yaml",
+        "hydra: {sweeper: {params: {x: 'choice(resnet-18, a/b, yes, True, [b, null], {a: 1})'}}}",
+        "x",
+        Choice(["resnet-18", "a/b", "yes", True, ["b", None], {"a": 1}]),
+    ),
+    (
+        "h.yaml",
+        "hydra: {sweeper: {search_space: {x: {type: int, low: 1, high: 8, log: true}}}}",
+        "x",
+        Int(1, 8, log=True),
+    ),
+    (
+        "h.yaml",
+        "hydra: {sweeper: {search_space: {x: {type: categorical, choices: [1, 2]}, y: {type: odd}}}}",
+        "x",
+        Choice([1, 2]),
+    ),
+    ("h.yaml", "hydra: {sweeper: {search_space: {y: {type: odd}}}}", "", "y: {'type': 'odd'}"),
+    ("t.py", PBT % "1", "x", Choice([1])),
+    ("t.py", PBT % "1", "", "line 2: tune.uniform(0, 1)|line 4: tune.choice([2])"),
+    ("t.py", PBT % "'cuda' if cuda() else 'cpu'", "", "d: 'cuda' if cuda() else 'cpu'"),
+    ("t.py", PBT % "tune.grid_search([1])", "axes", {"x": [1], "d": [1]}),
+    (
+        "t.py",
+        (PBT % "tune.grid_search([1])").replace("choice([1])", "uniform(0, 1)"),
+        "searcher",
+        "random",
+    ),
+    ("t.py", NAMED, "x", Choice([1])),
+    ("t.py", NAMED, "y", Float(0, 1)),
+    ("o.py", "# There is much to tune. See there.\n" + STUDY % "", "trainable", "optuna:o:f"),
+    ("o.py", OPTUNA + "def main(): optuna.load_study('s').optimize(f)", "mode", "min"),
+    ("o.py", OPTUNA + "def main(): s.optimize(f)\nmain()", "", "line 6 runs as the module is"),
+    (
+        "o.py",
+        OPTUNA + "  t.suggest_int('n', 5, 7)\n  s.optimize(f)",
+        "",
+        "line 5: t.suggest_int('n', 5, 7)",
+    ),
+    (
+        "f.py",
+        FLAGS,
+        "config",
+        {"lr": 0.1, "no-cuda": False, "amp": "True", "v": False, "ema": True},
+    ),
+    ("f.py", FLAGS, "names", {"lr": "-lr", "v": "-v"}),
+    ("f.py", FLAGS, "", "--ema: ema of false leaves|line 3: p.set_defaults(lr=1)"),
     (
         "s.yaml",
         SEML + "random: {lr: {type: loguniform, min: 0.1, max: 1}}",

@@ -25,7 +25,7 @@ Space = dict[str, MutableConfig]
 """Dotted key of a searched setting -> the fields of our parameter: `{"lr": {"type": "float", "low": .01, ...}}`."""
 WANDB = {
     "${interpreter}": "python",
-    "${args}": "{args}",
+    "${args}": "{args:wandb}",
     "${args_no_boolean_flags}": "{args}",
     "${args_no_hyphens}": "{args:hydra}",
     "${args_json_file}": "{config}",
@@ -72,9 +72,13 @@ WRAPPERS = {
     "OptunaSearch": ("sampler",),
 }
 """Search algorithm of Ray Tune that only wraps another one -> names of the argument that holds the inner one."""
-ARGUMENTS = ("argparse", "sys.argv", "click", "fire", "absl", "hydra", "typer", "HfArgumentParser")
-"""Words of a script that reads its command line."""
-
+SPACES = ("param_space", "config")
+"""Arguments of calls of Ray Tune that are the space."""
+WITH_VALUE = ("store", "append", "extend")
+ON_OR_OFF = "BooleanOptionalAction"
+"""Actions of argparse whose flags take a value, and the one of a pair of flags, `--amp` and `--no-amp`."""
+SHORTER = re.compile("smoke|test|debug|quick|short")
+"""What the condition of `a if smoke_test else b` says where b is what the search runs."""
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
@@ -228,7 +232,7 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
     elif "seml" in fields:
         _read_seml(found, file, fields)
     elif "parameters" in fields:
-        _read_wandb(found, file, fields)
+        _read_wandb(found, fields)
     else:
         hint = "W&B's sweep.yaml, SEML's yaml, Hydra's config with the Optuna sweeper, or a Python script"
         raise SpecError(
@@ -256,14 +260,15 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
     Args:
         block: Nested settings.
         inner: The key below which a mapping may have its settings, as W&B's `parameters`; "": none.
-        leaf: Keys, with spaces between them: a mapping with one of these is a value. So is what is no mapping, and an
-            empty one.
+        leaf: Keys, with spaces between them: a mapping with one of these and without `inner` is a value. So is what is
+            no mapping, and an empty one.
 
     Example:
         {"net": {"parameters": {"dim": {"value": 8}}}} gives ("net.dim", {"value": 8}).
     """
     for name, value in block.items():
-        if isinstance(value, Mapping) and not set(leaf.split()) & set(value) and value:
+        keys = set(value) if isinstance(value, Mapping) else set()
+        if inner in keys or (keys and not set(leaf.split()) & keys):
             yield from (
                 (f"{name}.{key}", fields)
                 for key, fields in _nested(value.get(inner, value), inner, leaf=leaf)
@@ -272,8 +277,8 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
             yield name, value
 
 
-def _read_wandb(found: Found, file: Path, content: Config) -> None:
-    """Read a sweep of W&B, the `content` of `file`, into `found`; what has no counterpart is noted there.
+def _read_wandb(found: Found, content: Config) -> None:
+    """Read a sweep of W&B, the `content` of its file, into `found`; what has no counterpart is noted there.
 
     Its program becomes a command that runs W&B offline, so that the metrics are read from its run.
     """
@@ -291,8 +296,7 @@ def _read_wandb(found: Found, file: Path, content: Config) -> None:
     found.pruner = _wandb_pruner(content.get("early_terminate", {}))
     read = "command method metric name parameters program run_cap"
     found.note_unread(content, f"{read} early_terminate" if found.pruner else read)
-    command = _wandb_command(found, file, content)
-    found.arm = {"command": command, "metrics": "wandb"}
+    found.arm = {"command": _wandb_command(found, content), "metrics": "wandb"}
 
 
 def _wandb_pruner(stopping: Config) -> MutableConfig:
@@ -306,8 +310,8 @@ def _wandb_pruner(stopping: Config) -> MutableConfig:
     return {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
 
 
-def _wandb_command(found: Found, file: Path, content: Config) -> list[str]:
-    """Return our command for that of a W&B sweep, the `content` of `file`; words without counterpart are noted."""
+def _wandb_command(found: Found, content: Config) -> list[str]:
+    """Return our command for that of a W&B sweep with this `content`; words without counterpart are noted."""
     program = content.get("program", "")
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
     # `${envvar:NAME}` is a variable's value, `${args_json}` all settings as one word of JSON.
@@ -320,13 +324,8 @@ def _wandb_command(found: Found, file: Path, content: Config) -> list[str]:
         for word in words
         if word != "${env}"
     ]
-    variables = ["WANDB_MODE=offline"]
-    script = file.parent / program
-    # A script that reads no arguments has all its settings from wandb.config.
-    if script.is_file() and not any(word in script.read_text() for word in ARGUMENTS):
-        variables.append("WANDB_SWEEP_PARAM_PATH={config:wandb}")
-        words.remove("{args}")
-    return ["env", *variables, *words]
+    # A script may take its settings from flags or from wandb.config. W&B's agent gives it both.
+    return ["env", "WANDB_MODE=offline", "WANDB_SWEEP_PARAM_PATH={config:wandb}", *words]
 
 
 def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
@@ -349,8 +348,10 @@ def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
         if kind == "log_uniform":
             low, high = math.exp(low), math.exp(high)
         step = fields.get("q", 1) if kind == "q_uniform" else None
+        # A step that is an integer gives integers.
+        is_whole = kind == "int_uniform" or (are_integers and isinstance(step, int))
         found.space[name] = foreign.range_fields(
-            "int" if kind == "int_uniform" else "float", low, high, step, "log" in kind
+            "int" if is_whole else "float", low, high, step, "log" in kind
         )
     else:
         found.left_out.append(f"{name}: {fields}")
@@ -474,8 +475,8 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
     found.trials = sweeper.get("n_trials", found.trials)
     for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
         try:
-            found.space[name] = _override_parameter(ast.parse(str(text).strip(), mode="eval").body)
-        except (SyntaxError, ValueError, TypeError, IndexError):
+            found.space[name] = _hydra_parameter(text)
+        except (SyntaxError, KeyError, ValueError, TypeError, IndexError):
             found.left_out.append(f"{name}: {text}")
     read = "_target_ direction n_trials params sampler search_space study_name"
     found.note_unread({key: value for key, value in sweeper.items() if value}, read)
@@ -502,23 +503,37 @@ def _hydra_script(config_name: str) -> str:
     return str(files[0]) if files else "main.py"
 
 
-def _override_parameter(node: ast.expr) -> MutableConfig:
+def _hydra_parameter(text: Any) -> MutableConfig:
+    """Return the parameter of a value of Hydra's `params`, or of a mapping of its older `search_space`.
+
+    Raises `KeyError`, `SyntaxError`, `ValueError` and others where it has no counterpart.
+    """
+    if not isinstance(text, Mapping):
+        text = str(text).strip()
+        return _override_parameter(text, ast.parse(text, mode="eval").body)
+    fields = {key: value for key, value in text.items() if key != "type"}
+    names = {"categorical": "suggest_categorical", "int": "suggest_int", "float": "suggest_float"}
+    return foreign.optuna_fields(names[text["type"]], [], fields)
+
+
+def _override_parameter(text: str, node: ast.expr) -> MutableConfig:
     """Return the parameter of an override: `interval(0, 1)`, `range(1, 8, step=2)`, `int(tag(log, interval(1, 9)))`.
 
-    A list `[a, b]`, `choice(a, b)` or a single value is a choice. `ValueError` for any other function.
+    `node` is a part of the parsed `text`. A list `[a, b]`, `choice(a, b)` or a single value is a choice. `ValueError`
+    for any other function.
     """
     if not isinstance(node, ast.Call):
-        options = [_plain(option) for option in getattr(node, "elts", [node])]
+        options = [_plain(text, option) for option in getattr(node, "elts", [node])]
         return {"type": "choice", "options": options}
     name = ast.unparse(node.func)
     # These wrap another override, their last argument: they set its type, or with the tag `log` its scale.
     if name in ("float", "int"):
-        return _override_parameter(node.args[-1]) | {"type": name}
+        return _override_parameter(text, node.args[-1]) | {"type": name}
     if name == "tag":
         is_log = "log" in map(ast.unparse, node.args[:-1])
-        return _override_parameter(node.args[-1]) | ({"log": True} if is_log else {})
+        return _override_parameter(text, node.args[-1]) | ({"log": True} if is_log else {})
     arguments = [*node.args, *(word.value for word in node.keywords)]
-    values = [_plain(argument) for argument in arguments]
+    values = [_plain(text, argument) for argument in arguments]
     if name in ("interval", "range"):
         kind = "int" if all(isinstance(value, int) for value in values) else "float"
         return foreign.range_fields(kind, *values)
@@ -527,12 +542,18 @@ def _override_parameter(node: ast.expr) -> MutableConfig:
     return {"type": "choice", "options": values}
 
 
-def _plain(node: ast.expr) -> Any:
-    """Return the value of a literal of Python, else of the text as YAML has it: `true` is True, `adam` a text."""
+def _plain(text: str, node: ast.expr) -> Any:
+    """Return the value of a part of the override `text`: `true` is True, `[a, b]` a list, `resnet-18` a text."""
+    if isinstance(node, ast.List):
+        return [_plain(text, inner) for inner in node.elts]
+    if isinstance(node, ast.Dict):
+        members = zip(filter(None, node.keys), node.values, strict=True)
+        return {_plain(text, key): _plain(text, value) for key, value in members}
     try:
         return ast.literal_eval(node)
     except ValueError:
-        return read_yaml(ast.unparse(node), "")
+        word = ast.get_source_segment(text, node) or ""
+        return {"true": True, "false": False, "null": None}.get(word.lower(), word)
 
 
 class _Script:
@@ -547,6 +568,8 @@ class _Script:
             step at which the scheduler ends every trial) and others. Empty: no call declares a search.
         function: The function of the script that the search calls to train; "" where none was found.
         flags: Name of a flag -> its default.
+        names: Name of a flag -> the flag, of those with one dash.
+        is_tune: Whether the script calls Ray Tune.
         seed_words: The words of the command that pass the seed; empty where the script has no `--seed`.
     """
 
@@ -557,6 +580,7 @@ class _Script:
         self.search: MutableConfig = {}
         self.function = ""
         self.flags: MutableConfig = {}
+        self.names: dict[str, str] = {}
         self.seed_words: list[str] = []
         # Name -> assignments to it.
         self._assignments: dict[str, list[ast.Assign]] = {}
@@ -566,6 +590,18 @@ class _Script:
         self._functions = {
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
+        nodes = list(ast.walk(self.tree))
+        _name_tune(nodes)
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        self.is_tune = any(re.match(r"(ray\.)?tune\.", ast.unparse(call.func)) for call in calls)
+        # The mapping that a call names as the space, else the first one that has calls of `tune`.
+        mappings = [node for node in nodes if isinstance(node, ast.Dict) and _tune_calls(node)]
+        words = [word for call in calls for word in call.keywords]
+        named = [self._assigned(word.value) for word in words if word.arg in SPACES]
+        self._space = next((node for node in [*named, *mappings] if node in mappings), None)
+        self._strays = set(_tune_calls(self.tree))
+        if self._space is not None:
+            self._strays -= set(_tune_calls(self._space))
 
     def read(self, node: ast.AST) -> None:
         """Take what `node` says of a search: a space, a call that declares it, a parameter, a flag of the script.
@@ -573,11 +609,12 @@ class _Script:
         Nothing is taken of any other node. `ValueError` or `TypeError` where its values are not known without running
         the script.
         """
-        # The first mapping with calls of `tune` is the space; those within it are read with it.
-        if isinstance(node, ast.Dict) and "tune." in ast.unparse(node) and not self.found.space:
-            _read_tune_space(self.found, node, self.value)
+        if self._space is not None and node is self._space:
+            _read_tune_space(self.found, self._space, self.value)
         if not isinstance(node, ast.Call):
             return
+        if node in self._strays:  # it stands outside of the space
+            raise ValueError(node)
         function = ast.unparse(node.func)
         name = function.rpartition(".")[2]
         # Many functions are called `run`, such as `asyncio.run`, which calls the script's `main`.
@@ -597,14 +634,18 @@ class _Script:
         elif name in foreign.OPTUNA:
             first, *rest = map(self.value, node.args)
             keywords = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
-            self.found.space[first] = foreign.optuna_fields(name, rest, keywords)
+            fields = foreign.optuna_fields(name, rest, keywords)
+            if self.found.space.setdefault(first, fields) != fields:
+                raise ValueError(first)
         elif name == "add_argument":
             self._take_flag(node)
+        elif name == "set_defaults":
+            raise ValueError(name)
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of a literal, or of a name that is assigned once; `ValueError` for any other expression."""
         node = self._assigned(node)
-        if isinstance(node, ast.IfExp):  # of `a if smoke_test else b`, b is what the search runs
+        if isinstance(node, ast.IfExp) and SHORTER.search(ast.unparse(node.test)):
             node = node.orelse
         if isinstance(node, ast.Dict):
             return {
@@ -708,19 +749,53 @@ class _Script:
         words = {word.arg: word.value for word in call.keywords}
         # Of `-l, --learning-rate` the long one.
         flag = max(map(self.value, call.args), key=len)
-        default = None
-        if "default" in words:
-            default = self.value(words["default"])
-        elif "action" in words:  # such as store_true
+        name = flag.lstrip("-")
+        action = (
+            ast.unparse(words.get("action", ast.Constant("store"))).rpartition(".")[2].strip("'")
+        )
+        default = self.value(words["default"]) if "default" in words else None
+        if action not in (
+            *WITH_VALUE,
+            ON_OR_OFF,
+        ):  # such as store_true: the default is not the flag's
             default = False
+        elif action == ON_OR_OFF and default:
+            self.found.left_out.append(
+                f"{flag}: {name} of false leaves the flag out; no-{name} of true passes --no-{name}"
+            )
+        elif default is True:  # the flag has a value
+            default = "True"
         if flag == "--seed":
             self.seed_words = [flag, "{seed}"]
-        elif flag[0] != "-" or "required" in words:
+        elif flag[0] != "-" or ("required" in words and self.value(words["required"])):
             self.found.left_out.append(
                 f"{flag}: the script needs it and has no default; add it to the command or to config"
             )
         elif default is not None:
-            self.flags[flag.lstrip("-")] = default
+            self.flags[name] = default
+            if not flag.startswith("--"):
+                self.names[name] = flag
+
+
+def _name_tune(nodes: Sequence[ast.AST]) -> None:
+    """Write names that a script has imported from Ray Tune as `tune.NAME`, whatever the script calls them."""
+    imported = dict[str, str]()
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            imported |= {part.asname or part.name: f"{module}{part.name}" for part in node.names}
+    for node in nodes:
+        if isinstance(node, ast.Name) and re.match(r"ray\.tune\b", imported.get(node.id, "")):
+            node.id = imported[node.id].removeprefix("ray.")
+
+
+def _tune_calls(node: ast.AST) -> list[ast.AST]:
+    """Return the calls of Ray Tune in and below `node` that declare a parameter, such as `tune.choice([1, 2])`."""
+    names = {f"tune.{name}" for name in (*foreign.TUNE, "choice", "grid_search")}
+    inner = ast.walk(node)
+    return [
+        part for part in inner if isinstance(part, ast.Call) and ast.unparse(part.func) in names
+    ]
 
 
 def _arguments(call: ast.Call, names: Sequence[str]) -> list[tuple[str, ast.expr]]:
@@ -740,8 +815,13 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     """
     script = _Script(found, text, file)
     # What the top of the module calls would run as soon as the study imports it.
+    search = r"\.(fit|optimize|run)\("
+    functions = [part for part in script.tree.body if isinstance(part, ast.FunctionDef)]
+    for function in functions:
+        if re.search(search, ast.unparse(function)):  # a call of it runs the search too
+            search += rf"|\b{function.name}\("
     for part in script.tree.body:
-        runs = re.search(r"\.(fit|optimize|run)\(", ast.unparse(part))
+        runs = re.search(search, ast.unparse(part))
         if runs and isinstance(part, ast.Assign | ast.Expr):
             line = f"line {part.lineno} runs as the module is imported"
             found.left_out.append(f'{line}; put it below `if __name__ == "__main__":`')
@@ -750,12 +830,12 @@ def _read_script(found: Found, file: Path, text: str) -> None:
             script.read(node)
         except (ValueError, TypeError):
             found.left_out.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
-    search = script.search
+    said = script.search
     # Optuna minimises where nothing else is said, Ray Tune maximises. The first three letters of "minimize", as Optuna
     # says it, are our word.
-    usual = "min" if "create_study" in text else "max"
-    found.study["mode"] = str(search.get("direction", search.get("mode", usual)))[:3]
-    found.study["name"] = _name(search.get("name", "")) or found.study["name"]
+    usual = "min" if "optuna" in text and not script.is_tune else "max"
+    found.study["mode"] = str(said.get("direction", said.get("mode", usual)))[:3]
+    found.study["name"] = _name(said.get("name", "")) or found.study["name"]
     path = _from_here(file.resolve())
     if found.space and script.function:
         _as_trainable(script, path, text)
@@ -771,7 +851,7 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
     found = script.found
     search = script.search
     module = ".".join(Path(path).with_suffix("").parts)
-    if "tune." in text:
+    if script.is_tune:
         _read_tune_search(found, text, search)
         found.arm = {"trainable": f"tune:{module}:{script.function}"}
     else:
@@ -788,9 +868,11 @@ def _as_command(script: _Script, path: str) -> None:
     found = script.found
     search = script.search
     found.study["metric"] = search.get("metric", "accuracy")
-    found.config = script.flags
+    found.config |= script.flags
     found.searcher = "random" if found.space else "grid"
     found.arm = {"command": ["python", path, *script.seed_words, "{args}"]}
+    if script.names:
+        found.arm["names"] = script.names
     # The script does search, but a study can only import a function at the top of the file.
     if search:
         found.left_out.append(
@@ -811,7 +893,9 @@ def _read_tune_search(found: Found, text: str, search: Config) -> None:
     """
     found.study["metric"] = search.get("metric", "accuracy")
     found.searcher = found.searcher or "random"
-    if "tune.grid_search(" in text:
+    if "grid_search(" in text and not all(map(_values, found.space.values())):
+        found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")
+    elif "grid_search(" in text:
         found.searcher = "grid"
         samples = search.get("num_samples", 1)
         if samples > 1:

@@ -35,7 +35,7 @@ OWN = (
 """Placeholders that stand for something of the trial itself, and for no setting."""
 ALL = ("args", "config")
 """Placeholders for all settings at once. Every other placeholder names one setting of the config."""
-FORMS = {"args": ("", "hydra"), "config": ("", "yaml", "wandb"), "data": ("", "images")}
+FORMS = {"args": ("", "hydra", "wandb"), "config": ("", "yaml", "wandb"), "data": ("", "images")}
 """The forms of placeholders that have several: `{args:hydra}`."""
 SCRIPTS = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)(?::(\w+))?\}")
@@ -45,8 +45,8 @@ _INTERPRETER = re.compile(r"python[\d.]*|(ba|z)?sh")
 """Programs whose first word, after flags without a value, is a script."""
 # A flag of an interpreter that takes no value: -c, -m, -o, -W and -X take one.
 _FLAG = re.compile(r"-[^-cmoWX]+")
-_PLAIN = re.compile(r"[\w./@%+-]+")
-"""A value that Hydra takes as it is; any other is quoted."""
+_PLAIN = re.compile(r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_/][\w./@%+-]*", re.ASCII)
+"""A text that Hydra takes as it is; any other is quoted, also what would be a number there."""
 
 
 @checked
@@ -227,22 +227,30 @@ def _leads_into(home: Path, word: str) -> bool:
 
 
 def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
-    """Return `--name value` for each setting or, with the form `hydra`, `name=value`; `renamed` has other names.
+    """Return `--name value` for each setting, or as the `form` says; `renamed` has other names.
 
-    A setting that is true is its flag alone; one that is false or None is left out, but not with Hydra. A list gives
-    its values as words behind one flag. A name that begins with a dash is a flag as it stands.
+    The form `hydra` is `name=value`, and `wandb` is `--name=value` with a value as Python writes it. Without a form a
+    setting that is true is its flag alone, one that is false or None is left out, and a list gives its values as words
+    behind one flag. A name that begins with a dash is a flag as it stands.
     """
     words: list[str] = []
     for key, value in settings.items():
         name = renamed.get(key, key)
         if form == "hydra":
             words.append(f"{name}={_hydra(value)}")
+            continue
+        flag = name if name.startswith("-") else f"--{name}"
+        if form == "wandb":
+            words.append(f"{flag}={list(value) if isinstance(value, tuple) else value}")
+        elif isinstance(value, list | tuple):
+            words += [flag, *map(_text, value)]
+        elif value is True:
+            words.append(flag)
+        # argparse takes a word such as -1e-05 for a flag, if it stands alone.
+        elif flag.startswith("--") and _text(value).startswith("-"):
+            words.append(f"{flag}={_text(value)}")
         elif value is not None and value is not False:
-            words.append(name if name.startswith("-") else f"--{name}")
-            if isinstance(value, list | tuple):
-                words += map(_text, value)
-            elif value is not True:
-                words.append(_text(value))
+            words += [flag, _text(value)]
     return words
 
 
@@ -254,7 +262,8 @@ def _hydra(value: Any) -> str:
         members = ",".join(f"{key}:{_hydra(inner)}" for key, inner in value.items())
         return "{" + members + "}"
     if isinstance(value, str) and not _PLAIN.fullmatch(value):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        # Backslashes are doubled before a quote only.
+        return "'" + re.sub(r"(\\+)(?='|\Z)", r"\1\1", value).replace("'", "\\'") + "'"
     return _text(value)
 
 

@@ -560,6 +560,10 @@ def test_a_plan_says_where_a_command_reports_nothing(project):
             ["x", "{args:hydra}"],
             "x lr=0.1 cosine=true warm=false none=null 'widths=[1,2]' loss.name=ocl 'note='\"'\"'a b'\"'\"''",
         ),
+        (
+            ["x", "{args:wandb}"],
+            "x --lr=0.1 --cosine=True --warm=False --none=None '--widths=[1, 2]' --loss.name=ocl",
+        ),
         (["x", "--lr", "{lr}", "{args}"], "x --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
         (["sh", "-c", "x {args}"], "sh -c 'x --lr 0.1 --cosine --widths 1 2 --loss.name ocl'"),
         (["x", "--resume", "{resume}", "--from={resume}", "--out", "{folder}"], "x --out /f"),
@@ -599,6 +603,31 @@ def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
         ["x", "{args}"], {"lr": 1, "cosine": True}, {}, {"lr": "learning-rate", "cosine": "-c"}
     )
     assert renamed == ["x", "--learning-rate", "1", "-c"]
+
+
+def test_a_flag_keeps_a_value_that_begins_with_a_dash():
+    words = placeholders.filled(["x", "{args}"], {"low": -1e-05, "n": -1}, {}, {"n": "-n"})
+    assert words == ["x", "--low=-1e-05", "-n", "-1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("resnet-18", "a=resnet-18"),
+        ("1.10", "a='1.10'"),
+        ("null", "a='null'"),
+        ("True", "a='True'"),
+        ("-1e3", "a='-1e3'"),
+        ("nullable", "a=nullable"),
+        ("é", "a='é'"),
+        (r"a\b c", r"a='a\b c'"),
+        (r"it\'s a\ ".strip(), r"a='it\\\'s a\\'"),
+        (["1", 1], "a=['1',1]"),
+    ],
+)
+def test_hydra_reads_a_text_as_a_text(value, word):
+    """The words are those that Hydra 1.3's parser gives the value for."""
+    assert placeholders.filled(["x", "{args:hydra}"], {"a": value}, {}) == ["x", word]
 
 
 def test_a_program_beside_the_running_python_is_found(project, tmp_path, monkeypatch):
