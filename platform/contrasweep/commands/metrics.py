@@ -8,13 +8,14 @@ Values that are no numbers are left out.
 import contextlib
 import json
 import logging
+import os
 import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrasweep.commands import files
 from contrasweep.commands.files import Values
@@ -39,7 +40,8 @@ REPORTING = (VARIABLE, "wandb", "lightning", "transformers", "tensorboard", "Sum
 # A name in braces, `{loss}` or `{loss:f}`.
 _FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[a-z])?\}")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
-_NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf)"
+# Languages write what is no finite number as nan, NaN, inf, Inf or Infinity.
+_NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 
 
 class Pattern:
@@ -186,11 +188,20 @@ class Metrics:
     def _new_lines(self, ended: bool) -> Iterator[Values]:
         """Yield the rows that the command has appended to its file since the last call, each with its number as `line`.
 
-        Half a line waits for its end, or the command's. `SpecError` for a line that is no JSON object.
+        Half a line waits for its end, or the command's. `SpecError` for a line that is no JSON object, and where lines
+        that were read are gone.
         """
-        with self.file.open("rb") as opened:
+        unread = b""
+        size = 0
+        # The command may delete the file before its first line.
+        with contextlib.suppress(FileNotFoundError), self.file.open("rb") as opened:
+            size = opened.seek(0, os.SEEK_END)
             opened.seek(self._position)
             unread = opened.read()
+        if size < self._position:
+            self._place = VARIABLE
+            hint = f'{self._position} were read; open the file to append, open(path, "a")'
+            raise self._wrong("lines of metrics are appended", f"{size} bytes", hint)
         # Up to the last line end, behind which half a line may stand.
         complete = unread if ended else unread[: unread.rfind(b"\n") + 1]
         self._position += len(complete)
@@ -220,9 +231,16 @@ class Metrics:
         if sizes == self._read and not ended:
             return
         self._read = sizes
-        steps = _by_step(
-            [row for place in places for row in enumerate(files.read(place), self.before + 1)]
-        )
+        rows = [
+            _Row(_run(place), number, values)
+            for place in places
+            for number, values in enumerate(files.read(place), self.before + 1)
+        ]
+        steps, unclear = _by_step(rows)
+        for name, runs in unclear.items():
+            if name not in self._left_out:
+                self._left_out.add(name)
+                log.warning("%s is left out, as %s have other values of it; name one", name, runs)
         for step in sorted(steps)[:-1]:
             if step > self.step:
                 yield self._report({"step": step, **steps[step]})
@@ -261,12 +279,7 @@ class Metrics:
             if paths:
                 kinds[kind] = paths
         all_paths = [file for paths in kinds.values() for file in paths]
-        # TensorBoard writes a run into several files of one folder; of all other kinds a file is a run.
-        runs = {
-            str(file.parent if ".tfevents." in file.name else file)
-            for file in all_paths
-            if file.name != "trainer_state.json"
-        }
+        runs = {_run(file) for file in all_paths if file.name != "trainer_state.json"}
         if len(kinds) > 1 or len(runs) > 1:
             names = sorted(str(file.relative_to(self.folder)) for file in all_paths)
             raise SpecError(
@@ -284,7 +297,7 @@ class Metrics:
 
         Besides numbers, a row may have `artifacts`, `checkpoint` and `items`. Where no member is a step, the step is
         the row's `line`. A row of the same step as the row before revises that report: it adds numbers or replaces
-        them.
+        them. `SpecError` for a step below the one before, and for a member that is wrong.
         """
         # The number of the line, but not below the step before: steps do not go back.
         step = max(row.pop("line", 0) + self.before, self.step)
@@ -294,11 +307,16 @@ class Metrics:
                 step = named_step
                 row.pop(name)
                 break
-        artifacts = {
-            name: self._existing(path) for name, path in (row.pop("artifacts", None) or {}).items()
-        }
+        if step < max(self.step, 0):
+            hint = f"{self.step} was before; leave out what begins anew: {{_}} in a pattern, or another name"
+            raise self._wrong("steps count up from 0", step, hint)
+        members = {name: row.pop(name, None) or {} for name in ("artifacts", "items")}
+        for name, given in members.items():
+            if not isinstance(given, dict):
+                example = f'for example "{name}": {{"accuracy": ...}}'
+                raise self._wrong(f"{name} are a JSON object", given, example)
+        artifacts = {name: self._existing(path) for name, path in members["artifacts"].items()}
         checkpoint = self._checkpoint(row.pop(files.CHECKPOINT, None))
-        items = row.pop("items", None) or {}
         numbers = self._numbers(row)
         revises = step == self.step
         self.step = step
@@ -308,7 +326,7 @@ class Metrics:
             with contextlib.suppress(OSError):
                 (checkpoint / REPORTED).write_text(json.dumps([step, self.numbers]))
         kind = RevisedReport if revises else Report
-        return kind(step, dict(self.numbers), checkpoint, items, artifacts)
+        return kind(step, dict(self.numbers), checkpoint, members["items"], artifacts)
 
     def _numbers(self, row: Values) -> dict[str, float]:
         """Return the numbers of a row, and say once of each other name that it is left out."""
@@ -357,23 +375,48 @@ class Metrics:
         return SpecError(rule, place=self._place, value=value, hint=hint)
 
 
-def _by_step(rows: Sequence[tuple[int, Values]]) -> dict[int, Values]:
+class _Row(NamedTuple):
+    """A row of a file: the run that the file is of, the row's number in the file, and its values."""
+
+    run: Path
+    number: int
+    values: Values
+
+
+def _run(file: Path) -> Path:
+    """Return what a run has for itself: of TensorBoard, which writes several files, a folder; else the file."""
+    return file.parent if ".tfevents." in file.name else file
+
+
+def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
     """Return step -> the values of the rows of that step, which are taken out of the rows' column of steps.
 
-    Without such a column, the step is the number of the row in its file, which stands before it.
+    Without such a column, the step is the number of the row in its file. A number that two runs have otherwise at one
+    step is left out of all steps; the second mapping has its name -> the runs, in words.
     """
     # All rows have their step in one column: the first of the known names that any row has.
-    step_column = next((name for name in files.STEPS if any(name in row for _, row in rows)), "")
+    names = {name for row in rows for name in row.values}
+    step_column = next((name for name in files.STEPS if name in names), "")
     steps: dict[int, Values] = {}
-    for number, row in rows:
+    said: dict[tuple[int, str], tuple[Path, Any]] = {}
+    unclear = {}
+    for run, number, values in rows:
         step: int | None = number
         if step_column:
-            step = _whole(row.pop(step_column, None))
+            step = _whole(values.pop(step_column, None))
         # A row without a step among rows with steps has results of the end, which belong to the newest step.
         if step is None:
             step = max(steps, default=number)
-        steps.setdefault(step, {}).update(row)
-    return steps
+        steps.setdefault(step, {}).update(values)
+        for name, value in values.items():
+            other, its_value = said.setdefault((step, name), (run, value))
+            # NaN differs from itself.
+            if other != run and isinstance(value, int | float) and value != its_value == its_value:
+                unclear[name] = f"{other.name} and {run.name}"
+    for name in unclear:
+        for kept in steps.values():
+            kept.pop(name, None)
+    return steps, unclear
 
 
 def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:

@@ -37,6 +37,9 @@ def ended(metrics, output=()):
         ("[1]", "a line of metrics is a JSON object, got [1]; for example"),
         ('{"step": 1, "step": 2}', "the key 'step' stands twice"),
         ('{"step": 1, "checkpoint": "nowhere"}', "names a file that is not there, got 'nowhere'"),
+        ('{"step": -1}', "steps count up from 0, got -1; 0 was before; leave out what begins anew"),
+        ('{"step": 1, "artifacts": ["a"]}', "artifacts are a JSON object, got ['a']"),
+        ('{"step": 1, "items": [0.5]}', "items are a JSON object, got [0.5]"),
     ],
 )
 def test_a_broken_line_of_metrics_says_which(line, says, tmp_path):
@@ -108,6 +111,25 @@ def test_rows_of_a_resumed_command_count_on_from_its_checkpoint(
     assert ended(metrics, output) == [(3, {"accuracy": 0.3})]
 
 
+def test_lines_of_metrics_that_are_gone_are_missed_and_a_file_may_begin_anew(tmp_path):
+    metrics = metrics_of(tmp_path)
+    metrics.file.unlink()
+    assert list(metrics.reports()) == []
+    metrics.file.write_text('{"step": 10}\n')
+    assert len(list(metrics.reports())) == 1
+    metrics.file.write_text('{"step":2}\n')
+    with pytest.raises(
+        SpecError, match=r"^CONTRASWEEP_METRICS: lines of metrics are appended, got"
+    ):
+        list(metrics.reports())
+
+
+def test_a_step_of_output_that_begins_anew_is_refused_in_words(tmp_path):
+    metrics = metrics_of(tmp_path, "[{epoch}][{step}] loss {loss}")
+    with pytest.raises(SpecError, match=r"^metrics: steps count up from 0, got 0; 1 was before"):
+        list(metrics.reports(["[0][0] loss 3", "[0][1] loss 2", "[1][0] loss 1"]))
+
+
 def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
     metrics = metrics_of(tmp_path)
     metrics.file.write_text(
@@ -133,6 +155,9 @@ def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
         ("loss {loss}", "loss 1,234.5", {"loss": 1234.5}),
         ("loss {loss}", "loss 3, done", {"loss": 3}),
         ("loss {loss}", "loss 0,87", {"loss": "0,87"}),
+        ("loss {loss}", "loss Inf", {"loss": float("inf")}),
+        ("loss {loss}.", "loss -Infinity.", {"loss": -float("inf")}),
+        ("loss {loss}", "loss NAN", {"loss": pytest.approx(float("nan"), nan_ok=True)}),
         (
             r"(?P<loss>\S+) in (?P<checkpoint>\S+)",
             "3 in lr=0.1,bs=2",
@@ -201,6 +226,18 @@ def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path, monkeypatc
         opened.write("29,0.25,\n")
     # The last report has what was last said of each metric, as the study's must be in it.
     assert ended(metrics) == [(19, {"loss": 0.5}), (29, {"loss": 0.25, "accuracy": 0.5})]
+
+
+def test_a_number_that_two_runs_have_otherwise_is_left_out(tmp_path, caplog):
+    for part, accuracies in (("test", "0.1\n0.2"), ("train", "0.1\n0.9")):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "log.csv").write_text(
+            f"accuracy,{part}_loss\n" + accuracies.replace("\n", ",1\n") + ",2\n"
+        )
+    metrics = metrics_of(tmp_path, "log.csv")
+    losses = [(step, {"test_loss": step, "train_loss": step}) for step in (1, 2)]
+    assert ended(metrics) == losses
+    assert [record.args[0] for record in caplog.records] == ["accuracy"]
 
 
 def test_rows_without_a_step_are_numbered_in_their_own_file_and_names_are_stripped(tmp_path):
