@@ -4,14 +4,13 @@ They report by `contrasweep.report`, by `trial.report` or by `tune.report`. The 
 each report until the trial goes on.
 """
 
+import contextlib
 import functools
-import math
 import queue
 import threading
 from collections.abc import Callable, Generator, Mapping
-from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, SupportsFloat
 from unittest import mock
 
 import pydantic
@@ -217,11 +216,17 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
         # Tune's functions do not tell their step: a resumed one counts on from its checkpoint's.
         if folder is not None:
             (folder / STEP).write_text(str(step))
-        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
+        numbers = {}
+        for name, value in metrics.items():
+            # Numbers of libraries too, such as a tensor's of one element.
+            if isinstance(value, SupportsFloat):
+                with contextlib.suppress(TypeError, ValueError, RuntimeError):
+                    numbers[name] = float(value)
         report(step, numbers, folder)
         reached = {"training_iteration": step, **numbers}
         for name, value in trial.config.get(UNTIL, {}).items():
-            if reached.get(name, -math.inf) >= value:
+            check_known(name, "metrics", reached, "what ends a trial is reported", place=UNTIL)
+            if reached[name] >= value:
                 raise Stopped
 
     def tune_checkpoint() -> Any:

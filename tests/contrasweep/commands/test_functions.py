@@ -256,6 +256,9 @@ def test_a_function_of_ray_tune_reports_by_tune(example, tmp_path):
         assert [report.step for report in find_trainable(Arm("tune:tuned:train"), "arms.a")(ends)][
             -1
         ] == last
+    never = trial_of(tmp_path, "tune:tuned:train", lr=0.25, model={"width": 8}, until={"acc": 1})
+    with pytest.raises(SpecError, match=r"^until: what ends a trial is reported, got 'acc'; known"):
+        list(find_trainable(Arm("tune:tuned:train"), "arms.a")(never))
 
 
 SAVES = """
@@ -272,7 +275,8 @@ def train(config):
         with tempfile.TemporaryDirectory() as folder:
             open(f"{folder}/epoch", "w").write(str(epoch + 1))
             saved = tune.Checkpoint.from_directory(folder)
-            tune.report({"accuracy": numpy.float32(epoch), "name": "text"}, checkpoint=saved)
+            others = {"name": "text", "loss": numpy.array(0.5), "row": numpy.ones(2)}
+            tune.report({"accuracy": numpy.float32(epoch), **others}, checkpoint=saved)
 """
 
 
@@ -288,7 +292,7 @@ def test_a_function_of_ray_tune_goes_on_from_its_checkpoint(tmp_path, monkeypatc
     shutil.copytree(next(reports).checkpoint, tmp_path / "kept")
     reports.close()
     assert [(report.step, report.metrics) for report in train(trial, resume=tmp_path / "kept")] == [
-        (3, {"accuracy": 2})
+        (3, {"accuracy": 2, "loss": 0.5})
     ]
 
 
