@@ -440,6 +440,12 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
     assert lines[-1] == said and "Traceback" not in "".join(lines)
     assert printed_nowhere("report", "life", "--json") == (1, [said]), "what it is for"
     assert printed_nowhere("run", "none.yaml")[0] == 2
+    # The lines of a table are no ASCII.
+    environment["PYTHONIOENCODING"] = "ascii"
+    words = ("run", "study.yaml", "--tracking", "none", "--storage", str(tmp_path / "runs"))
+    command = [sys.executable, "-m", "contrasweep", *words]
+    printed = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
+    assert "??????" in printed
 
 
 def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_line(tmp_path):

@@ -106,7 +106,8 @@ def _replace_streams() -> list[Output]:
         outputs.append(output)
         settings = {
             "encoding": stream.encoding,
-            "errors": stream.errors,
+            # A sign that the encoding does not have, as of a table's lines in ASCII, is a question mark.
+            "errors": "replace" if stream.errors == "strict" else stream.errors,
             "line_buffering": stream.line_buffering,
         }
         setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), **settings))
