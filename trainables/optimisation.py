@@ -423,8 +423,9 @@ def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
 class Schedule:
     """The learning rate at each of `steps` steps: linear warm-up from `warmup_from`, then a cosine to lr * decay^3.
 
-    With decay .1 it is SupContrast's schedule. With `constant` there is no cosine: after the warm-up the rate is `lr`.
-    The rate depends on the step alone, so that a resumed trial needs no state of the schedule.
+    A warm-up to a rate that is not above `warmup_from` begins at a tenth of that rate. With decay .1 it is the schedule
+    of SupContrast. With `constant` there is no cosine: after the warm-up the rate is `lr`. The rate depends on
+    the step alone, so that a resumed trial needs no state of the schedule.
     """
 
     lr: float
@@ -440,7 +441,7 @@ class Schedule:
         after = self._after(max(step, self.warmup_steps))
         if step >= self.warmup_steps:
             return after
-        low = min(self.warmup_from, after)
+        low = self.warmup_from if self.warmup_from < after else after / 10
         return low + (after - low) * step / self.warmup_steps
 
     def _after(self, step: int) -> float:

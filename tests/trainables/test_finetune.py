@@ -14,6 +14,8 @@ from contrasweep.data import resolve
 from contrasweep.data.manifest import Manifest
 from contrasweep.storage.record import StartRef
 from contrasweep.trainables import checkpoint, contrastive
+from contrasweep.trainables.contrastive.method import Contrastive
+from contrasweep.trainables.contrastive.settings import Settings as ContrastiveSettings
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.finetune import Settings, load_model, memory, train
 from contrasweep.trainables.finetune.method import Finetune, labelled_rows, layers
@@ -143,6 +145,18 @@ def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(d
     arms = [built(digits, label_fraction=0.1, frozen=frozen).rows for frozen in (True, False)]
     assert torch.equal(*arms) and len(set(arms[0].tolist())) == len(arms[0])
     assert torch.equal(built(digits).rows, torch.arange(len(built(digits).train)))
+
+
+@pytest.mark.parametrize(
+    ("path", "method"), [(PATHS["finetune"], Finetune), (PATHS["contrastive"], Contrastive)]
+)
+def test_a_warm_up_leaves_an_epoch_for_the_cosine(digits, path, method):
+    """A warm-up as long as the training led to where the cosine ends, a thousandth of the rate."""
+    config = QUICK | {"epochs": 3, "warmup_epochs": 3, "learning_rate": 0.4}
+    given = Trial("study", "arm", path, config, digits, 0, 0)
+    kind = Settings if method is Finetune else ContrastiveSettings
+    schedule = method(given, kind(**config)).schedule
+    assert max(schedule.at(step) for step in range(schedule.steps)) > 0.1
 
 
 @pytest.mark.parametrize(("name", "count"), [("cnn", 3), ("mlp", 2), ("resnet18", 9)])

@@ -83,6 +83,8 @@ def test_the_warm_up_is_a_line_from_its_start_to_the_cosine():
     rises = [b - a for a, b in itertools.pairwise(course[:10])]
     assert rises == pytest.approx(rises[:1] * 9) and rises[0] > 0
     assert course[11] < course[10]
+    small = Schedule(lr=1e-3, steps=100, warmup_steps=10)
+    assert small.at(0) == pytest.approx(small.at(10) / 10) and small.at(5) < small.at(6)
 
 
 def test_an_unknown_optimizer_lists_the_known_ones():

@@ -174,7 +174,8 @@ class Contrastive:
         """Return the learning rate of each step of the training."""
         s = self.settings
         per_epoch = max(1, len(self.train) // s.batch_size)
-        warmup = (s.warmup_epochs or 0) * per_epoch
+        # A warm-up leaves one epoch at least for the cosine.
+        warmup = min(s.warmup_epochs or 0, s.epochs - 1) * per_epoch
         return optimisation.Schedule(
             s.learning_rate, s.epochs * per_epoch, warmup, constant=s.schedule == "constant"
         )

@@ -49,10 +49,11 @@ class Finetune:
             checkpoint.load_encoder(trial.start_folder, self.model[0])
         self.model.to(self.device)
         self.optimizer = self._optimizer()
+        # A warm-up leaves one epoch at least for the cosine.
         self.schedule = optimisation.Schedule(
             settings.learning_rate,
             settings.epochs * self.per_epoch,
-            settings.warmup_epochs * self.per_epoch,
+            min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
             constant=settings.schedule == "constant",
         )
         self.guard = loop.Guard(settings.learning_rate)
