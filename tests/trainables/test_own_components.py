@@ -3,8 +3,10 @@ the repository; torchvision's, timm's and torch's by name. What does not fit is 
 
 import sys
 
+import numpy as np
 import pytest
 import torch
+from to_the_bit import trained_and_resumed
 
 from contrasweep import SpecError, Trial, data
 from contrasweep.canonical import Config
@@ -56,6 +58,9 @@ def summed(scores, positives, negatives):
 
 def matrix(scores, positives, negatives):
     return scores @ positives
+class Uncalled:
+    pass
+
 
 def detached(embeddings, labels):
     return embeddings.detach().mean()
@@ -65,6 +70,17 @@ def pulled(scores, positives, negatives, *, weight: float = 1.0):
 
 class Signs(torch.optim.Optimizer):
     """Steps of one size, along the sign."""
+class Sized(nn.Module):
+    """A loss without weights that knows the sizes and keeps a running mean."""
+    def __init__(self, dim, classes):
+        super().__init__()
+        self.classes = classes
+        self.register_buffer("mean", torch.zeros(dim))
+    def forward(self, embeddings, labels):
+        with torch.no_grad():
+            self.mean.lerp_(embeddings.mean(0), 0.5)
+        return nn.functional.cross_entropy((embeddings - self.mean)[:, : self.classes], labels)
+
     def __init__(self, params, lr=0.1, weight_decay=0.0):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
     @torch.no_grad()
@@ -128,6 +144,14 @@ def test_a_trial_of_own_parts_trains_resumes_and_is_exported(digits, tmp_path):
     [
         (
             {"encoder": "own_components:nothing"},
+@pytest.mark.slow
+def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tmp_path):
+    """The loss of sizes that were tried by the plan would be another one; one without its buffers, too."""
+    sized = trial(digits, epochs=2, checkpoint_every=1, loss="own_components:Sized", n_views=1)
+    last = trained_and_resumed(train, sized, tmp_path)[-1]
+    assert np.isfinite(last.metrics["loss"])
+
+
             "encoder: the encoder's module has no such function or class",
         ),
         ({"encoder": "own_components:torch"}, "encoder: an encoder is a function or class"),
@@ -166,6 +190,8 @@ def test_a_trial_of_own_parts_trains_resumes_and_is_exported(digits, tmp_path):
         ),
         (
             {"loss": "own_components:matrix"},
+        ({"optimizer": "Muon"}, "optimizer: Muon cannot be built"),
+        ({"loss": "own_components:Uncalled"}, "loss: own_components:Uncalled cannot be built"),
             "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime",
         ),
         (

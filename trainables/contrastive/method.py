@@ -123,14 +123,15 @@ class Contrastive:
         return model.to(self.device)
 
     def _built_loss(self) -> losses.AnyLoss:
-        """Return the loss, its own weights (if any) on the device."""
+        """Return the loss, its own weights and buffers (if any) on the device."""
         loss = self.settings.build_loss()
-        if not loss.has_weights:
+        # Of ours, those without weights need no sizes; one of another package may ask for them.
+        if self.settings.loss.name in losses.LOSSES and not loss.has_weights:
             return loss
         # Its weights are as large as the embeddings, whose dimension the built network says.
         loss = self.settings.build_loss(self._dim(), self.classes)
-        assert loss.weights is not None
-        loss.weights.to(self.device)
+        if loss.weights is not None:
+            loss.weights.to(self.device)
         return loss
 
     def _optimizer(self) -> optimisation.Optimizer:
@@ -139,7 +140,7 @@ class Contrastive:
         optimizer: optimisation.Optimizer = s.optimizer.build(
             self.trained.parameters(), s.learning_rate
         )
-        if self.loss.weights is None:
+        if self.loss.weights is None or not self.loss.has_weights:
             return optimizer
         rate = s.loss_learning_rate or s.learning_rate
         loss_optimizer = s.optimizer.build(self.loss.weights.parameters(), rate)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, nn, torch
 
 Ids = Int[Tensor, " n"]
 Square = Bool[Tensor, "n n"]
@@ -75,8 +75,9 @@ def checked_rows_and_ids(
 class BatchLoss(abc.ABC):
     """A loss of a batch. It is checked, computed in float32 or float64, and in a process group on the joined batch."""
 
-    weights: object
-    """The module with the loss's own parameters, learned with the network; None without any, or before it is built."""
+    weights: "nn.Module | None"
+    """The module with the loss's own state: parameters that are learned with the network, and buffers. None without
+    any, or before it is built."""
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None

@@ -111,7 +111,7 @@ class ExternalLoss(BatchLoss):
     name: str
     function: Callable[[Tensor, Tensor], Any]
     weights: "nn.Module | None" = None
-    """The function itself where it is a module with weights."""
+    """The function itself where it is a module with weights or buffers."""
 
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
         """Call the loss; `SpecError` where it does not give one number."""
@@ -149,11 +149,11 @@ def build(
     accepted = {name: value for name, value in sizes.items() if name in parameter_names}
     with errors_named(f"{path} cannot be built"):
         loss: Any = target(**(accepted | parameters))
-    is_module = isinstance(loss, torch.nn.Module)
-    weights = loss if is_module and list(loss.parameters()) else None
-    # The names of the first two parameters tell a loss of two views; a module has them in `forward`.
-    called = loss.forward if is_module else loss
-    if tuple(inspect.signature(called).parameters)[:2] == VIEWS:
+        is_module = isinstance(loss, torch.nn.Module)
+        # The names of the first two parameters tell a loss of two views; a module has them in `forward`.
+        takes = tuple(inspect.signature(loss.forward if is_module else loss).parameters)
+    weights = loss if is_module and loss.state_dict() else None
+    if takes[:2] == VIEWS:
         return ComposedViewsLoss(ViewsLoss(path, loss), {}, weights)
     return ExternalLoss(path, loss, weights)
 

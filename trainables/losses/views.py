@@ -108,7 +108,7 @@ class ComposedViewsLoss(BatchLoss):
     definition: ViewsLoss
     params: Config
     weights: "nn.Module | None" = None
-    """The function itself where it is a module with weights."""
+    """The function itself where it is a module with weights or buffers."""
 
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
         """Compute the loss of first against second views, which are paired by `ids`; 0 without a pair."""
