@@ -257,7 +257,8 @@ class ExternalDraws:
         with torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):
             for image, seed in zip(images, self.seeds.tolist(), strict=True):
                 torch.manual_seed(seed)
-                views.append(self.transform(image))
+                # Of a copy: a transform may work in place, and the other views are of the same image.
+                views.append(self.transform(image.clone()))
         return torch.stack(views)
 
 

@@ -50,6 +50,11 @@ def darker(image, *, factor: float = 0.5):
     """The image, a little darker, with noise."""
     return (image * factor + 0.1 * torch.rand_like(image)).clamp(0, 1)
 
+def erased(image):
+    """A corner is written into the image that was given."""
+    image[:, : image.shape[1] // 2, : torch.randint(1, image.shape[2], ())] = 0
+    return image
+
 def half(image):
     return image[:, ::2]
 
@@ -271,6 +276,14 @@ def test_a_torchvision_transform_draws_each_image_anew_and_the_same_for_any_batc
 def parameters():
     generator = torch.Generator().manual_seed(3)
     return [
+def test_a_transform_that_works_in_place_leaves_the_image_to_the_other_views():
+    chosen = policy_of(AUGMENTATIONS.choose("own_components:erased"))
+    images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    kept = images.clone()
+    views = apply(images, draw(chosen, 6, 3, torch.Generator().manual_seed(1)))
+    assert torch.equal(images, kept) and not torch.equal(views, kept)
+
+
         torch.randn(shape, generator=generator).requires_grad_() for shape in ((4, 3), (4,), (2, 4))
     ]
 
