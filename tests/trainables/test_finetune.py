@@ -167,6 +167,18 @@ def test_layers_are_the_blocks_of_an_encoder_in_order(name, count):
     assert [id(p) for group in found for p in group] == [id(p) for p in encoder.parameters()]
 
 
+def test_own_parameters_of_wrappers_and_of_sequences_are_in_a_layer():
+    """Such as tokens of a transformer: what is in no layer would never be trained."""
+    tail = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    tail.scale = torch.nn.Parameter(torch.ones(2))
+    body = torch.nn.Sequential(torch.nn.Linear(2, 2), tail)
+    wrapper = torch.nn.Module()
+    wrapper.body, wrapper.token = body, torch.nn.Parameter(torch.zeros(2))
+    first, second = layers(wrapper)
+    assert [id(p) for p in first] == [id(p) for p in (wrapper.token, *body[0].parameters())]
+    assert {id(p) for p in second} == {id(p) for p in tail.parameters()}
+
+
 def test_the_rate_of_a_layer_falls_with_its_distance_from_the_classifier(digits):
     method = built(digits, layer_decay=0.5, learning_rate=0.4)
     method.optimizer.lr = 0.4

@@ -196,7 +196,8 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
     """Return the parameters of each layer of an encoder, the first layer first.
 
     A layer is a child module of the encoder with weights of two dimensions or more. Sequences of modules count as their
-    members, and an encoder that is a wrapper of one module counts as that module. Biases, normalisation and other
+    members where they have no parameters of their own, and an encoder that is a wrapper of one module counts as that
+    module. Biases, normalisation and other
     parameters without such a layer (tokens of a transformer) join the layer before them, or else the first.
     """
     # Through wrappers that have one child, to the module whose children are layers.
@@ -205,6 +206,7 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
         encoder = children[0]
         children = list(encoder.children())
     by_layer: list[list[nn.Parameter]] = []
+        before += encoder.parameters(recurse=False)
     # Parameters that come before the first layer; they join it at the end.
     before = list(encoder.parameters(recurse=False))
     for module in _blocks(encoder):
@@ -221,9 +223,10 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the children of a module in their order; in place of a sequence of modules those in it."""
+    """Yield the children of a module in their order; those in a sequence of modules without own parameters for it."""
     for child in module.children():
-        if isinstance(child, nn.Sequential | nn.ModuleList):
+        is_sequence = isinstance(child, nn.Sequential | nn.ModuleList)
+        if is_sequence and not any(True for _ in child.parameters(recurse=False)):
             yield from _blocks(child)
         else:
             yield child
