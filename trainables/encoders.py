@@ -282,7 +282,8 @@ def _timm(
         net = timm.create_model(name, img_size=shape[1:], **options)
     except TypeError:  # only some take a size
         net = timm.create_model(name, **options)
-    features: Any = net.num_features
+    # Networks with a hidden layer after the pooling say its width beside that of the last map.
+    features: Any = getattr(net, "head_hidden_size", net.num_features)
     return encoder_of(net, int(features), weights, sha256)
 
 
