@@ -36,6 +36,7 @@ from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT, checked
+from contrasweep.trainables.fields import Positive
 from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
 
 Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
@@ -48,7 +49,7 @@ class Policy:
 
     area: tuple[Probability, Probability] = (1.0, 1.0)
     """The least and the largest share of the image that a crop keeps."""
-    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+    aspect: tuple[Positive, Positive] = (3 / 4, 4 / 3)
     """The least and the largest width of a crop over its height."""
     flip: Probability = 0.0
     """Probability of a mirrored view."""

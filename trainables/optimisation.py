@@ -393,11 +393,11 @@ def check_optimizer(optimizer: Component, lr: float) -> None:
     """Raise `SpecError` where the user's own optimizer cannot be built, or cannot take a step."""
     if not isinstance(optimizer.entry, ExternalOptimizer):
         return
-    # One step of a small matrix of weights.
-    weight = torch.ones(2, 2, requires_grad=True)
+    # One step of a small matrix of weights and of a bias.
+    parameters = [torch.ones(shape, requires_grad=True) for shape in ((2, 2), (2,))]
     try:
         with errors_named(f"{optimizer.name} cannot take a step"):
-            optimizer.build([weight], lr).step([torch.ones(2, 2)])
+            optimizer.build(parameters, lr).step([torch.ones(2, 2), torch.ones(2)])
     except SpecError as error:
         raise error.at("optimizer") from None
 

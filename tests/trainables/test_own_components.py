@@ -58,23 +58,18 @@ def erased(image):
 def half(image):
     return image[:, ::2]
 
+class Uncalled:
+    pass
+
 def summed(scores, positives, negatives):
     return scores.sum()
 
 def matrix(scores, positives, negatives):
     return scores @ positives
-class Uncalled:
-    pass
-
 
 def detached(embeddings, labels):
     return embeddings.detach().mean()
 
-def pulled(scores, positives, negatives, *, weight: float = 1.0):
-    return (negatives * scores.exp()).sum(1) - weight * (positives * scores).sum(1)
-
-class Signs(torch.optim.Optimizer):
-    """Steps of one size, along the sign."""
 class Sized(nn.Module):
     """A loss without weights that knows the sizes and keeps a running mean."""
     def __init__(self, dim, classes):
@@ -86,6 +81,11 @@ class Sized(nn.Module):
             self.mean.lerp_(embeddings.mean(0), 0.5)
         return nn.functional.cross_entropy((embeddings - self.mean)[:, : self.classes], labels)
 
+def pulled(scores, positives, negatives, *, weight: float = 1.0):
+    return (negatives * scores.exp()).sum(1) - weight * (positives * scores).sum(1)
+
+class Signs(torch.optim.Optimizer):
+    """Steps of one size, along the sign."""
     def __init__(self, params, lr=0.1, weight_decay=0.0):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
     @torch.no_grad()
@@ -144,11 +144,6 @@ def test_a_trial_of_own_parts_trains_resumes_and_is_exported(digits, tmp_path):
     assert load_model(kept, own)(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 12)
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        (
-            {"encoder": "own_components:nothing"},
 @pytest.mark.slow
 def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tmp_path):
     """The loss of sizes that were tried by the plan would be another one; one without its buffers, too."""
@@ -157,6 +152,11 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
     assert np.isfinite(last.metrics["loss"])
 
 
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (
+            {"encoder": "own_components:nothing"},
             "encoder: the encoder's module has no such function or class",
         ),
         ({"encoder": "own_components:torch"}, "encoder: an encoder is a function or class"),
@@ -188,15 +188,16 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
             {"augmentation": "own_components:half"},
             "augmentation: a view has the shape of its image, float, got",
         ),
+        ({"augmentation": {"name": "photos", "aspect": [0, 1]}}, "augmentation.aspect.0: input"),
         ({"optimizer": "own_components:darker"}, "cannot be built"),
+        ({"optimizer": "Muon"}, "optimizer: Muon cannot be built"),
+        ({"loss": "own_components:Uncalled"}, "loss: own_components:Uncalled cannot be built"),
         (
             {"loss": "own_components:summed"},
             "loss: a loss of scores gives one value for each of its rows, got '[] for",
         ),
         (
             {"loss": "own_components:matrix"},
-        ({"optimizer": "Muon"}, "optimizer: Muon cannot be built"),
-        ({"loss": "own_components:Uncalled"}, "loss: own_components:Uncalled cannot be built"),
             "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime",
         ),
         (
@@ -275,9 +276,6 @@ def test_a_torchvision_transform_draws_each_image_anew_and_the_same_for_any_batc
     assert torch.equal(torch.rand(1), after), "the trial's own random numbers go on as they would"
 
 
-def parameters():
-    generator = torch.Generator().manual_seed(3)
-    return [
 def test_a_transform_that_works_in_place_leaves_the_image_to_the_other_views():
     chosen = policy_of(AUGMENTATIONS.choose("own_components:erased"))
     images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -286,6 +284,9 @@ def test_a_transform_that_works_in_place_leaves_the_image_to_the_other_views():
     assert torch.equal(images, kept) and not torch.equal(views, kept)
 
 
+def parameters():
+    generator = torch.Generator().manual_seed(3)
+    return [
         torch.randn(shape, generator=generator).requires_grad_() for shape in ((4, 3), (4,), (2, 4))
     ]
 

@@ -128,7 +128,7 @@ class Contrastive:
         # Of ours, those without weights need no sizes; one of another package may ask for them.
         if self.settings.loss.name in losses.LOSSES and not loss.has_weights:
             return loss
-        # Its weights are as large as the embeddings, whose dimension the built network says.
+        # The built network says the dimension of the embeddings.
         loss = self.settings.build_loss(self._dim(), self.classes)
         if loss.weights is not None:
             loss.weights.to(self.device)

@@ -200,15 +200,15 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
     module. Biases, normalisation and other
     parameters without such a layer (tokens of a transformer) join the layer before them, or else the first.
     """
+    # Parameters that come before the first layer; they join it at the end.
+    before = list(encoder.parameters(recurse=False))
     # Through wrappers that have one child, to the module whose children are layers.
     children = list(encoder.children())
     while len(children) == 1:
         encoder = children[0]
+        before += encoder.parameters(recurse=False)
         children = list(encoder.children())
     by_layer: list[list[nn.Parameter]] = []
-        before += encoder.parameters(recurse=False)
-    # Parameters that come before the first layer; they join it at the end.
-    before = list(encoder.parameters(recurse=False))
     for module in _blocks(encoder):
         parameters = list(module.parameters())
         if any(parameter.ndim > 1 for parameter in parameters):
