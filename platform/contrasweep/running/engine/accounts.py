@@ -87,6 +87,11 @@ class Overdue:
         """Remove the clock of a trial that has its record, or has no worker any more."""
         self._clocks.pop(trial_id, None)
 
+    def stood_still(self, seconds: float, now: float) -> None:
+        """Leave out the `seconds` up to `now` in which the driver read no reports; workers wait for it meanwhile."""
+        for clock in self._clocks.values():
+            clock.heard = min(clock.heard + seconds, now)
+
     def timed_out(self, now: float) -> dict[str, str]:
         """Return trial id -> a sentence on the limit that it has passed, of each trial that has passed one."""
         reasons = {}

@@ -40,7 +40,7 @@ class Watchdog:
 
     def __init__(self, loop: TrialLoop) -> None:
         self.loop = loop
-        self.due = 0.0  # when the trials are checked next
+        self.due = time.monotonic()  # when the trials are checked next
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         # trial id -> its error with the stack, of trials that can be ended now
         self._ready: dict[str, str] = {}
@@ -59,11 +59,12 @@ class Watchdog:
         now = time.monotonic()
         if now < self.due:
             return
-        # This process stood still for a while, so earlier looks say nothing about the workers.
+        overdue = self.loop.accounts.overdue
+        # This process stood still for a while: earlier looks say nothing about the workers, whose reports wait here.
         if now > self.due + STALLED_S:
             self._waited.clear()
+            overdue.stood_still(now - self.due, now)
         self.due = now + CHECK_S
-        overdue = self.loop.accounts.overdue
         # End the trials out of time whose stack a thread has read by now.
         if self._ready:
             running = _running(tune_trials)

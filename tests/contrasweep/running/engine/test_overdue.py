@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -21,6 +22,7 @@ from contrasweep.running.engine.accounts import (
     Overdue,
 )
 from contrasweep.running.engine.ray_internals import call_actor
+from contrasweep.running.engine.watchdog import Watchdog
 from contrasweep.running.failures import failure_line, place_of
 from contrasweep.running.stacks import innermost, stack_of
 from contrasweep.storage.record import DatasetRef, Record, Status
@@ -95,6 +97,19 @@ def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():
         assert watched.late(now) == ({"slow": 1200.0} if looked else {}), (
             "one of long silence is looked at less often"
         )
+
+
+def test_a_driver_that_stood_still_ends_no_trial_whose_reports_wait_for_it():
+    """As one that was stopped, or waited for a storage: its workers wait for it, and did report."""
+    overdue = Overdue(trial_s=7200.0, report_s=600.0)
+    watchdog = Watchdog(SimpleNamespace(accounts=SimpleNamespace(overdue=overdue)))
+    overdue.started("i", "a", 0.0, now=time.monotonic() - 10_000.0)
+    overdue.started("new", "a", 0.0, now=time.monotonic())
+    watchdog.due -= 9_995.0
+    watchdog.check([])
+    now = time.monotonic()
+    assert overdue.silent(now) == overdue.timed_out(now) == {}
+    assert set(overdue.timed_out(now + 601.0)) == {"i", "new"}
 
 
 def test_limits_of_time_say_which():
