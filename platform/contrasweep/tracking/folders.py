@@ -93,6 +93,7 @@ class WandbTracker:
         self.study = study
         self.folder.mkdir(parents=True, exist_ok=True)
         self.runs: dict[str, wandb.Run] = {}
+        self._axes: set[tuple[str, str]] = set()  # (trial id, metric) whose x axis W&B was told
 
     def start(self, trial: BegunTrial) -> None:
         """Begin the trial's run; a run that was begun for it before is deleted with its files."""
@@ -100,6 +101,7 @@ class WandbTracker:
 
         if (earlier := self.runs.pop(trial.id, None)) is not None:
             earlier.finish(exit_code=1)
+        self._axes = {told for told in self._axes if told[0] != trial.id}
         for folder in (self.folder / "wandb").glob(f"offline-run-*-{self._id(trial.id)}"):
             shutil.rmtree(folder, ignore_errors=True)
         self.runs[trial.id] = wandb.init(
@@ -127,8 +129,19 @@ class WandbTracker:
         return f"{trial_id}-{self.study.origin[:ORIGIN_DIGITS]}".rstrip("-")
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """Log the metrics as one step of the run; the time is not kept."""
-        self.runs[trial_id].log(dict(metrics), step=step)
+        """Log the metrics as a row of the run, beside their step as its x axis; the time is not kept.
+
+        The axis is `step`, or `system/seconds` of what the trial uses.
+        """
+        run = self.runs[trial_id]
+        # W&B counts the rows itself: it drops a row of a step below its own, and these are of two counts.
+        is_use = all(name.startswith("system/") for name in metrics)
+        axis = "system/seconds" if is_use and metrics else "step"
+        for name in metrics:
+            if (trial_id, name) not in self._axes and "*" not in name:  # it takes * as a pattern
+                self._axes.add((trial_id, name))
+                run.define_metric(name, step_metric=axis)
+        run.log({axis: step, **metrics})
 
     def finish(self, record: Record) -> None:
         """End the run; with exit code 1 where the trial was not trained as far as it was meant to."""

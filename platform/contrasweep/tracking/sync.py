@@ -58,11 +58,11 @@ TOLD_FILE = JsonFile(Told, 1, "the next run tells the tracker everything again")
 
 
 class _Sent(NamedTuple):
-    """What was sent of a trial: the time of its first report, and the newest step of its reports and its system use."""
+    """What was sent of a trial: the time of its first report, and the newest row of its reports and its system use."""
 
     first: float
-    step: int
-    system_step: int
+    report: Row
+    use: Row
 
 
 class ToldTracker(Target):
@@ -113,19 +113,24 @@ class ToldTracker(Target):
         sent = self._last.get(trial.id)
         if sent is None or (sent.first and sent.first != first):  # it has started over
             _tried(self.tracker.start, trial)
-            sent = _Sent(first, -1, -1)
-        step = self._send(trial, files.reports, metrics_of, sent.step)
-        system_step = self._send(trial, files.system, system_metrics, sent.system_step)
-        self._last[trial.id] = _Sent(first, step, system_step)
+            sent = _Sent(first, {"step": -1}, {"step": -1})
+        report = self._send(trial, files.reports, metrics_of, sent.report)
+        use = self._send(trial, files.system, system_metrics, sent.use)
+        self._last[trial.id] = _Sent(first, report, use)
 
     def _send(
-        self, trial: BegunTrial, rows: list[Row], metrics: Callable[[Row], Row], step: int
-    ) -> int:
-        """Send the tracker those `rows` that are after `step`, as `metrics` gives them; return the newest step."""
+        self, trial: BegunTrial, rows: list[Row], metrics: Callable[[Row], Row], last: Row
+    ) -> Row:
+        """Send the tracker those `rows` that are after `last`, as `metrics` gives them; return the newest row.
+
+        A row of the step of `last` is sent again where it was revised since.
+        """
         for row in rows:
-            if step_of(row) > step:
+            # As texts, since NaN is not equal to itself.
+            revised = step_of(row) == step_of(last) and repr(row) != repr(last)
+            if step_of(row) > step_of(last) or revised:
                 _tried(self.tracker.report, trial.id, step_of(row), metrics(row), row["time"])
-        return max(step, step_of(rows[-1])) if rows else step
+        return max([*rows[-1:], last], key=step_of)
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Send the tracker the trial's reports that it lacks, then its end, and note that it was told."""

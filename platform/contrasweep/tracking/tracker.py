@@ -35,7 +35,10 @@ class Tracker(Protocol):
         """
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """Receive one report of a trial that was started; `time` is in unix seconds."""
+        """Receive one report of a trial that was started; `time` is in unix seconds.
+
+        A report of the step of the one before takes its place.
+        """
 
     def finish(self, record: Record) -> None:
         """Receive the record of a trial that was started, after all its reports, as its last call."""

@@ -16,6 +16,7 @@ from contrasweep import AblationGrid, Arm, SpecError, data
 from contrasweep.data.manifest import Manifest
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import StorageError
+from contrasweep.judging.sources import _rows
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.attempts import Attempt, BegunTrial
@@ -207,6 +208,29 @@ def test_wandb_runs_are_written_offline(records, trial, tmp_path):
     assert run.name.endswith(trial.id) and list(run.glob("*.wandb"))
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("wandb")
+def test_wandb_keeps_all_reports_of_a_trial_beside_what_it_uses(records, trial, tmp_path):
+    """Steps of the one are epochs, of the other seconds; W&B itself has one count, which only goes up."""
+    pytest.importorskip("wandb")
+    target = follower_of("wandb:w", records).target
+    target.connect()
+    for count in (2, 4):
+        rows = rows_of([0.5] * count)
+        records.write_metrics(trial.id, rows)
+        records.write_system(trial.id, [row | {"step": 30 * row["step"]} for row in rows])
+        target.show_running(BegunTrial.of(trial), 1000.0, TrialFiles(records, trial.id))
+    target.end({}, "complete")
+    [file] = (tmp_path / "w" / "wandb").glob("offline-run-*/*.wandb")
+    wait_until(lambda: b"120" in file.read_bytes(), "what W&B's own process writes")
+    curve = _rows(file).drop_duplicates("_step")
+    for name, axis, steps in (
+        ("accuracy", "step", [1, 2, 3, 4]),
+        ("system/accuracy", "system/seconds", [30, 60, 90, 120]),
+    ):
+        assert curve[axis][curve[name].notna()].tolist() == steps, name
+
+
 WANDB = [
     pytest.mark.slow,
     pytest.mark.xdist_group("wandb"),
@@ -292,6 +316,18 @@ def test_a_trial_that_starts_over_while_a_follower_looks_is_told_from_its_beginn
     follower.look()
     again = [("start", trial.id), (1, {"accuracy": 0.25}), (2, {"accuracy": 0.75}), "done"]
     assert own_trackers.LINES[-4:] == again
+
+
+def test_a_report_that_is_revised_while_a_follower_looks_is_told_again(records, trial):
+    import own_trackers
+
+    report(records, trial, (0.5, 0.6))
+    follower = follower_of("own_trackers:Lines", records)
+    follower.look()
+    finish(records, trial, (0.5, 0.7))
+    follower.look()
+    reports = [line for line in own_trackers.LINES if isinstance(line[0], int)]
+    assert reports == [(1, {"accuracy": 0.5}), (2, {"accuracy": 0.6}), (2, {"accuracy": 0.7})]
 
 
 def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(records, trial):

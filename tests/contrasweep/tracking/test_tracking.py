@@ -528,6 +528,23 @@ def test_a_trial_run_again_from_its_start_replaces_its_run(study):
     study.assert_shows(trial, rows)
 
 
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+def test_a_report_that_was_revised_after_it_was_shown_has_its_last_value(study):
+    trial = study.trials[0]
+    rows = make_rows(trial, 3)
+    study.train(trial, rows)
+    study.run([trial])
+    follower = study.follower()
+    follower.look()
+    rows[-1] = rows[-1] | {"time": T0 + 5, "loss": 9.0}
+    study.record(trial, rows)
+    follower.look()
+    run = study.children()[trial.id]
+    assert run.data.metrics["loss"] == 9.0
+    study.sync()
+    assert study.children()[trial.id].info.run_id == run.info.run_id, "it shows the record"
+
+
 def test_an_open_run_of_another_training_is_replaced(study):
     """The trial lost its checkpoint, and its code was changed before it began anew."""
     trial = study.trials[0]

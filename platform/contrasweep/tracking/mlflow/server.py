@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,15 +85,15 @@ class Run:
     """A trial's run on the server.
 
     `tags` are its tags by name, `params` the names of its params, `keys` those of its metrics. `newest` is the newest
-    step of each metric that was looked at; None: MLflow has to be asked for its steps. `ended` is in unix milliseconds;
-    0: the run has not ended.
+    step of each metric that was looked at, with its value; None: MLflow has to be asked for them. `ended` is in unix
+    milliseconds; 0: the run has not ended.
     """
 
     run_id: str
     tags: dict[str, str]
     keys: set[str] = field(default_factory=set)
     params: set[str] = field(default_factory=set)
-    newest: dict[str, int] | None = None
+    newest: dict[str, tuple[int, float]] | None = None
     ended: int = 0
 
     @property
@@ -478,26 +479,32 @@ class Server(Target):
     def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
         """Return those of `points` that the run lacks; None where it has another value for any of the others.
 
-        Asks MLflow once for each run, and keeps the newest steps in `run.newest`.
+        Asks MLflow once for each run, and keeps the newest steps in `run.newest`. A value of the newest step that was
+        revised since then is lacked: MLflow shows the later one of two values of a step.
         """
         # MLflow need not be asked twice: what this process has logged since is in `newest`.
         if run.newest is not None:
             newest = run.newest
-            return [point for point in points if point.step > newest.get(point.key, -1)]
+            return [
+                point for point in points if _is_later(point, *newest.get(point.key, (-1, 0.0)))
+            ]
         run.newest = {}
         missing = []
         # Of the metrics that the run has, those that the points are of: key -> step -> value.
         stored = {}
         for key in {point.key for point in points} & run.keys:
             history = self.client.get_metric_history(run.run_id, key)
-            stored[key] = {metric.step: metric.value for metric in history}
+            by_time = sorted(history, key=lambda metric: metric.timestamp)
+            stored[key] = {metric.step: metric.value for metric in by_time}
         for point in points:
             values = stored.get(point.key, {})
             if point.step not in values:
                 missing.append(point)
             elif not _same(values[point.step], point.value):
                 return None
-        run.newest = {key: max(values) for key, values in stored.items() if values}
+        run.newest = {
+            key: max(values.items(), key=itemgetter(0)) for key, values in stored.items() if values
+        }
         return missing
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
@@ -610,8 +617,8 @@ class Server(Target):
             )
         for point in points:
             run.keys.add(point.key)
-            if run.newest is not None:
-                run.newest[point.key] = max(point.step, run.newest.get(point.key, point.step))
+            if run.newest is not None and point.step >= run.newest.get(point.key, (0, 0.0))[0]:
+                run.newest[point.key] = (point.step, point.value)
         run.params |= set(params or ())
         run.tags.update(tags)
 
@@ -640,6 +647,11 @@ def _used(files: TrialFiles) -> list[Row]:
     return [
         {"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system
     ]
+
+
+def _is_later(point: Point, step: int, value: float) -> bool:
+    """Return whether a point is of a later step than `step`, or another value of that step than `value`."""
+    return point.step > step or (point.step == step and not _same(value, point.value))
 
 
 def _same(shown: float, ours: float) -> bool:
