@@ -298,8 +298,10 @@ class TrialLoop:
         record = self._recorded(active)
         if record is None:
             record = self._record(active, error, status, earlier, cause)
-            self.records.write(record)
-            if status.infeasible:
+            # The worker may have written its own meanwhile, which stays.
+            if not self.records.create(record):
+                record = self._recorded(active) or record
+            if record.status.infeasible:
                 self.queue.ended_infeasible(NextTrial(active.trial, active.notes), record)
         self._end(record)
 

@@ -112,6 +112,20 @@ def test_a_record_that_a_lost_worker_had_written_stands(tmp_path):
     assert run.shown.records == [run.records.read_one(active.trial.id)] == [written]
 
 
+def test_a_record_that_a_worker_writes_while_the_driver_gives_its_trial_up_stands(
+    tmp_path, monkeypatch
+):
+    run = Run(tmp_path, Hosts())
+    trial = run.next().trial
+    written = Record.of(trial, status=Status.DONE, metrics={"accuracy": 0.5})
+    read = StudyRecords.metrics
+    monkeypatch.setattr(
+        StudyRecords, "metrics", lambda self, i: (self.create(written), read(self, i))[1]
+    )
+    run.loop.give_up(trial.id, "timed out after 2.0 h (trial_hours is 2)")
+    assert run.shown.records == [run.records.read_one(trial.id)] == [written]
+
+
 def test_an_engine_that_starts_once_more_trains_again_what_has_no_record_alone(tmp_path):
     run = Run(tmp_path, Cluster("T4", "H100").hosts)
     first, recorded, third = (run.next().trial for _ in range(3))
