@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from contrasweep.cluster.memory import GIB
-from contrasweep.errors import StorageError
+from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.live.overview import study_names
 from contrasweep.markdown_text import markdown_text
 from contrasweep.planning.plan import Plan
@@ -261,27 +261,34 @@ def _broken_starts(results: Results, deleted: set[str]) -> Iterable[str]:
     is empty.
     """
     storage = results.records.storage
-    if deleted:
-        for name in study_names(storage):
-            records = StudyRecords(storage, name)
-            document = records.document()
-            if document is None:
-                continue
-            # The studies whose networks its arms start from. `start` returns {"start": {"study": ..., ...}}, or {}.
-            studies = [document.start(arm).get("start", {}).get("study") for arm in document.arms]
-            if results.name not in studies:
-                continue
-            # The networks of this study that its recorded trials started from.
-            other_records = compact.read_records(records, records.etags(), [])
-            networks = {
-                record.start.trial
-                for record in other_records.values()
-                if record.start and record.start.study == results.name
-            } & deleted
-            # Trials of its plan without a record could not begin without these networks.
-            not_ended = len({*read_planned(records)["trial_id"]} - other_records.keys())
-            unfinished = f", and {not_ended} of its trials have not ended" if not_ended else ""
-            yield f"start: {name} cannot be trained again: it starts from {len(networks)} of these networks{unfinished}"
+    for name in study_names(storage) if deleted else ():
+        try:
+            yield from _broken_start(results.name, StudyRecords(storage, name), deleted)
+        except BrokenFileError as error:  # it ends no run of this study
+            yield f"start: whether {name} starts from these networks is not known: {error}"
+
+
+def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Iterable[str]:
+    """Yield that sentence where the study of `records` starts from networks of `study`."""
+    document = records.document()
+    if document is None:
+        return
+    # The studies whose networks its arms start from. `start` returns {"start": {"study": ..., ...}}, or {}.
+    studies = [document.start(arm).get("start", {}).get("study") for arm in document.arms]
+    if study not in studies:
+        return
+    # The networks of this study that its recorded trials started from.
+    other_records = compact.read_records(records, records.etags(), [])
+    networks = {
+        record.start.trial
+        for record in other_records.values()
+        if record.start and record.start.study == study
+    } & deleted
+    # Trials of its plan without a record could not begin without these networks.
+    not_ended = len({*read_planned(records)["trial_id"]} - other_records.keys())
+    unfinished = f", and {not_ended} of its trials have not ended" if not_ended else ""
+    starts = f"it starts from {len(networks)} of these networks{unfinished}"
+    yield f"start: {records.study} cannot be trained again: {starts}"
 
 
 def _impossible(finished: Mapping[str, Record], deleted: set[str]) -> Iterable[str]:
