@@ -16,7 +16,7 @@ from typing import Literal, Self
 from contrasweep import canonical
 from contrasweep.errors import BrokenFileError
 from contrasweep.storage.json_file import JsonFile, stored
-from contrasweep.storage.names import FileName, Label, check_file_name
+from contrasweep.storage.names import FileName, Label, Name, check_file_name
 from contrasweep.storage.record import Count, Digest, Measure, Time
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import Store
@@ -55,6 +55,12 @@ class Saved:
         None  # from the trial's metric at that step, larger is better; None: it has none
     )
     best: "Saved | None" = None  # an earlier checkpoint that is kept because it is better
+    folder: Name | None = None  # of its files; None: the step
+
+    @property
+    def place(self) -> str:
+        """The name of the folder of its files."""
+        return self.folder or str(self.step)
 
     @property
     def digest(self) -> str:
@@ -139,24 +145,27 @@ class Checkpoints:
             score: The checkpoint's score, larger is better; None: it has none, and one with a score is better.
         """
         before = self._newest if self._known else self.latest()
+        # The earlier checkpoints that the marker names, the best one first.
+        named = [old for old in (before and before.best, before) if old is not None]
+        # One of the same step, which this one replaces, stays whole until the marker names this one.
+        taken = [old.place for old in named]
+        place = next(name for name in (f"{step}", f"{step}-2", f"{step}-3") if name not in taken)
         files = {}
         for name, path in files_of(folder).items():
             files[name] = canonical.file_digest(path)
             check()
-            self.store.put_file(f"{self.prefix}/{step}/{name}", path)
+            self.store.put_file(f"{self.prefix}/{place}/{name}", path)
         check()
-        # The earlier checkpoints that the marker names, the best one first.
-        named = [] if before is None else [before.best, before]
-        earlier = [old for old in named if old is not None and old.step != step]
+        earlier = [old for old in named if old.step != step]
         best = _best_earlier(earlier, score) if keep == "best" else None
         # Its own `best` is dropped: a marker names two checkpoints at most.
         best = best and replace(best, best=None)
-        self._mark(Saved(step, files, extra or Extra(), score, best))
+        self._mark(Saved(step, files, extra or Extra(), score, best, place))
         # Now that the marker names the new checkpoint, nobody looks for earlier ones.
-        if keep != "all":
-            for old in earlier:
-                if best is None or old.step != best.step:
-                    self._delete(old)
+        for old in named:
+            replaced = old.step == step or keep != "all"
+            if replaced and (best is None or old.place != best.place):
+                self._delete(old)
 
     def conclude(self, keep: Keep, check: Callable[[], object] = lambda: None) -> None:
         """Delete the checkpoints that a finished trial need not keep.
@@ -194,7 +203,7 @@ class Checkpoints:
     def _delete(self, saved: Saved) -> None:
         """Delete the files of a checkpoint that no marker names."""
         for name in saved.files:
-            self.store.delete(f"{self.prefix}/{saved.step}/{name}")
+            self.store.delete(f"{self.prefix}/{saved.place}/{name}")
 
     def latest(self) -> Saved | None:
         """Read the marker and return the checkpoint that it names; None where there is none.
@@ -224,11 +233,11 @@ class Checkpoints:
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             # A file that is missing in the store is missing in `to` afterwards.
             with contextlib.suppress(FileNotFoundError):
-                self.store.get_file(f"{self.prefix}/{saved.step}/{name}", to / name)
+                self.store.get_file(f"{self.prefix}/{saved.place}/{name}", to / name)
             if not (to / name).exists() or canonical.file_digest(to / name) != digest:
                 log.warning(
                     "%s/%s of %s is not what its marker says; training starts over",
-                    saved.step,
+                    saved.place,
                     name,
                     self.prefix,
                 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 import tempfile
 from dataclasses import replace
@@ -100,6 +101,14 @@ def test_records_without_the_metric_that_a_forged_study_names_are_no_best_ones(t
     records.claim(replace(records.document(), metric="forged"))
     found = plan_cleaning(cs.load("grid", storage=records.storage), "best_of_arm")
     assert (len(found.trials), found.kept) == (6, 0), "losing results is all that it can do"
+
+
+def test_a_broken_study_beside_it_stops_no_cleaning(tmp_path):
+    records = made(str(tmp_path / "runs"), tmp_path)
+    records.store.write("other/study.json", b"broken")
+    found = plan_cleaning(cs.load("grid", storage=records.storage), "none")
+    assert len(found.trials) == 6
+    assert found.lost[-1].startswith("start: whether other starts from these networks is not known")
 
 
 def test_an_interrupted_cleaning_goes_on(storage, tmp_path):
@@ -202,6 +211,17 @@ def test_of_a_trial_the_newest_the_best_all_or_no_checkpoints_stay(storage, tmp_
         )
 
 
+def by_step(store):
+    """The keys of checkpoints below c/ by step; one that came again may lie in the folder `1-2`, and lies in one."""
+    listed = list(store.list("c/"))
+    keys = {
+        re.sub(r"^c/(?:(\d+)(?:-\d)?/)?", lambda m: f"{m[1]}/" if m[1] else "", k): k
+        for k in listed
+    }
+    assert len(keys) == len(listed)
+    return keys
+
+
 SAVES = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from([None, 0.0, 0.5, 1.0]), st.booleans()), min_size=1
 )
@@ -228,14 +248,36 @@ def test_whatever_is_saved_the_newest_is_there_with_the_best_or_all_before_it(ke
             scored = {i: known for i, known in scores.items() if known is not None}
             best = max(scored, key=lambda i: (scored[i], -i), default=step)  # the first of equals
             there = {"best": {best, step}, "all": set(kept)}.get(keep, {step})
-            assert {key.removeprefix("c/") for key in saved.store.list("c/")} == files(*there)
+            keys = by_step(saved.store)
+            assert keys.keys() == files(*there)
             for i in there:
-                assert saved.store.read(f"c/{i}/weights.npz").decode() == kept[i]
+                assert saved.store.read(keys[f"{i}/weights.npz"]).decode() == kept[i]
             scores = {i: scores[i] for i in there}
             assert saved.latest().step == step
         saved.conclude(keep)
         left = {"best": files(best), "none": set()}.get(keep, files(*there))
-        assert {key.removeprefix("c/") for key in saved.store.list("c/")} == left
+        assert by_step(saved.store).keys() == left
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_checkpoint_whose_step_comes_again_is_whole_until_the_next_one_is(after, tmp_path):
+    """`cs.report` may give a step twice, and the process may be killed after each file of the second checkpoint."""
+    (state := tmp_path / "state").mkdir()
+    saved = Checkpoints(open_store(str(tmp_path / "store")), "c")
+    for text in ("first", "second"):
+        for name in ("net", "optimizer"):
+            (state / name).write_text(text)
+        checks = iter(range(9))
+
+        def check(checks=checks, text=text):
+            if text == "second" and next(checks) == after - 1:
+                raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            saved.save(state, 5, check=check)
+    (to := tmp_path / "to").mkdir()
+    assert Checkpoints(saved.store, "c").fetch(to).step == 5
+    assert {path.read_text() for path in to.iterdir()} == {"first"}
 
 
 @pytest.mark.parametrize("keep", ["best", "none"])
