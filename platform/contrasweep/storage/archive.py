@@ -200,14 +200,19 @@ def finish_move(records: StudyRecords) -> None:
     archive = f"{records.study}/archive/{move.when}/"
     source, target = (study, archive) if move.about else (archive, study)
 
+    def keys_of(place: str) -> list[str]:
+        """Return the keys of the files of a folder, or of a file, in `source`."""
+        listed = store.list(source + place)
+        return [key for key in listed if place.endswith("/") or key == source + place]
+
     def copy(place: str) -> None:
         """Copy the files of a folder, or a file, from `source` to the same place below `target`."""
-        for key in store.list(source + place):
+        for key in keys_of(place):
             store.copy(key, target + key.removeprefix(source))
 
     def delete(place: str) -> None:
         """Delete the originals of a folder, or of a file."""
-        for key in list(store.list(source + place)):
+        for key in keys_of(place):
             store.delete(key)
 
     # `list` waits for all threads, and raises the first error of one.

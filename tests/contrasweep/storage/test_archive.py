@@ -226,6 +226,16 @@ def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(
     assert standing(records, "a", f"s/archive/{part.when}") == trial("a", "second")
 
 
+def test_of_whole_files_only_those_themselves_move(tmp_path):
+    """Not what somebody keeps beside them under a longer name."""
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    for name in ("study.json", "study.json.bak"):
+        records.store.write(f"s/{name}", name.encode())
+    when = archive_trials(records, [], "broken", files=["study.json"])
+    assert set(contents(records, "s/study")) == {".json.bak"}
+    assert set(contents(records, f"s/archive/{when}/study")) == {".json"}
+
+
 def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_path):
     records = filled(StudyRecords(str(tmp_path), "s"))
     (tmp_path / "s/archive").write_text("a file")
