@@ -51,8 +51,6 @@ RETRYABLE = {
     "NoSuchUpload",
     "InvalidPart",
     "409",
-    "408",
-    "429",
 }
 NO_CREDENTIALS = (raised.NoCredentialsError, raised.PartialCredentialsError, raised.ProfileNotFound)
 WRONG_REQUEST = (
@@ -270,7 +268,8 @@ def is_retryable(error: Exception) -> bool:
     """
     if isinstance(error, raised.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        return (status >= 500 and status != 501) or error_code(error) in RETRYABLE
+        busy = status in (408, 429) or (status >= 500 and status != 501)
+        return busy or error_code(error) in RETRYABLE
     return not isinstance(error, WRONG_REQUEST) and not is_local(error)
 
 

@@ -14,7 +14,7 @@ def store(s3, faults):
     return store
 
 
-@pytest.mark.parametrize("fault", ["cut", "reset", "short", "500"])
+@pytest.mark.parametrize("fault", ["cut", "reset", "short", "500", "429"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_fault_in_the_answer_that_there_is_no_object_is_no_other_answer(
     fault, method, store, faults
