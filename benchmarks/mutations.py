@@ -181,8 +181,8 @@ MUTANTS = (
         ),
         (
             "a busy server is no reason to try again",
-            "return (status >= 500 and status != 501) or",
-            "return (status == 501) or",
+            "(status >= 500 and status != 501)",
+            "(status == 501)",
         ),
         ("a full disk here is waited out", "and not is_local(error)", ""),
     ),
@@ -486,13 +486,13 @@ MUTANTS = (
         ),
         (
             "the older checkpoint stays",
-            'if keep != "all":\n            for old in earlier:',
-            'if keep != "all":\n            for old in ():',
+            'replaced = old.step == step or keep != "all"',
+            "replaced = old.step == step",
         ),
         (
             "the best checkpoint goes",
-            "if best is None or old.step != best.step:",
-            "if True:",
+            "and (best is None or old.place != best.place)",
+            "",
             "tests/contrasweep/running/test_cleaning.py",
         ),
         (
@@ -503,8 +503,8 @@ MUTANTS = (
         ),
         (
             "nobody is asked before the marker",
-            "        check()\n        # The earlier",
-            "        # The earlier",
+            "        check()\n        earlier",
+            "        earlier",
             f"{ATTEMPTS} {CHECKPOINTS}",
         ),
     ),
