@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 ERRORS = {
+    "400": "InvalidRequest",
     "500": "InternalError",
     "503": "SlowDown",
     "403": "AccessDenied",
@@ -23,8 +24,8 @@ ERRORS = {
 class Faults:
     """The faults of a proxy. `plan(method, path, number of such requests before)` names a fault, or None.
 
-    Faults are `500`, `503`, `403`, `429`, `cut` (half a body, then the connection closes), `short` (half a body, with
-    its length), `flip` (one byte changed), `slow` (a little at a time), `drip` (a byte each 0.3 s), `stall` (an answer
+    Faults are those of `ERRORS`, `cut` (half a body, then the connection closes), `short` (half a body, with its
+    length), `flip` (one byte changed), `slow` (a little at a time), `drip` (a byte each 0.3 s), `stall` (an answer
     after 2 s), `reset` (closed without an answer), `lost` (done, but the answer is lost), `half` (the server gets half
     a body), `wrong` (done, and answered as if it had been there before).
     """

@@ -231,8 +231,8 @@ class Checkpoints:
             return None
         for name, digest in saved.files.items():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
-            # A file that is missing in the store is missing in `to` afterwards.
-            with contextlib.suppress(FileNotFoundError):
+            # A file that is missing or damaged in the store is missing in `to` afterwards.
+            with contextlib.suppress(FileNotFoundError, BrokenFileError):
                 self.store.get_file(f"{self.prefix}/{saved.place}/{name}", to / name)
             if not (to / name).exists() or canonical.file_digest(to / name) != digest:
                 log.warning(

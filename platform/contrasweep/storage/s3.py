@@ -27,6 +27,7 @@ from contrasweep.storage.names import MAX_READ, is_key, too_large
 from contrasweep.storage.s3_retry import (
     CONDITION_UNSUPPORTED,
     PRECONDITION_FAILED,
+    TOO_LARGE_TO_COPY,
     Allowance,
     CorruptedObject,
     Retry,
@@ -75,7 +76,8 @@ class S3Store(ListedStore):
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
         """Return the object's bytes, checked against the SHA-256 in its metadata.
 
-        `FileNotFoundError` where there is no such object, `BrokenFileError` where it has more than `limit` bytes.
+        `FileNotFoundError` where there is no such object, `BrokenFileError` where it has more than `limit` bytes, or
+        other bytes than were written.
         """
 
         def fetch(allowance: Allowance) -> bytes | int:
@@ -159,12 +161,26 @@ class S3Store(ListedStore):
         )
 
     def copy(self, key: str, to: str) -> None:
-        """Copy the object `key` to `to` on the server, in place of an object that is there."""
-        self._retry(
-            "copy",
-            key,
-            lambda _: self._client.copy_object(**self._at(to), CopySource=self._at(key)),
-        )
+        """Copy the object `key` to `to` on the server, in place of an object that is there.
+
+        One that the server does not copy at once, as AWS above 5 GiB, is copied in parts.
+        """
+        source = self._at(key)
+
+        def copy(allowance: Allowance) -> None:
+            """Copy the object once."""
+            try:
+                self._client.copy_object(**self._at(to), CopySource=source)
+            except raised.ClientError as error:
+                if error_code(error) not in TOO_LARGE_TO_COPY:
+                    raise
+                head = self._client.head_object(**source)
+                allowance.extend(int(head["ContentLength"]))
+                # The copy of parts has no metadata of its own.
+                extra = {"Metadata": head["Metadata"]}
+                self._transfers.copy(source, self.bucket, self.prefix + to, extra, Config=TRANSFER)
+
+        self._retry("copy", key, copy)
 
     def put_file(self, key: str, path: Path) -> None:
         """Upload a file; a large one in parts, each with a CRC32."""

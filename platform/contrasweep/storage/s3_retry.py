@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import botocore.exceptions as raised
 
-from contrasweep.errors import StorageDenied, StorageError
+from contrasweep.errors import BrokenFileError, StorageDenied, StorageError
 from contrasweep.secrets import redacted
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ ACCESS_DENIED = {
     "InvalidToken",
 }
 PRECONDITION_FAILED = {"PreconditionFailed", "412"}
+TOO_LARGE_TO_COPY = {"InvalidRequest", "EntityTooLarge"}
 CONDITION_UNSUPPORTED = {"NotImplemented", "501"}
 RETRYABLE = {
     "SlowDown",
@@ -106,6 +107,7 @@ class Retry:
         Raises:
             FileNotFoundError: There is no such object; not with the verb `write`.
             botocore.exceptions.ClientError: A condition of a write failed, or the server knows no conditions.
+            BrokenFileError: Each time other bytes came than were written.
             StorageError: Anything else, once no attempt is left.
         """
         place = f"{self.uri}/{key}"
@@ -277,8 +279,12 @@ def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) ->
     """Return the error for a call that failed `attempts` times; its line says what failed, why, and what to do.
 
     `verb` says what was done to the object `place`. The error is a `StorageDenied` where credentials are missing or
-    refused.
+    refused, and a `BrokenFileError` where the object itself is damaged.
     """
+    times = f" {attempts} times" if attempts > 1 else ""
+    if isinstance(error, CorruptedObject):
+        remedy = "it is damaged, or something on the way damages it: stage or compute it again"
+        return BrokenFileError(place, f"{message(error)}{times}", remedy)
     endpoint = redacted(
         os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
     )
@@ -288,15 +294,12 @@ def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) ->
     elif is_denied(error):
         kind = StorageDenied
         advice = f"{endpoint} denies access: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
-    elif isinstance(error, CorruptedObject):
-        advice = "the stored object is damaged, or something on the way damages it: stage or compute it again"
     elif is_local(error):
         advice = "a file of this machine is in the way: make room, or mend its folder"
     elif isinstance(error, WRONG_REQUEST):
         advice = "check the address and AWS_ENDPOINT_URL"
     else:
         advice = f"check that the server at {endpoint} is up, then run the same command again: finished work is kept"
-    times = f" {attempts} times" if attempts > 1 else ""
     return kind(f"could not {verb} {place}{times} ({message(error)}); {advice}")
 
 

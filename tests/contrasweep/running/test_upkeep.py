@@ -13,6 +13,7 @@ from contrasweep.code import code_of
 from contrasweep.planning import learned
 from contrasweep.planning.grid import make_plan
 from contrasweep.running.upkeep import verify
+from contrasweep.storage import s3_retry
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import accept, write_code
@@ -102,6 +103,24 @@ def test_damage_to_any_file_is_named_and_repaired(records, damage):
         assert [finding.file for finding in findings] == [place], key
         records.store.write(key, before)
     assert verify(records).sound
+
+
+def test_bytes_that_changed_in_a_bucket_are_damage_as_in_a_folder(s3, monkeypatch, tmp_path):
+    import boto3
+
+    monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
+    records = StudyRecords(s3.uri, "s")
+    (tmp_path / "weights").write_text("as written")
+    Checkpoints.of(records, "aa").save(tmp_path, 1)
+    records.store.write(records.key("bb", "record.json"), b"as written")
+    for key in (records.key("aa", "checkpoint/1/weights"), records.key("bb", "record.json")):
+        place = records.store._at(key)
+        stated = records.store._head(key)["Metadata"]
+        boto3.session.Session().client("s3").put_object(**place, Body=b"changed", Metadata=stated)
+    (to := tmp_path / "to").mkdir()
+    assert Checkpoints.of(records, "aa").fetch(to) is None, "its trial starts over"
+    of = {finding.of: finding.repair for finding in verify(records).findings if finding.of}
+    assert of == {"aa": "trial", "bb": "trial"}
 
 
 def test_repair_puts_aside_what_runs_again_and_leaves_the_rest(records):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from contrasweep.canonical import file_digest
 from contrasweep.errors import StorageDenied, StorageError
 from contrasweep.storage import s3_retry
 from contrasweep.storage.s3 import S3Store
@@ -86,6 +87,18 @@ def test_a_full_disk_here_is_no_fault_of_the_server(store, tmp_path):
         StorageError, match=r"could not read .*there \(.*Not a directory.*a file of this machine"
     ):
         store.get_file("there", tmp_path / "file" / "to")
+
+
+@pytest.mark.slow
+def test_an_object_that_no_server_copies_at_once_is_copied_in_parts(store, faults, tmp_path):
+    """AWS copies up to 5 GiB at once: a larger checkpoint could not be archived, and its study not run any more."""
+    (tmp_path / "large").write_bytes(bytes(17 * 2**20))
+    store.put_file("large", tmp_path / "large")
+    faults.on("PUT", "copied$", "400", "...")
+    store.copy("large", "copied")
+    assert len(faults.done) == 1
+    store.get_file("copied", tmp_path / "copied")
+    assert store._has("copied", file_digest(tmp_path / "large")), "it has its digest"
 
 
 @pytest.mark.parametrize(("fault", "ours"), [("lost", True), ("reset", False)])

@@ -255,7 +255,7 @@ def test_an_object_whose_bytes_were_changed_is_never_read(s3, monkeypatch):
     boto3.session.Session().client("s3").put_object(
         Bucket=store.bucket, Key=store.prefix + "k", Body=b"what there is", Metadata=stated
     )
-    with pytest.raises(StorageError, match=r"/k 6 times .*SHA-256.*damaged"):
+    with pytest.raises(BrokenFileError, match=r"/k is broken .SHA-256.* 6 times.; it is damaged"):
         store.read("k")
 
 
