@@ -89,7 +89,8 @@ class Budget:
         self.hours = 0.0
         self.unfinished: dict[str, Unfinished] = {}  # by id of the trial
         self.running: set[str] = set()
-        self.since = 0.0  # unix time from which on some trial has been running without a pause
+        # From when on some trial has been running without a pause, by the monotonic clock: others may be set anew.
+        self.since = 0.0
         if self.limits:
             if known is None:
                 known = records.read(sorted(records.finished())).values()
@@ -101,7 +102,7 @@ class Budget:
         `gpus` is 1 for a trial without a GPU, which takes a slot. What an earlier attempt of it trained stays counted.
         """
         if not self.running:
-            self.since = time.time()
+            self.since = time.monotonic()
         self.running.add(trial_id)
         # A paused trial goes on: its hours so far are part of what it will report.
         paused = self.gpu_hours.pop(trial_id, 0.0) * 3600 / gpus
@@ -116,15 +117,19 @@ class Budget:
     def ended(self, record: Record) -> None:
         """Count the seconds in the record of an ended trial, in place of those that were reported while it ran."""
         self.unfinished.pop(record.trial_id, None)
-        # If no other trial runs, the stretch of wall time in which some trial trained is over.
-        if self.running == {record.trial_id}:
-            self.hours += (time.time() - self.since) / 3600
-        self.running.discard(record.trial_id)
+        self.waits(record.trial_id)
         self.gpu_hours[record.trial_id] = gpu_hours(record)
+
+    def waits(self, trial_id: str) -> None:
+        """Note that a trial does not train any more, or for now: it has lost its worker. Its seconds stay counted."""
+        # If no other trial runs, the stretch of wall time in which some trial trained is over.
+        if self.running == {trial_id}:
+            self.hours += (time.monotonic() - self.since) / 3600
+        self.running.discard(trial_id)
 
     def spent(self) -> dict[str, float]:
         """Return name of a budget -> hours spent by now, also for a budget that is not set."""
-        stretch = (time.time() - self.since) / 3600 if self.running else 0.0
+        stretch = (time.monotonic() - self.since) / 3600 if self.running else 0.0
         gpu_seconds = sum(trial.seconds * trial.gpus for trial in self.unfinished.values())
         return {
             "budget_hours": self.hours + stretch,

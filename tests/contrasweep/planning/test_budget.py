@@ -62,7 +62,7 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
 
 def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     budget = Budget(
         study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(str(tmp_path), "s"), []
     )
@@ -83,6 +83,22 @@ def test_what_runs_now_counts_too(tmp_path, monkeypatch):
         "used up: budget_gpu_hours=2 (2.25 spent); raise it to go on from here, for example with "
         "--set budget_gpu_hours=4.5"
     )
+
+
+def test_a_trial_that_waits_for_a_host_trains_no_hours_and_a_clock_that_is_set_changes_none(
+    tmp_path, monkeypatch
+):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    budget = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), [])
+    for clock, trained_s in ((1e9, 3600), (0.0, 7200)):  # unix time
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        budget.started("t0", 1.0)
+        now[0] += 3600
+        budget.trained("t0", trained_s)
+        budget.waits("t0")  # its host is lost, and the next one comes hours later
+        now[0] += 7 * 3600
+    assert budget.spent() == {"budget_hours": 2.0, "budget_gpu_hours": 2.0}
 
 
 def test_a_trial_that_is_paused_and_goes_on_is_counted_once(tmp_path):

@@ -215,6 +215,11 @@ class Accounts:
         )
         self.budget.started(active.trial.id, gpus)
 
+    def waits(self, trial_id: str) -> None:
+        """Stop the clocks of a trial that has lost its worker, until another one begins it again."""
+        self.overdue.ended(trial_id)
+        self.budget.waits(trial_id)
+
     def reported(self, active: ActiveTrial, reports: list[Row], seconds: float) -> bool:
         """Count the reports of a worker, after `seconds` of training in all.
 

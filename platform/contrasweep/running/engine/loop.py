@@ -130,7 +130,7 @@ class TrialLoop:
             NextTrial(active.trial, active.notes) for active in self.accounts.active.values()
         ]
         for trial_id in self.accounts.active:
-            self.accounts.overdue.ended(trial_id)  # until a worker begins it again
+            self.accounts.waits(trial_id)
             self.progress.lost(trial_id)
 
     def placed_again(self, waiting: Iterable[str]) -> list[ActiveTrial]:
@@ -244,7 +244,7 @@ class TrialLoop:
 
     def lost(self, trial_id: str, reason: str) -> None:
         """Note and say that the worker of a trial is lost for `reason`, and that the trial starts again."""
-        self.accounts.overdue.ended(trial_id)  # until a worker begins it again
+        self.accounts.waits(trial_id)
         active = self.accounts.active.get(trial_id)
         if active is not None:
             self.progress.lost(trial_id)

@@ -44,6 +44,15 @@ def test_a_trial_that_gets_no_further_than_the_step_before_its_host_was_lost_los
     )
 
 
+def test_a_trial_that_has_lost_its_worker_takes_neither_its_time_nor_the_study_s(tmp_path):
+    accounts = accounts_of(tmp_path, budget_hours=1.0)
+    accounts.overdue.report_s = 60.0
+    accounts.started(accounts.begin(TRIAL, TrialNotes()), 1.0)
+    accounts.waits(TRIAL.id)
+    assert not accounts.budget.running
+    assert accounts.overdue.timed_out(time.monotonic() + 100.0) == {}
+
+
 def test_the_seconds_of_a_trial_that_was_stopped_early_count_on_when_it_goes_on(tmp_path):
     accounts = accounts_of(tmp_path, budget_gpu_hours=1.0)
     accounts.overdue.trial_s = 3600.0
