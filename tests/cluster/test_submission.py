@@ -20,6 +20,7 @@ import jsonschema
 import pytest
 from benchmarks.tracking_services import S3_ENV, s3_server
 from command_line import python
+from made_up import nowhere
 from raylets import alive_nodes, free_ports, wait_for
 from without_packages import HIDE
 
@@ -33,7 +34,10 @@ from contrasweep.cluster.package import LIMIT_MIB
 from contrasweep.cluster.preflight import compare_versions, versions
 from contrasweep.cluster.submission import snapshot
 from contrasweep.code import code_of
-from contrasweep.running.slurm import FOLDER, _send, needs_driver
+from contrasweep.planning.grid import make_plan
+from contrasweep.running.slurm import FOLDER, Task, TaskTrial, _send, needs_driver
+from contrasweep.storage.checkpoints import Retention
+from contrasweep.storage.record import CodeRef
 from contrasweep.storage.records import StudyRecords
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -1112,3 +1116,18 @@ def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_pat
     assert {record.code.digest for record in recorded} == {
         code_of("sent_method:train").version.digest
     }
+
+
+def test_a_task_trains_its_other_trials_where_one_runs_out_of_memory(tmp_path):
+    def train(trial, resume=None):
+        if trial.seed == 1:
+            raise MemoryError("too large a batch")
+        yield cs.Report(1, {"accuracy": 0.5})
+
+    grid = AblationGrid("s", {"a": Arm(train)}, "d", seeds=[0, 1, 2], metric="accuracy")
+    trials = make_plan(grid, lambda _: nowhere()).trials
+    to_run = [TaskTrial(trial, train, CodeRef()) for trial in trials]
+    with pytest.raises(MemoryError, match="too large a batch"):
+        Task(to_run, str(tmp_path), "accuracy", Retention())()
+    finished = StudyRecords(str(tmp_path), "s").finished()
+    assert finished == {trial.id for trial in trials if trial.seed != 1}

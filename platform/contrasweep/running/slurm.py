@@ -7,6 +7,7 @@ go to the study's storage, where a task finds the checkpoint of an earlier attem
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY
-from contrasweep.errors import ContrasweepError, SpecError
+from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, StorageError
 from contrasweep.imports import import_path, install_command
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
@@ -69,12 +70,24 @@ class Task:
     retention: Retention
 
     def __call__(self) -> str:
-        """Train each trial without a record from its newest checkpoint; return `ID STATUS` of each trial, as a text."""
+        """Train each trial without a record from its newest checkpoint; return `ID STATUS` of each trial, as a text.
+
+        An error that is a trial's own, such as memory that runs out, is raised once the others are trained.
+        """
         sweep_scratch()
-        return ", ".join(
-            f"{trial.id} {self._train(trial, function, code)}"
-            for trial, function, code in self.trials
-        )
+        ended = []
+        errors = []
+        for trial, function, code in self.trials:
+            try:
+                ended.append(f"{trial.id} {self._train(trial, function, code)}")
+            except Exception as error:
+                if isinstance(error, StorageError) and not isinstance(error, BrokenFileError):
+                    raise  # no other trial could be recorded either
+                traceback.print_exc()
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return ", ".join(ended)
 
     def _train(self, trial: Trial, function: Callable[..., Any] | None, code: CodeRef) -> str:
         """Train a trial unless it has its record; return the trial's status at the end."""
