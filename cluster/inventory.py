@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -142,10 +142,11 @@ class Inventory:
 
         Hosts that differ in memory alone are taken for the same: their number and memory are the larger of both
         listings. For Ray reports a slightly different free memory each time, and a host that replaces a lost one would
-        be counted twice.
+        be counted twice. A type of GPU has the smallest memory of both, for the same reason.
         """
-        own_memories = self._memories()
-        other_memories = other._memories()
+        alike = _alike([*self.nodes, *other.nodes])
+        own_memories = _memories(alike[: len(self.nodes)])
+        other_memories = _memories(alike[len(self.nodes) :])
         union: list[Node] = []
         # Hosts of a kind are paired by size, the largest first; of each pair the larger memory counts. A host without a
         # counterpart has 0 beside it.
@@ -159,14 +160,6 @@ class Inventory:
             ]
         return self if set(union) == set(self.nodes) else Inventory(tuple(union))
 
-    def _memories(self) -> dict[Node, list[float]]:
-        """Return kind of host, without its memory and number -> memory of each such host in GiB, the largest first."""
-        memories: dict[Node, list[float]] = {}
-        for node in self.nodes:
-            kind = replace(node, memory_gib=0.0, count=1)
-            memories.setdefault(kind, []).extend([node.memory_gib] * node.count)
-        return {kind: sorted(values, reverse=True) for kind, values in memories.items()}
-
     def __str__(self) -> str:
         """Return the hosts as a line: `2 x (16 cores, 128.0 GiB, 4 A100 of 39.4 GiB), 1 x (8 cores, 32.0 GiB)`."""
         hosts = []
@@ -176,6 +169,23 @@ class Inventory:
             )
             hosts.append(f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB{gpus})")
         return ", ".join(hosts)
+
+
+def _memories(nodes: Iterable[Node]) -> dict[Node, list[float]]:
+    """Return kind of host, without its memory and number -> memory of each such host in GiB, the largest first."""
+    memories: dict[Node, list[float]] = {}
+    for node in nodes:
+        kind = replace(node, memory_gib=0.0, count=1)
+        memories.setdefault(kind, []).extend([node.memory_gib] * node.count)
+    return {kind: sorted(values, reverse=True) for kind, values in memories.items()}
+
+
+def _alike(nodes: Sequence[Node]) -> list[Node]:
+    """Return the hosts, where a type of GPU has the smallest memory that any of them names: a trial may land there."""
+    smallest: dict[str, Gpu] = {}
+    for gpu in (node.gpu for node in nodes if node.gpu):
+        smallest[gpu.type] = min(gpu, smallest.get(gpu.type, gpu), key=lambda gpu: gpu.memory_gib)
+    return [replace(node, gpu=smallest[node.gpu.type]) if node.gpu else node for node in nodes]
 
 
 _Number = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
@@ -303,13 +313,7 @@ def ray_inventory(nodes: Iterable[RayNode]) -> Inventory:
     the type. Where hosts disagree about the memory of a type, the smallest counts, since a trial may land on any. Equal
     hosts are one entry with their number; those that are not alive are left out.
     """
-    alive = [_ray_node(node) for node in nodes if node.get("Alive", True)]
-    smallest: dict[str, Gpu] = {}
-    for gpu in (node.gpu for node in alive if node.gpu):
-        smallest[gpu.type] = min(gpu, smallest.get(gpu.type, gpu), key=lambda gpu: gpu.memory_gib)
-    counts = Counter(
-        replace(node, gpu=smallest[node.gpu.type]) if node.gpu else node for node in alive
-    )
+    counts = Counter(_alike([_ray_node(node) for node in nodes if node.get("Alive", True)]))
     return Inventory(tuple(replace(node, count=count) for node, count in counts.items()))
 
 

@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 from joining_hosts import Cluster, host
 
 from contrasweep.cluster.hosts import JOIN_QUIET_S, bundle
-from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, Gpu, Inventory, Node
+from contrasweep.cluster.inventory import (
+    ACCELERATOR_LABEL,
+    GPU_MODELS,
+    MEMORY_LABEL,
+    Gpu,
+    Inventory,
+    Node,
+    ray_inventory,
+)
 from contrasweep.cluster.packing import Footprint, options
 
 footprints = st.builds(
@@ -103,6 +111,17 @@ def test_one_more_at_the_same_time_is_one_more_and_a_larger_one_is_seen():
         (64.0, 1),
         (15.5, 1),
     ]
+
+
+def test_a_host_with_a_smaller_gpu_of_the_same_type_is_one_more_and_no_kind_of_its_own():
+    """Ray calls all GeForce cards G; a trial for a G may land on any of them."""
+    large, small = (
+        {**host("G"), "Labels": {ACCELERATOR_LABEL: "G", MEMORY_LABEL: gib}} for gib in ("24", "12")
+    )
+    before = ray_inventory([large])
+    both = before.joined(ray_inventory([large, small]))
+    assert str(both) == "2 x (4 cores, 16.0 GiB, 1 G of 12 GiB)"
+    assert both.joined(before) is both, "one that is lost may come back"
 
 
 @given(one=inventories, other=inventories)
