@@ -11,17 +11,17 @@ import contextlib
 import datetime
 import os
 import re
+import shutil
 import socket
 import sys
-import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn, Self
 
 from contrasweep.errors import StorageError
+from contrasweep.processes import scratch_folder
 from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.storage.store import LocalStore
 
@@ -54,9 +54,7 @@ class Output:
         self.store = records.store
         self.key = records.key(trial_id, LOG)
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
-        self.path = (
-            self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
-        )
+        self.path = self.local or scratch_folder("log") / LOG
         self.left_out = 0  # bytes of the middle that were cut out so far
         self.no_prior_state = no_prior_state
         self.warnings = 0  # lines of the log that warn, once it is closed
@@ -133,7 +131,8 @@ class Output:
                 self.path.unlink()
             elif self.local is None:
                 self._send()
-                self.path.unlink()
+        if self.local is None:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def _run(self) -> None:
         """Until the log closes, shorten it, and send it to the storage from time to time.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import python
 
+from contrasweep.processes import sweep_scratch
 from contrasweep.running.worker import output
 from contrasweep.running.worker.output import Output
 from contrasweep.storage.records import StudyRecords
@@ -93,6 +94,17 @@ def test_on_an_object_store_the_log_is_sent_and_goes_on_where_it_was(s3, monkeyp
             assert not taken.path.exists()
     log = remote.store.read(remote.key("i", "log.txt")).decode()
     assert log.startswith("first\n--- again on ") and log.endswith("second\n")
+
+
+def test_the_copy_of_a_log_that_a_killed_process_leaves_is_removed_by_the_next(s3, monkeypatch):
+    code = "import os; from contrasweep.running.worker.output import Output\n"
+    code += "from contrasweep.storage.records import StudyRecords\n"
+    code += f"taken = Output(StudyRecords({s3.uri!r}, 's'), 'i', no_prior_state=True).open()\n"
+    code += "os.write(taken._saved[0], str(taken.path).encode()); os.kill(os.getpid(), 9)"
+    path = Path(python("-c", code).stdout)
+    assert path.exists()
+    sweep_scratch()
+    assert not path.exists()
 
 
 @pytest.mark.slow
