@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, stage
@@ -46,6 +47,20 @@ def trial(data, **config):
     return Trial(
         "study", "arm", "contrasweep.trainables.texts:train", QUICK | config, data, None, 0
     )
+
+
+def first_to_second(scores: torch.Tensor, *, scale: float = 10.0) -> torch.Tensor:
+    """A loss of two sides of somebody else's."""
+    return F.cross_entropy(scale * scores, torch.arange(len(scores)))
+
+
+def alike(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    """A loss of all rows of somebody else's."""
+    return (negatives * scores.exp()).sum(1) - (positives * scores).sum(1)
+
+
+def of_rows(scores: torch.Tensor) -> torch.Tensor:
+    return scores.sum(1)
 
 
 def test_sentences_are_alike_as_the_setting_says(sick):
@@ -102,6 +117,8 @@ def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sic
     [
         {},
         {"positives": "entailed", "loss": "siglip", "learnable_temperature": True},
+        {"positives": "entailed", "loss": f"{__name__}:first_to_second"},
+        {"positives": "groups", "loss": f"{__name__}:alike"},
         {
             "positives": "groups",
             "loss": {"name": "supcon", "temperature": 0.1},
@@ -125,6 +142,10 @@ def test_what_does_not_fit_is_refused_by_the_settings(sick, tmp_path):
         ({"positives": "groups", "loss": "infonce"}, "groups have several positives"),
         ({"loss": "supcon", "learnable_temperature": True}, "of a loss of two sides"),
         ({"loss": "barlow_twins"}, "no such loss of texts"),
+        (
+            {"loss": f"{__name__}:of_rows"},
+            "loss: a loss of two sides gives one number .* 'a tensor",
+        ),
         ({"encoder": "hf:/no/such/folder"}, "no such folder with a model"),
     ):
         with pytest.raises(SpecError, match=said):

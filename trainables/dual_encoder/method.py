@@ -15,7 +15,6 @@ from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.contrastive.temperature import LOWEST
-from contrasweep.trainables.dual_encoder.losses import LOSSES
 from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
 from contrasweep.trainables.losses import compose
 from contrasweep.trainables.losses.batch import check_batch
@@ -80,9 +79,7 @@ class DualEncoder(abc.ABC, Generic[B]):
             if settings.learnable_temperature
             else None
         )
-        # Losses of the table `LOSSES` compare the two sides; one of `trainables.losses` compares all rows.
-        of_two_sides = settings.loss.entry in LOSSES.values()
-        self.loss_of_rows = None if of_two_sides else compose(settings.loss)
+        self.loss_of_rows = None if settings.of_two_sides else compose(settings.loss)
         trained = nn.ModuleList(
             [self.model] if self.learned is None else [self.model, self.learned]
         )

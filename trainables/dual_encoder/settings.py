@@ -7,10 +7,14 @@ import pydantic
 from contrasweep.components import Component
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
+from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
+from contrasweep.trainables import losses
 from contrasweep.trainables.dual_encoder.losses import LOSSES
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive
+from contrasweep.trainables.losses import Loss
 from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer, optimizer_states
+from contrasweep.trainables.pytorch import Tensor, torch
 
 
 @checked
@@ -50,17 +54,35 @@ class DualEncoderSettings:
     """Threads of torch on the CPU."""
 
     def __post_init__(self) -> None:
-        if self.learnable_temperature and self.loss.entry not in LOSSES.values():
+        if self.learnable_temperature and self.loss.name not in LOSSES:
             raise SpecError(
                 "the temperature is learned of a loss of two sides",
                 place="learnable_temperature",
                 value=self.loss.name,
-                hint=f"take {', '.join(LOSSES)}",
+                hint=f"take {', '.join(LOSSES)}, or learnable_temperature: false",
             )
 
+    @property
+    def of_two_sides(self) -> bool:
+        """Whether the loss compares the two sides, and not all rows stacked."""
+        return not isinstance(self.loss.entry, Loss)
+
     def check_parts(self) -> None:
-        """Raise `SpecError` where the user's own optimizer cannot take a step."""
+        """Raise `SpecError` where the user's own optimizer cannot take a step, or the user's own loss fails."""
         check_optimizer(self.optimizer, self.learning_rate)
+        if not self.of_two_sides:
+            losses.check_loss(self.loss)
+        elif self.loss.name not in LOSSES:
+            scores = torch.eye(2, 3).requires_grad_()
+            with errors_named(f"{self.loss.name} fails on scores [2, 3]", "loss"):
+                value = self.loss.build(scores)
+            if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
+                raise SpecError(
+                    "a loss of two sides gives one number with a gradient",
+                    place="loss",
+                    value=losses.kind_of(value),
+                    hint=self.loss.name,
+                )
 
     def workload(self, rows: int) -> MutableConfig:
         """Return the fields of a `Workload` that follow from these settings, for a training part of so many `rows`."""

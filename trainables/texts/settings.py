@@ -20,8 +20,14 @@ from contrasweep.trainables.texts.encoders import ENCODERS, with_digest_of_folde
 
 def _takes(entry: Any, given: Config) -> type:
     """Return the class with the fields that can be set of a loss, by the table that the loss comes from."""
-    table = OF_TWO_SIDES if entry in OF_TWO_SIDES.values() else losses.LOSSES
+    table = losses.LOSSES if isinstance(entry, Loss) else OF_TWO_SIDES
     return table.takes(entry, given)
+
+
+def _find(path: str) -> Any:
+    """Return the loss at a dotted path: a `Loss` where it takes scores and two masks, else one of two sides."""
+    found = losses.LOSSES.find(path)
+    return found if isinstance(found, Loss) else OF_TWO_SIDES.find(path)
 
 
 LOSSES: Table[Any] = Table(
@@ -32,6 +38,7 @@ LOSSES: Table[Any] = Table(
     },
     plural="losses of texts",
     takes=_takes,
+    find=_find,
 )
 """Losses of two sides; and those of `trainables.losses` of a matrix of scores, whose rows are both sides stacked."""
 
@@ -62,9 +69,7 @@ class Settings(DualEncoderSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Losses of two sides have one positive a row; others have the rows of a label, or the views of an instance.
-        by_label = (
-            self.loss.entry not in OF_TWO_SIDES.values() and self.loss.entry.positives == "labels"
-        )
+        by_label = not self.of_two_sides and self.loss.entry.positives == "labels"
         if self.positives == "groups" and not by_label:
             raise SpecError(
                 "groups have several positives, which this loss does not know",
@@ -95,11 +100,7 @@ class Settings(DualEncoderSettings):
     @property
     def uses_hard_negatives(self) -> bool:
         """Whether a batch has contradictions as further negatives: for losses of two sides, which know them as such."""
-        return (
-            self.positives == "entailed"
-            and self.hard_negatives
-            and self.loss.entry in OF_TWO_SIDES.values()
-        )
+        return self.positives == "entailed" and self.hard_negatives and self.of_two_sides
 
     @property
     def network_text(self) -> str:
