@@ -61,14 +61,17 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
     A `size` of 0 is the shorter side of the images; square images then stay as they are.
     """
     size = size or min(pixels.shape[2:])
+    return resized(pixels, (size, size))
+
+
+def resized(pixels: UInt8[Tensor, "n c _ _"], size: tuple[int, int]) -> UInt8[Tensor, "n c h w"]:
+    """Scale images to this height and width, with antialiasing where they shrink."""
     # One layout in memory, so that sums over pixels come out the same whatever the images come from.
     pixels = pixels.contiguous()
-    if tuple(pixels.shape[2:]) == (size, size):
+    if tuple(pixels.shape[2:]) == size:
         return pixels
     chunks = [
-        F.interpolate(
-            chunk.float(), (size, size), mode="bilinear", antialias=True, align_corners=False
-        )
+        F.interpolate(chunk.float(), size, mode="bilinear", antialias=True, align_corners=False)
         for chunk in torch.split(pixels, SCALED)
     ]
     return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])

@@ -142,6 +142,7 @@ def test_features_transfer_to_photographs_of_any_size(ragged):
     assert torch.equal(
         seen, images.CroppedImages(part, torch.device("cpu"), 32).take(torch.arange(len(part)))
     )
+    assert next(transfer.pixels(part, (3, 32, 24))).shape[2:] == (32, 24)
     (gray,) = torch.cat(list(transfer.pixels(part, (1, 32, 32)))).double().unbind(1)
     red, green, blue = seen.double().unbind(1)
     assert gray.shape == red.shape == (len(part), 32, 32) and (red - blue).abs().max() > 50

@@ -7,8 +7,9 @@ from contrasweep.data import open_dataset
 from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.data.names import parse
 from contrasweep.data.reading import Dataset, Part
-from contrasweep.data.resolving import find, resolve, storage_of
-from contrasweep.errors import DataError
+from contrasweep.data.resolving import find, resolve, storage_of, with_folds
+from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables.images import IMAGE
 from contrasweep.trainables.pytorch import Float, Int, Tensor, UInt8, torch
 
 DIGITS = 12
@@ -30,12 +31,28 @@ class OtherDataset(NamedTuple):
 def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
     """Return each dataset's name as `name#digest`: the content of the datasets is part of a trial's identity.
 
-    A name that has a digest stays as it is. `DataError` where a dataset is not staged beside `data`, has no labels or
-    holds no images.
+    A name that has a digest stays as it is. `DataError` where a dataset is not staged beside `data`, has no labels,
+    holds no images, or images of other channels. `SpecError` where a dataset cannot be split as `data` is, or two have
+    one name in metrics.
     """
+    of_metrics = [_metric_name(name.partition("#")[0]) for name in names]
+    repeated = [name for i, name in enumerate(names) if of_metrics[i] in of_metrics[:i]]
+    if repeated:
+        rule = "two datasets of one name give scores of one name"
+        raise SpecError(rule, place="transfer", value=repeated[0])
     return tuple(
-        name if "#" in name else f"{name}#{_manifest(name, data).digest[:DIGITS]}" for name in names
+        name if "#" in name else f"{name}#{_fitting(name, data).digest[:DIGITS]}" for name in names
     )
+
+
+def _fitting(name: str, data: Manifest) -> Manifest:
+    """Return the manifest of a dataset that a network of `data` can be scored on; raises what `with_digests` raises."""
+    manifest = _manifest(name, data)
+    # It is split as `data` is, before anything is spent.
+    with_folds(manifest, data.folds.count if data.folds else None)
+    if IMAGE in data.columns:
+        _check_channels(*(m.columns[IMAGE]["shape"][2] for m in (manifest, data)))
+    return manifest
 
 
 def open_others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[OtherDataset]:
@@ -56,11 +73,16 @@ def open_others(names: tuple[str, ...], data: Manifest, fold: int | None) -> lis
         count = data.folds.count if fold is not None and data.folds else None
         manifest = resolve(name, folds=count, storage=storage_of(data))
         dataset = open_dataset(manifest)
-        # In metrics it has the name of its folder; a name in a study may be a whole path.
-        folder = parse(name.rstrip("/").rpartition("/")[2]).folder
         train, test = dataset.parts(fold)
-        datasets.append(OtherDataset(folder, train, test, len(manifest.classes), dataset))
+        datasets.append(
+            OtherDataset(_metric_name(name), train, test, len(manifest.classes), dataset)
+        )
     return datasets
+
+
+def _metric_name(name: str) -> str:
+    """Return a dataset's name in metrics: that of its folder, since a name in a study may be a whole path."""
+    return parse(name.rstrip("/").rpartition("/")[2]).folder
 
 
 def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
@@ -81,24 +103,34 @@ def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> di
 
 
 def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
-    """Yield the images of a part in blocks, with the channels, height and width (`shape`) that the network takes."""
-    from contrasweep.trainables.exporting import squares
+    """Yield the images of a part in blocks, with the channels, height and width (`shape`) that the network takes.
+
+    `DataError` where the images have channels that cannot become those of the network.
+    """
+    from contrasweep.trainables.exporting import resized
     from contrasweep.trainables.images import CroppedImages
 
-    channels, height, width = shape
+    channels, *sides = shape
+    _check_channels(part.file(IMAGE).shape[3], channels)
     # Images of any size are read as their central squares; others as they are stored, with channels brought first.
-    if part.file("image").shape[1] == ANY_SIDE:
-        blocks = CroppedImages(part, torch.device("cpu"), height).stretches()
+    if part.file(IMAGE).shape[1] == ANY_SIDE:
+        blocks = CroppedImages(part, torch.device("cpu"), sides[0]).stretches()
     else:
-        blocks = (torch.from_numpy(block).permute(0, 3, 1, 2) for block in part.blocks("image"))
+        blocks = (torch.from_numpy(block).permute(0, 3, 1, 2) for block in part.blocks(IMAGE))
     for values in blocks:
         # Three channels become one as the luma; one channel becomes three as three copies.
         if values.shape[1] != channels:
             values = _gray(values) if channels == 1 else values.expand(-1, channels, -1, -1)
-        if values.shape[2:] == (height, width):
-            yield values.contiguous()
-        else:
-            yield squares(values, height)
+        yield resized(values, (sides[0], sides[1]))
+
+
+def _check_channels(given: int, wanted: int) -> None:
+    """Raise `DataError` where images with so many channels cannot become images with as many as are wanted."""
+    if given not in (1, wanted) and (given, wanted) != (3, 1):
+        raise DataError(
+            f"transfer: images with {given} channels cannot become those with {wanted} of the network; take a dataset "
+            f"with 1 or {wanted if wanted > 1 else 3}"
+        )
 
 
 def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:
