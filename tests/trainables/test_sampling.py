@@ -1,6 +1,7 @@
 """What each sampler puts into an epoch."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.data import resolve
+from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings
@@ -57,3 +59,9 @@ def test_what_m_per_class_cannot_do_is_said(tmp_path):
     ):
         Settings(sampling="m_per_class").resolve(digits)
     assert Settings(sampling="m_per_class", per_class=16).resolve(digits).needs_labels
+    # A fold may lack a class: batches of the others would run into each other.
+    with pytest.raises(SpecError, match=r"a batch of 8 images has 2 classes, got 4; .* part has 1"):
+        order("m_per_class", torch.zeros(40, dtype=torch.long))
+    rare = replace(digits, counts={"train": {"classes": [*[90] * 9, 1]}}, folds=Folds(5))
+    with pytest.raises(SpecError, match=r"per_class: .* has 9 in every training part"):
+        Settings(sampling="m_per_class", batch_size=40).resolve(rare)

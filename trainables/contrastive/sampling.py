@@ -6,6 +6,7 @@ All have one signature; `batch` and `per_class` are for those that make batches.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from contrasweep.errors import SpecError
 from contrasweep.trainables.pytorch import Int, Tensor, torch
 
 Labels = Int[Tensor, " n"]
@@ -34,9 +35,16 @@ def m_per_class(
 
     The rows of a class come in a random order, and in a new one when all have come. A class with fewer than `per_class`
     rows gives some of them twice. An epoch has n // `batch` batches, but at least one (pytorch-metric-learning's
-    MPerClassSampler).
+    MPerClassSampler). `SpecError` where a batch would need more classes than there are.
     """
     classes = [(labels == label).nonzero().flatten() for label in torch.unique(labels)]
+    if batch // per_class > len(classes):
+        raise SpecError(
+            f"a batch of {batch} images has {batch // per_class} classes",
+            place="per_class",
+            value=per_class,
+            hint=f"the training part has {len(classes)}: raise per_class or lower batch_size",
+        )
     # For each class the rows that are still to come in its present order; none at first.
     queues = [rows[:0] for rows in classes]
     order = []

@@ -228,10 +228,14 @@ class Settings:
                 value=self.loss.name,
                 hint="take infonce, barlow_twins or vicreg, or targets: byol",
             )
-        if self.sampling == "m_per_class" and self.batch_size // self.per_class > len(data.classes):
+        # A class with one row is not in the training part of the fold that has it.
+        rows = data.counts.get("train", {}).get("classes", [2] * len(data.classes))
+        trained = sum(n > bool(data.folds) for n in rows)
+        if self.sampling == "m_per_class" and self.batch_size // self.per_class > trained:
             rule = f"a batch of {self.batch_size} images has {self.batch_size // self.per_class} classes"
+            of_fold = " in every training part" if trained < len(data.classes) else ""
             hint = (
-                f"dataset {data.name} has {len(data.classes)}: raise per_class or lower batch_size"
+                f"dataset {data.name} has {trained}{of_fold}: raise per_class or lower batch_size"
             )
             raise SpecError(rule, place="per_class", value=self.per_class, hint=hint)
         augmentations = self.augmentations
