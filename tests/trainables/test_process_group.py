@@ -23,6 +23,7 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.records import StudyRecords
+from contrasweep.trainables import joined_batch
 from contrasweep.trainables.contrastive import memory, train
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
@@ -118,6 +119,13 @@ def test_a_trial_of_two_processes_is_that_of_one_and_resumes_to_the_bit(digits, 
     assert last.metrics["knn1"] == pytest.approx(alone.metrics["knn1"], abs=0.05)
     (resumed,) = train(trial(digits, **TWO), resume=tmp_path / "1")
     assert numbers([resumed]) == numbers([last])
+
+
+def test_an_evaluation_of_rank_0_waits_for_no_other_rank():
+    """A batch normalisation without running statistics waited for the other ranks, which do not evaluate."""
+    norm = torch.nn.BatchNorm1d(3, track_running_stats=False)
+    rows = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(joined_batch.convert(norm).eval()(rows), norm(rows))
 
 
 @pytest.mark.long
