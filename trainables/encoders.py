@@ -193,11 +193,12 @@ HEADS: Table[Callable[..., Any]] = Table(
 
 
 def check_encoder(encoder: Component, projection: Component, shape: Shape) -> None:
-    """Raise `SpecError` where the user's own encoder or head gives no features for images of this `shape`.
+    """Raise `SpecError` where the user's own encoder, weights or head give no features for images of this `shape`.
 
-    Two black images go through both, on the CPU. Encoders and heads of our own tables are not tried.
+    Two black images go through both, on the CPU. Encoders and heads of our own tables are not tried without weights.
     """
-    if encoder.name in ENCODERS and projection.name in HEADS:
+    weights = encoder.parameters.get("weights")
+    if encoder.name in ENCODERS and not weights and projection.name in HEADS:
         return
     # The state of torch's generator is put back, so that the trial draws what it would without this check.
     with torch.random.fork_rng(devices=[]), torch.no_grad():

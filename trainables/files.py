@@ -100,11 +100,14 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
     for key in NESTED:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
+    # What is no dictionary of tensors lacks them all.
+    entries = state.items() if isinstance(state, dict) else ()
+    tensors = {name: value for name, value in entries if isinstance(value, torch.Tensor)}
     expected = module.state_dict()
     wrong = [
         name
         for name, value in expected.items()
-        if name not in state or state[name].shape != value.shape
+        if name not in tensors or tensors[name].shape != value.shape
     ]
     if wrong:
         raise SpecError(
@@ -112,9 +115,9 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
             place="weights",
             value=file,
             hint=f"the first is {wrong[0]} {list(expected[wrong[0]].shape)}; "
-            f"the file has {', '.join(list(state)[:3])}, ...",
+            f"the file has {', '.join(map(str, list(tensors)[:3])) or 'no tensors'}, ...",
         )
-    module.load_state_dict({name: state[name] for name in expected})
+    module.load_state_dict({name: tensors[name] for name in expected})
 
 
 def _weights_file(file: str) -> Path:

@@ -1,6 +1,7 @@
 """Encoders, heads, augmentations and optimizers of somebody else's package: by dotted path, from a folder outside of
 the repository; torchvision's, timm's and torch's by name. What does not fit is refused when the plan is made."""
 
+import contextlib
 import sys
 
 import numpy as np
@@ -100,8 +101,10 @@ class Signs(torch.optim.Optimizer):
 def own(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     (folder / "own_components.py").write_text(OWN)
+    torch.save([torch.zeros(2)], folder / "no_weights.pt")
     sys.path.insert(0, str(folder))
-    yield
+    with contextlib.chdir(folder):
+        yield
     sys.path.remove(str(folder))
     sys.modules.pop("own_components", None)
 
@@ -190,6 +193,10 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
         ),
         ({"augmentation": {"name": "photos", "aspect": [0, 1]}}, "augmentation.aspect.0: input"),
         ({"optimizer": "own_components:darker"}, "cannot be built"),
+        (
+            {"encoder": {"name": "resnet18", "weights": "no_weights.pt"}},
+            "weights: the file lacks 120 of the 120 tensors of this network",
+        ),
         ({"optimizer": "Muon"}, "optimizer: Muon cannot be built"),
         ({"loss": "own_components:Uncalled"}, "loss: own_components:Uncalled cannot be built"),
         (
