@@ -1,6 +1,9 @@
 """What pictures of embeddings show, checked by its numbers."""
 
+from functools import partial
+
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -40,3 +43,10 @@ def test_confusions_are_shares_of_each_class_and_centres_are_cosines():
         cosines[:3, :3], F.cosine_similarity(means[:, None], means[None], dim=2).numpy()
     )
     assert (cosines[3] == 0).all()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_an_image_of_any_channels_is_drawn(channels, tmp_path):
+    images = torch.zeros(2, channels, 4, 4, dtype=torch.uint8)
+    file = pictures._save(tmp_path / "a.png", "", (1, 1), partial(pictures._strip, views=[images]))
+    assert file.stat().st_size > 0

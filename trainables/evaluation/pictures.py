@@ -230,9 +230,9 @@ def _strip(figure: Any, views: Sequence[Tensor]) -> None:
 def _image(axes: Any, image: Tensor, frame: str = "") -> None:
     """Draw one image [c h w], with a coloured frame where one is named."""
     pixels = image.permute(1, 2, 0).cpu().numpy()
-    # One channel in gray, of more than three the first three as RGB.
+    # One channel in gray, of two the first one, of more than three the first three as RGB.
     axes.imshow(
-        pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255
+        pixels[..., 0] if pixels.shape[-1] < 3 else pixels[..., :3], cmap="gray", vmin=0, vmax=255
     )
     axes.set(xticks=[], yticks=[])
     for side in axes.spines.values():
