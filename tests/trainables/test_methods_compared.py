@@ -1,5 +1,6 @@
 """The contrastive trainable with queues, momentum encoders, losses of two views, and other datasets than its own."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from contrasweep.data import resolve, stage
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.contrastive import timed, train
+from contrasweep.trainables.contrastive import timed, train, transfer
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
@@ -71,6 +72,11 @@ def trial(data, fold=0, **config):
     return Trial(
         "study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, 0
     )
+
+
+def test_a_loss_that_is_not_used_is_not_told_of(digits, caplog):
+    (report,) = train(trial(digits, loss="ocl", targets="byol", epochs=1))
+    assert "ocl_equals_scl" not in report.metrics and "OCL equals SCL" not in caplog.text
 
 
 @pytest.mark.slow
@@ -179,6 +185,25 @@ def test_another_dataset_must_be_there_with_the_content_of_the_plan(digits):
         DataError, match=r"transfer: dataset 'digits' has digest .* had 000000000000 when"
     ):
         list(train(trial(digits, transfer=["digits#000000000000"], epochs=1)))
+
+
+def test_another_dataset_that_cannot_be_scored_is_refused_before_the_training(
+    digits, storage, tmp_path
+):
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
+    for i, image in enumerate(pixels):
+        file = tmp_path / f"class {i % 2}" / f"{i}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(image).save(file)
+    stage("image-folder", str(storage / "datasets" / "whole"), source=tmp_path)
+    assert transfer.with_digests(("whole",), digits)[0].startswith("whole#")
+    with pytest.raises(SpecError, match="'whole' has no test split of its own"):
+        Settings(transfer=["whole"]).resolve(digits.with_folds(None))
+    with pytest.raises(SpecError, match="two datasets of one name give scores of one name"):
+        Settings(transfer=["whole", f"{storage}/datasets/whole"]).resolve(digits)
+    of_four = replace(digits, columns={"image": {"dtype": "uint8", "shape": [8, 8, 4]}})
+    with pytest.raises(DataError, match="images with 3 channels cannot become those with 4"):
+        transfer.with_digests(("whole",), of_four)
 
 
 @pytest.fixture(scope="module")

@@ -235,8 +235,9 @@ class Contrastive:
             metrics["temperature"] = self.temperature.value
         if isinstance(self.loss.weights, LearnedNumbers):
             metrics |= self.loss.weights.metrics()
-        # How many negatives had a score below 0, over all steps; then the diagnostics of the last batch.
-        counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
+        # How many negatives had a score below 0, over all steps of a loss in use; then the last batch's diagnostics.
+        is_signed = has_signed_scores(self.loss) and looks_at_loss(self.settings.targets)
+        counts = {"negative_cosines": negatives} if is_signed else {}
         ends = self.ends(report)
         negative_metrics = diagnostics.of_negatives(
             self.loss, counts, self.guard, ends=ends, name=self._name
