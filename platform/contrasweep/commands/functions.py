@@ -96,8 +96,11 @@ def report(step: int, metrics: Mapping[str, float], checkpoint: str | Path | Non
     _current.put(step, metrics, None if checkpoint is None else Path(checkpoint))
 
 
+@functools.cache
 def generator(function: Callable[..., Any]) -> Trainable:
     """Return a trainable that runs the plain `function(trial, resume=None)`: a generator of what it gives to `report`.
+
+    It is one object for each function, because arms are told apart by their functions.
 
     An error of the function is raised in the trial. A function that does not end within `END_S` after its trial was
     stopped is left alone.

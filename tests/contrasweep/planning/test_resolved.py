@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 from sweeps import drive, record_of, sweep
 
-from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid
+from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid, report
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.sweep import make_sweep_plan
@@ -175,7 +175,15 @@ def test_two_functions_of_one_name_are_refused_in_grids_and_searches():
             sweep(arms={"a": Arm(one, space=space), "b": Arm(other, space=space)}),
             lambda name: dataclasses.replace(DATA, folds=Folds(3)),
         )
-    [a, b] = plan(arms={"a": Arm(one), "b": Arm(one, config={"lr": 0.2})}).cells
+
+
+def reporting(trial, resume=None):
+    report(1, {"accuracy": 0.5})
+
+
+@pytest.mark.parametrize("function", [made_with(1), reporting])
+def test_two_arms_may_train_by_one_function(function):
+    [a, b] = plan(arms={"a": Arm(function), "b": Arm(function, config={"lr": 0.2})}).cells
     assert a.trials[0].trainable == b.trials[0].trainable
 
 
