@@ -118,8 +118,9 @@ def project_file(name: str) -> Path | None:
     for folder in project_folders():
         path = folder / name
         is_inside = folder in path.parents and ".." not in Path(name).parts
-        is_of_environment = (path.parent.parent / "pyvenv.cfg").is_file()  # as .venv/bin/python
-        if path.is_file() and is_inside and not is_of_environment:
+        # As .venv/bin/python. A word of many lines, as of `bash -c`, is no path: pathlib would raise for it.
+        is_of_environment = os.path.isfile(path.parent.parent / "pyvenv.cfg")
+        if os.path.isfile(path) and is_inside and not is_of_environment:
             return path
     return None
 
@@ -134,7 +135,7 @@ def project_files(name: str) -> list[str]:
     parts = Path(name).parts
     is_below = parts and not {"..", "/"} & set(parts)  # neither the folder itself nor outside of it
     for folder in project_folders():
-        if is_below and (folder / name).is_dir():
+        if is_below and os.path.isdir(folder / name):
             names = []
             for file in sorted(path for path in (folder / name).rglob("*") if path.is_file()):
                 path = file.relative_to(folder)
@@ -150,7 +151,7 @@ def project_folder(words: Sequence[str]) -> Path:
     It is the first of `project_folders` with a file that one of the words names, else the first of all.
     """
     for folder in project_folders():
-        if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
+        if any(os.path.isfile(folder / word) and not Path(word).is_absolute() for word in words):
             return folder
     return project_folders()[0]
 

@@ -1,6 +1,7 @@
 """The words of a command: its placeholders, and whether there is anything to run."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -223,7 +224,8 @@ def _leads_into(home: Path, word: str) -> bool:
     """Whether a word is the relative path of a file below `home`, or of a folder there and has a slash."""
     if Path(word).is_absolute():
         return False
-    return (home / word).is_file() or ("/" in word and (home / word).is_dir())
+    path = home / word
+    return os.path.isfile(path) or ("/" in word and os.path.isdir(path))
 
 
 def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:

@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import os
 import re
 import sys
 import typing
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -169,7 +169,7 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
     if "code" not in options:
         yield from _unnamed_files(name, sources)
     for word in placeholders.scripts(command):
-        if word.startswith("/") and not Path(word).exists():
+        if word.startswith("/") and not os.path.exists(word):
             yield f"the command of arm {name} names {word}, which is not on this machine"
 
 

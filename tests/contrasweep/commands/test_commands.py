@@ -20,6 +20,7 @@ from contrasweep.commands import PATH, dataset, placeholders
 from contrasweep.commands.process import CommandFailed, Process
 from contrasweep.commands.trainable import train
 from contrasweep.errors import ProcessLostError
+from contrasweep.imports import project_folder
 from contrasweep.planning.code_comparison import changes_text
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.code_files import write_code
@@ -357,6 +358,7 @@ def test_a_script_of_another_machine_is_a_warning(project):
         ["python", "-c", "pass"],
         ["env", "A=1", "bash", "-c", "x y.sh"],
         ["env", "-u", "A", "python", "-m", "inside"],
+        ["bash", "-c", "/".join(["echo " + "many words " * 100] * 2)],
     ],
 )
 def test_what_a_command_runs_is_looked_for_only_where_its_words_say_it(project, command):
@@ -364,6 +366,9 @@ def test_what_a_command_runs_is_looked_for_only_where_its_words_say_it(project, 
         (project / file).parent.mkdir(exist_ok=True)
         (project / file).touch()
     placeholders.check(command, {"script": "x"})
+    words = placeholders.filled(command, {"script": "x"}, {}, {}, project)
+    assert project_folder(words) == project
+    assert "many" not in "".join(dotted_paths({"command": words}))
 
 
 @pytest.mark.parametrize(
