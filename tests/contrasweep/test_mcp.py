@@ -288,6 +288,21 @@ def test_a_budget_of_a_hundredth_refuses_before_anything_begins(name, arguments,
     assert tools.allowance.spent == 0
 
 
+@pytest.mark.slow
+def test_a_file_of_several_studies_is_run_one_by_one(tools):
+    several = to_plain(GRID) | {"studies": [{"name": "first"}, {"name": "second"}]}
+    del several["name"]
+    (tools.folder / "more").mkdir()
+    (tools.folder / "more" / "two.yaml").write_text(yaml.safe_dump(several))
+    (tools.folder / "more" / "dated.yaml").write_text("made: 2026-11-29")
+    refused, shown = ask_here(tools, "run", {"study": "more/two.yaml"})
+    assert refused and shown["hint"] == "more/two.yaml:first, then the others: second"
+    refused, shown = ask_here(tools, "plan", {"study": "more/two.yaml:second"})
+    assert not refused and shown["study"] == "second"
+    refused, shown = ask_here(tools, "describe_study", {"study": "more/dated.yaml"})
+    assert not refused and shown["declaration"] == {"made": "2026-11-29"}
+
+
 def test_runs_share_one_budget_and_wait_for_each_other():
     allowance = Allowance(1.0)
     allowance.take("first", 0.6)

@@ -9,6 +9,7 @@ escaped. What spends is there where it is allowed, within a budget of which each
 import functools
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -377,6 +378,10 @@ class Tools:
         `UNKNOWN_TRIAL_S`. `SpecError` where a dataset has to be staged first.
         """
         document = self._command("plan", study, flags=flags)
+        if "studies" in document:
+            names = [plan["study"] for plan in document["studies"]]
+            hint = f"{study}:{names[0]}, then the others: {', '.join(names[1:])}"
+            raise SpecError("one study at a time", place="study", value=study, hint=hint)
         if "table" not in document:
             missing = "; ".join(dataset["command"] for dataset in document["missing"])
             raise SpecError(
@@ -419,20 +424,21 @@ class Tools:
         return self._declared(study)
 
     def _declared(self, study: str) -> str:
-        """Return a declaration of the folder as a command takes it: a .yaml file relative to it, or module:NAME.
+        """Return a declaration of the folder as a command takes it: a .yaml file, a study of one, or module:NAME.
 
         Of a module only its top-level package is looked for in the folder: the command imports the code. `SpecError`
         for what leads out of the folder, and for what is not there.
         """
-        hint = "a .yaml file of the study folder, or module:NAME of a module in it"
-        if module := _MODULE.fullmatch(study):
+        hint = "a .yaml file of the study folder, FILE.yaml:NAME, or module:NAME of a module in it"
+        name, *one = study.split(":", 1)
+        if name.endswith((".yaml", ".yml")) and "\0" not in study:
+            file = (self.folder / name).resolve()
+            if file.is_relative_to(self.folder) and os.path.isfile(file):
+                return ":".join([str(file.relative_to(self.folder)), *one])
+        elif module := _MODULE.fullmatch(study):
             place = self.folder / module[1]
-            if place.is_dir() or place.with_suffix(".py").is_file():
+            if os.path.isdir(place) or os.path.isfile(f"{place}.py"):
                 return study
-        elif study.endswith((".yaml", ".yml")) and "\0" not in study:
-            file = (self.folder / study).resolve()
-            if file.is_relative_to(self.folder) and file.is_file():
-                return str(file.relative_to(self.folder))
         raise SpecError(
             "there is no such study in the study folder", place="study", value=study, hint=hint
         )
@@ -552,7 +558,8 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
         if len(value) > MAX_LIST:
             cut.append(f"{place}: {MAX_LIST} of {len(value)} entries")
         return [bounded(inner, cut, place) for inner in value[:MAX_LIST]]
-    return value
+    # A date of YAML is none of JSON's values.
+    return value if value is None or isinstance(value, int | float) else str(value)
 
 
 def make_server(tools: Tools) -> Any:
