@@ -440,6 +440,15 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
     assert lines[-1] == said and "Traceback" not in "".join(lines)
     assert printed_nowhere("report", "life", "--json") == (1, [said]), "what it is for"
     assert printed_nowhere("run", "none.yaml")[0] == 2
+    for words in (("report", "life"), ("ledger",)):
+        program = [sys.executable, "-m", "contrasweep", *words, "--json", "-o", "out.json"]
+        subprocess.check_call(
+            [*program, "--storage", str(tmp_path / "runs")], env=environment, cwd=tmp_path
+        )
+        assert json.loads((tmp_path / "out.json").read_text())["schema"].partition("/")[0] in (
+            "report",
+            "comparisons",
+        )
     # The lines of a table are no ASCII.
     environment["PYTHONIOENCODING"] = "ascii"
     words = ("run", "study.yaml", "--tracking", "none", "--storage", str(tmp_path / "runs"))

@@ -154,7 +154,7 @@ def ledger(
             )
         comparisons = comparisons_of(storage)
         if json:
-            print_json("comparisons", vars(comparisons))
+            print_json("comparisons", vars(comparisons), output)
         else:
             write(("\n".join(comparisons.lines(width() or WIDTH)) + "\n").encode(), output)
         return
@@ -163,7 +163,7 @@ def ledger(
         load_campaign(campaign).name if is_declaration(campaign) else campaign, storage
     )
     if json:
-        print_json("ledger", history.to_dict())
+        print_json("ledger", history.to_dict(), output)
     elif format == "html":
         write(history.to_html(), output)
     else:

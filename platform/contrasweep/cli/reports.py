@@ -78,7 +78,7 @@ def report(
         return
     if json:
         table = results.table(rows or None, columns or None, metric)
-        print_json("report", summary(results, table))
+        print_json("report", summary(results, table), output)
         return
     write_report(
         results,
