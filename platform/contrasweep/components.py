@@ -263,7 +263,9 @@ def parameters_of(entry: Any) -> type:
     """
     if dataclasses.is_dataclass(entry) and isinstance(entry, type):
         return entry
-    return parameters_class(entry.__name__, signature_fields(entry))
+    # A partial or an object that can be called has no name of its own.
+    name = getattr(entry, "__name__", type(entry).__name__)
+    return parameters_class(name, signature_fields(entry))
 
 
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:

@@ -1,5 +1,6 @@
 """Nested settings chosen by name: what is accepted, what is filled in, which errors stand where."""
 
+import functools
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -224,6 +225,15 @@ def test_parameters_without_plain_defaults_are_left_to_the_function() -> None:
     component = table.choose({"name": "function", "other": 1})
     assert component.to_plain() == {"name": "function", "y": 2, "size": 3, "other": 1}
     assert component.parameters == {"y": 2, "size": 3, "other": 1}
+
+
+def test_a_partial_is_a_component_too() -> None:
+    def function(x: int, *, size: int = 3) -> int:
+        return x * size
+
+    table: Table[Any] = Table("thing", {"twice": functools.partial(function, size=2)})
+    assert table.choose("twice").build(4) == 8
+    assert table.choose({"name": "twice", "size": 5}).build(4) == 20
 
 
 def test_a_default_of_one_takes_a_fraction_unless_it_is_annotated_as_whole():
