@@ -418,6 +418,13 @@ def test_what_is_wrong_in_a_file_of_another_program_is_one_line(name, content, f
     assert "\n" not in str(caught.value) and name in str(caught.value)
 
 
+def test_a_function_of_a_script_elsewhere_is_refused(folder, tmp_path_factory):
+    script = tmp_path_factory.mktemp("elsewhere") / "o.py"
+    script.write_text(OPTUNA + "def main(): s.optimize(f)")
+    with pytest.raises(SpecError, match=r"from below the current folder, got .*; go to the script"):
+        converted(script)
+
+
 @pytest.mark.parametrize("method", ["random", "grid"])
 def test_a_range_of_four_thousand_million_seeds_is_searched_and_not_listed(method, folder):
     text = "method: METHOD\nprogram: train.py\nparameters: {s: {min: 0, max: 4294967295}}".replace(

@@ -846,10 +846,17 @@ def _read_script(found: Found, file: Path, text: str) -> None:
 def _as_trainable(script: _Script, path: str, text: str) -> None:
     """Let the study call the function that the script's search calls, in place of a command.
 
-    `path` and `text` are those of the script.
+    `path` and `text` are those of the script. `SpecError` where it does not lie below the current folder.
     """
     found = script.found
     search = script.search
+    if Path(path).is_absolute():
+        raise SpecError(
+            "a study imports the function of a script from below the current folder",
+            place="--from",
+            value=path,
+            hint="go to the script's folder",
+        )
     module = ".".join(Path(path).with_suffix("").parts)
     if script.is_tune:
         _read_tune_search(found, text, search)
