@@ -1,6 +1,6 @@
 """The simulator against the clock: 40 real trials on two slots, forecast from an earlier run of other replicates.
 
-    nice -n 5 python benchmarks/makespan.py [--epochs 30] [--output benchmarks/results/makespan.md]
+    nice -n 5 python -m benchmarks.makespan [--epochs 30] [--output benchmarks/results/makespan.md]
 
 Both runs are `contrasweep run` on two local CPU slots: SupCon and OCL at four batch sizes on digits, five folds, seed 0
 and then seed 1. Between them `contrasweep plan` forecasts the second one from the records of the first. The makespan is

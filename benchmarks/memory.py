@@ -1,7 +1,7 @@
 """GPU memory: the estimate against the LOCAL paper's Table 1, its speed, and, on a GPU, against measured peaks.
 
-python benchmarks/memory.py            # no GPU needed; writes benchmarks/results/memory.md
-python benchmarks/memory.py --gpu      # also measures, one fresh process a configuration
+python -m benchmarks.memory            # no GPU needed; writes benchmarks/results/memory.md
+python -m benchmarks.memory --gpu      # also measures, one fresh process a configuration
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Do TPE and ASHA find what random search finds with fewer epochs? On a small real study, over several seeds.
 
-    nice python benchmarks/search.py [--seeds 10] [--output benchmarks/results/search]
+    nice python -m benchmarks.search [--seeds 10] [--output benchmarks/results/search]
 
 The study: SupCon-like training of a small CNN on handwritten digits, over loss, temperature, learning
 rate, momentum, weight decay and size of the projection. Every trial is really trained; a configuration that two

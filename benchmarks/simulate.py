@@ -1,7 +1,7 @@
 """The scheduler without a cluster: what packing gains on a mix of trials, and how fast it decides.
 
-    python benchmarks/simulate.py --record   # counts the mix anew (a minute) into results/mix.csv, then simulates
-    python benchmarks/simulate.py            # simulates the recorded mix; writes results/simulate.md
+    python -m benchmarks.simulate --record   # counts the mix anew (a minute) into results/mix.csv, then simulates
+    python -m benchmarks.simulate            # simulates the recorded mix; writes results/simulate.md
 
 The mix is the cells of the LOCAL paper's tables and of long-tail CIFAR at small batches. GPU memory is the memory
 model's (calibrated on the paper's Table 1). Seconds and the busy fraction are estimates too, from the operations,

@@ -1,6 +1,6 @@
 """Stage and verify every real dataset at hand, as a newcomer would: one line each.
 
-python benchmarks/stage_real_data.py --shared ../shared --storage ./contrasweep-runs
+python -m benchmarks.stage_real_data --shared ../shared --storage ./contrasweep-runs
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Simulate studies with a known truth and count how often the statistics are right.
 
-    python benchmarks/statistics_simulation.py [--studies 4000] [--output benchmarks/results]
+    python -m benchmarks.statistics_simulation [--studies 4000] [--output benchmarks/results]
 
 Rates come with their 95 % binomial interval. Nothing is timed, so the hardware does not matter to the figures.
 """
@@ -191,7 +191,7 @@ def main() -> None:
     text = [
         f"# Statistics by simulation\n\n{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, Python "
         f"{platform.python_version()}, "
-        f"SciPy {importlib.metadata.version('scipy')}; `python benchmarks/statistics_simulation.py --studies "
+        f"SciPy {importlib.metadata.version('scipy')}; `python -m benchmarks.statistics_simulation --studies "
         f"{options.studies}`\n\nOf whole studies, by the same code: those that are looked at as they grow or are "
         "extended, and other methods on the same draws, in growing_studies.md; what advice promises, in advice.md; "
         "networks that were really trained, in real_learners.md.\n"
