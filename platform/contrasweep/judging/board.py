@@ -18,7 +18,7 @@ from contrasweep.errors import SpecError
 from contrasweep.markdown_text import markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.rendering import markdown_table, render_fragment
-from contrasweep.statistics.design import SCOPES, Contrast, Design, contrast
+from contrasweep.statistics.design import Contrast, Design, contrast
 from contrasweep.statistics.family import holm
 from contrasweep.statistics.predictive import Unit, smallest_count_as_estimated
 from contrasweep.statistics.resampling import TIE, constant
@@ -181,8 +181,7 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
         )
 
     def contrasts(i: int, j: int) -> list[Contrast]:
-        # Only replicates that are trainings can be copies of each other; items and tasks are not.
-        if design.unit not in SCOPES and all(constant(values[arm][finished]) for arm in (i, j)):
+        if design.counts_trainings and all(constant(values[arm][finished]) for arm in (i, j)):
             return []
         differences = np.where(finished, values[i] - values[j], np.nan)
         # A difference that only rounding makes would break a tie.

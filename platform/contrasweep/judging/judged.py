@@ -23,7 +23,7 @@ from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.requirement import Outcome, Requirement
 from contrasweep.results.table import Table
 from contrasweep.statistics.checks import checked_level
-from contrasweep.statistics.design import SCOPES, Design
+from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import pairs_of
 from contrasweep.statistics.noise import Noise
 
@@ -72,7 +72,7 @@ class Judged:
         """Return the trials of a study of this design, from which `Prices` counts the replicates."""
         # Items and tasks are no trials of an arm, and stand once.
         arms: set[str | None] = {None}
-        if design.unit not in SCOPES:
+        if design.counts_trainings:
             arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
         folds = range(design.replicates) if design.folds else [None]
         rows = itertools.product(arms, folds, range(design.seeds))

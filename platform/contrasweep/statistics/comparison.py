@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from contrasweep.errors import plural
-from contrasweep.statistics.design import PERMUTATION, SCOPES, WELCH, Components, Scope
+from contrasweep.statistics.design import PERMUTATION, WELCH, Components, Scope
 from contrasweep.statistics.evidence import COPIES, Evidence, Gaps
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
@@ -466,10 +466,10 @@ class Comparison:
             return self._one_seed_notes()
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
-        # Many items or tasks need no note on the t-test, as their mean is about normal; that of trainings may not be.
-        few = common.n > 1 and (design.unit not in SCOPES or common.n <= EXACT_UP_TO)
+        # The mean of many items or tasks is about normal, as the t-test takes it to be; that of trainings may not be.
+        doubtful = common.n > 1 and (design.counts_trainings or common.n <= EXACT_UP_TO)
         missed = design.exact_test_missed(self.alpha, self.level)
-        return (missed,) if few and missed and self.test == "t-test" else ()
+        return (missed,) if doubtful and missed and self.test == "t-test" else ()
 
     def _one_seed_notes(self) -> tuple[str, ...]:
         """Return what is known of another seed, where all folds have one seed; no note where each fold draws anew."""
@@ -620,7 +620,7 @@ class Comparison:
         # are no trainings, but items or tasks.
         seen = e.collapsed_a or e.collapsed_b
         depth_unknown = self.bounds is None and not e.collapse_depth
-        if seen or depth_unknown or e.common.design.unit in SCOPES:
+        if seen or depth_unknown or not e.common.design.counts_trainings:
             return ""
         if e.withstands(decision, self.mode, self.family.margin, self.bounds):
             return ""

@@ -268,6 +268,11 @@ class Design:
         return self.folds * self.repeats - self.searched if self.folds else self.seeds
 
     @property
+    def counts_trainings(self) -> bool:
+        """Whether `seeds` counts trainings, which may collapse or be copies of each other; items and tasks are none."""
+        return self.unit not in SCOPES
+
+    @property
     def overlap(self) -> float:
         """Nadeau and Bengio's term for folds that share training rows: test rows / training rows; 0 without folds."""
         return 1 / (self.folds - 1) if self.folds else 0.0

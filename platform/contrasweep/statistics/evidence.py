@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from contrasweep.statistics.checks import floats
 from contrasweep.statistics.design import (
-    SCOPES,
     Contrast,
     Design,
     codes_of,
@@ -290,8 +289,7 @@ def paired_evidence(
     collapsed_b, depth_b = rows.collapses(b, arm_b.collapsed, mode)
     in_contrast = rows.in_contrast(d)
     constant = False
-    # Only replicates that are trainings can be copies of each other; items and tasks are not.
-    if common.n > 1 and common.standard_error == 0 and design.unit not in SCOPES:
+    if common.n > 1 and common.standard_error == 0 and design.counts_trainings:
         arms = [rows.contrast(np.where(np.isfinite(d), values, np.nan)) for values in (a, b)]
         constant = all(arm is not None and arm.standard_error == 0 for arm in arms)
     # A worse value of a lowers a - b where larger values are better; a worse value of b moves a - b the other way.
@@ -469,7 +467,7 @@ class _Rows:
         `seed 1 on fold 0`, or `seed 1` on one split. The distance is 0 where none has a value.
         """
         has_collapsed = reported
-        if self.design.unit not in SCOPES:  # an item or a task is no training, which could collapse
+        if self.design.counts_trainings:
             has_collapsed = reported | collapsed(values, self.cell, mode)
         names = []
         depth = 0.0
