@@ -36,7 +36,7 @@ EXPIRY_S = 30.0
 """Seconds without a renewal after which a lease may be taken over."""
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
-SIGN_BACKLOG = 1000  # connections that wait at a holder's socket, none of which is ever accepted
+BACKLOG = 1000  # connections that wait at a holder's socket, none of which is ever accepted
 RELEASE_TIMEOUT_S = (
     5.0  # an interrupted run does not wait longer for a storage that does not answer
 )
@@ -101,7 +101,7 @@ class Lease:
         self.holder = Holder.here()
         self.generation = 0
         self.lost = ""
-        self._sign: socket.socket | None = None  # see `_sign_of`
+        self._socket: socket.socket | None = None  # see `_socket_name`
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -143,7 +143,7 @@ class Lease:
                 if key < self._key(self.generation):
                     self.store.delete(key)
         _held_here.add(self.holder.token)
-        self._sign = _show_sign(self.records, self.holder)
+        self._socket = _listen(self.records, self.holder)
         self._thread.start()
 
     def release(self) -> None:
@@ -154,8 +154,8 @@ class Lease:
         """
         self._end.set()
         self._thread.join(RELEASE_TIMEOUT_S)
-        if self._sign is not None:
-            self._sign.close()
+        if self._socket is not None:
+            self._socket.close()
         _held_here.discard(self.holder.token)
 
     def newest(self) -> tuple[int, Holder | None]:
@@ -267,7 +267,7 @@ def stop_driver(records: StudyRecords) -> Holder:
     """Ask the process of this machine that runs the study to stop (SIGTERM), and return it without waiting for its end.
 
     `StudyHeld` where no process runs the study, or a process of another machine does. It is also raised where the
-    process does not show that it runs the study (`_sign_of`), because a storage may name any process.
+    process does not listen for the study (`_socket_name`), because a storage may name any process.
     """
     # This lease is never acquired: it only reads who holds the newest one.
     _, holder = Lease(records, print).newest()
@@ -277,7 +277,7 @@ def stop_driver(records: StudyRecords) -> Holder:
         raise StudyHeld(
             f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}"
         )
-    if _who_shows(_sign_of(records, holder)) != (holder.pid, os.getuid()):
+    if _who_listens(_socket_name(records, holder)) != (holder.pid, os.getuid()):
         raise StudyHeld(
             f"the storage says that {holder} runs study {records.study} in {records.store.uri}, but that process does "
             f"not show it: nothing is stopped; ps {holder.pid} tells what it is"
@@ -286,8 +286,8 @@ def stop_driver(records: StudyRecords) -> Holder:
     return holder
 
 
-def _sign_of(records: StudyRecords, holder: Holder) -> str:
-    """Return the holder's sign: the name of an abstract socket at which it listens while it holds the study.
+def _socket_name(records: StudyRecords, holder: Holder) -> str:
+    """Return the name of the abstract socket at which the holder listens while it holds the study.
 
     The kernel says which process listens there, so that neither a file nor another user can name another process.
     """
@@ -299,26 +299,26 @@ def _sign_of(records: StudyRecords, holder: Holder) -> str:
     return "\0contrasweep-" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _show_sign(records: StudyRecords, holder: Holder) -> socket.socket | None:
-    """Listen at the sign of a holder, which this process is, and return the socket; closing it ends that.
+def _listen(records: StudyRecords, holder: Holder) -> socket.socket | None:
+    """Listen as the holder, which this process is, and return the socket, which listens until it is closed.
 
     None where the system has no such sockets, or another process listens there. `stop_driver` then stops nothing.
     """
-    sign = socket.socket(socket.AF_UNIX)
+    listening = socket.socket(socket.AF_UNIX)
     try:
-        sign.bind(_sign_of(records, holder))
-        sign.listen(SIGN_BACKLOG)
+        listening.bind(_socket_name(records, holder))
+        listening.listen(BACKLOG)
     except OSError:
-        sign.close()
+        listening.close()
         return None
-    return sign
+    return listening
 
 
-def _who_shows(sign: str) -> tuple[int, int] | None:
-    """Return the ids of the process and of the user that listen at a sign; None where no process does."""
+def _who_listens(name: str) -> tuple[int, int] | None:
+    """Return the ids of the process and of the user that listen at the socket `name`; None where no process does."""
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
         asking.setblocking(False)
-        asking.connect(sign)
+        asking.connect(name)
         # The kernel answers with struct ucred: process, user and group id, three integers.
         pid, user, _ = struct.unpack(
             "3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)

@@ -22,7 +22,7 @@ from contrasweep.live.displays import Lines
 from contrasweep.live.overview import overviews
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, watch
 from contrasweep.processes import process_identity
-from contrasweep.storage.lease import HOLDER_FILE, Holder, _show_sign
+from contrasweep.storage.lease import HOLDER_FILE, Holder, _listen
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -218,11 +218,11 @@ def test_a_process_that_a_storage_names_is_not_stopped_unless_it_runs_this_study
 
 
 @pytest.mark.slow
-def test_the_sign_of_a_driver_that_another_process_shows_stops_nobody(records, tmp_path):
+def test_a_driver_for_which_another_process_listens_is_not_stopped(records, tmp_path):
     with subprocess.Popen(["sleep", "60"]) as bystander:
         holder = Holder("here", bystander.pid, process_identity(bystander.pid), "t")
         hold(records, holder)
-        with _show_sign(records, holder):
+        with _listen(records, holder):
             done = stop(records, tmp_path)
         assert (
             done.returncode == 2
