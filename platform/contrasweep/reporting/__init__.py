@@ -251,7 +251,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         study_link=links.study,
         code=_code(results),
         archived=sum(len(part.trial_ids) for part in list_archived(results.records)),
-        served=""
+        ui_command=""
         if links.served or not links.runs
         else command_line("ui", tracking=links.tracking),
     )

@@ -54,7 +54,7 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         storage="",
         links={},
         study_link="",
-        served="",
+        ui_command="",
     )
     files = {
         "study.json": STUDY_FILE.encode(asdict(document)),

@@ -94,7 +94,7 @@ class ReportData(TrialData):
     study_link: str = ""  # the address of the study in MLflow
     storage: str = ""  # where the study lies, for the commands that a report names
     notes: Sequence[str] = ()  # what people wrote, and the command that shows a warning
-    served: str = ""  # the command that serves the pages behind `links`; "" where a server does
+    ui_command: str = ""  # serves the pages behind `links`; "" where a server does already
     code: Sequence[Sequence[str]] = ()
     archived: int = 0  # how many trials were archived
 

@@ -108,7 +108,7 @@ def _table(data: ReportData) -> Variables:
         "overall": data.overall,
         "axes": list(map(data.names, data.axes)),
         "linked": bool(data.links),
-        "served": data.served,
+        "ui_command": data.ui_command,
     }
 
 

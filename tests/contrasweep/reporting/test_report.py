@@ -479,7 +479,7 @@ def test_no_template_lets_text_become_markup(frame):
             ),
             links=dict.fromkeys(frame["trial_id"], f"http://127.0.0.1/{attack}"),
             study_link=f"http://127.0.0.1/{attack}",
-            served=attack,
+            ui_command=attack,
         )
     )
     checker = _Checker()
