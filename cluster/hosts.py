@@ -168,8 +168,7 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
     kinds = footprint.gpu_types or tuple(memories)
     gpus = [Gpu(kind, memories.get(kind, 0.0)) for kind in kinds]
     large_enough = [gpu.type for gpu in gpus if share(footprint, gpu) is not None]
-    # Any type is requested where all known types are large enough. So too where none is: one that is not known here
-    # may be.
+    # Any type is requested where all known types are large enough, and where none is: another one may be.
     if not large_enough or len(large_enough) == len(memories):
         return resources, {}
     return resources, {ACCELERATOR_LABEL: f"in({','.join(large_enough)})"}

@@ -144,7 +144,7 @@ class Images:
             start += len(block)
 
     def _describe(self, part: Part, device: "torch.device") -> None:
-        """Take shape, labels and groups from the part; `DataError` where its images are no bytes [n h w c]."""
+        """Take shape, labels and groups from the part; `DataError` where its images are not uint8 [n h w c]."""
         file = part.file(IMAGE)
         if len(file.shape) != 4 or file.dtype != np.uint8:
             raise DataError(f"images must be uint8 [n h w c], got {file.dtype} {list(file.shape)}")
@@ -152,9 +152,9 @@ class Images:
         self.device = device
         self.shape = (c, h, w)
         self.labelled = part.labelled
-        self.labels = (torch.tensor(part.labels) if self.labelled else torch.arange(len(part))).to(
-            device
-        )
+        # Without labels each image is a class of its own.
+        labels = torch.tensor(part.labels) if part.labelled else torch.arange(len(part))
+        self.labels = labels.to(device)
         self.grouping = part.grouping
 
     def __len__(self) -> int:

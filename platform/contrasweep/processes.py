@@ -25,9 +25,9 @@ def process_identity(pid: int) -> str:
 
 
 def began_at(pid: int) -> str:
-    """Return when the process `pid` began, in ticks since the boot, as text; "" where there is no such process.
+    """Return when the process `pid` began, in ticks since the boot, as text.
 
-    So too where the system has no `/proc`.
+    "" where there is no such process, or the system has no `/proc`.
     """
     # Its 22nd field, `starttime`: the 20th behind the name in brackets, which may hold spaces itself.
     try:

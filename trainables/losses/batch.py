@@ -73,7 +73,10 @@ def checked_rows_and_ids(
 
 
 class BatchLoss(abc.ABC):
-    """A loss of a batch. It is checked, computed in float32 or float64, and in a process group on the joined batch."""
+    """A loss of a batch, computed in float32 or float64 after the shapes and values of the batch were checked.
+
+    In a process group the loss is that of the batches of all ranks, joined.
+    """
 
     weights: "nn.Module | None"
     """The module with the loss's own state: parameters that are learned with the network, and buffers. None without

@@ -141,7 +141,7 @@ class Loss(TableRow):
 
 @dataclass(frozen=True, eq=False)
 class FunctionLoss(TableRow):
-    """A row of the table `LOSSES` without a similarity: `function(..., **parameters)` gives the loss of the batch."""
+    """A row of `LOSSES` without a similarity: `function(*tensors, **parameters)` gives the loss of a batch."""
 
     name: str
     function: Callable[..., Tensor]

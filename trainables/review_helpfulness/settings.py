@@ -35,7 +35,7 @@ class Sampler:
 
 @checked
 class Plateau:
-    """When the learning rate falls; see `PlateauSchedule`."""
+    """How the learning rate falls where the validation MAP stays on a plateau, as `PlateauSchedule` computes it."""
 
     factor: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
     """What the learning rate is multiplied by."""

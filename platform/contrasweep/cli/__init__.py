@@ -86,7 +86,7 @@ def program() -> None:
             with contextlib.suppress(OSError):
                 why = f"what was to be printed is lost, because it cannot be written ({lost.strerror})"
                 os.write(2, f"contrasweep: {why}\n".encode())
-            # A lost line fails a command whose output is all that it is for, not one that has trained.
+            # Lost output fails a command that only prints, not one that has trained.
             if status == 0 and _command() not in ACTING:
                 status = 1
         os._exit(status)

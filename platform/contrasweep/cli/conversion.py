@@ -140,7 +140,7 @@ class Found:
     def study_fields(self) -> MutableConfig:
         """Return the study's fields: of a grid where all values are listed and all arms vary the same, else of a sweep.
 
-        Settings of an arm of its own go before those of all arms.
+        An arm's own settings take precedence over those of all arms.
         """
         axes = {name: _values(parameter) for name, parameter in self.space.items()}
         arms = self.arms or {"main": _ArmPart({}, {})}
@@ -900,6 +900,7 @@ def _read_tune_search(found: Found, text: str, search: Config) -> None:
     """
     found.study["metric"] = search.get("metric", "accuracy")
     found.searcher = found.searcher or "random"
+    # A grid needs all values of every setting.
     if "grid_search(" in text and not all(map(_values, found.space.values())):
         found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")
     elif "grid_search(" in text:
@@ -909,7 +910,7 @@ def _read_tune_search(found: Found, text: str, search: Config) -> None:
             found.left_out.append(f"num_samples: {samples}; `seeds` repeats each point of a grid")
     stop = search.get("stop", {})
     last_step = {"training_iteration": search["max_t"]} if "max_t" in search else {}
-    # `stop` of the search goes before the step at which the scheduler ends every trial.
+    # A step in `stop` takes precedence over the one at which the scheduler ends every trial.
     if isinstance(stop, dict) and (stop or last_step):
         found.config[UNTIL] = last_step | stop
 

@@ -199,7 +199,7 @@ def wants_json() -> bool:
 def width() -> int | None:
     """Return the columns of the terminal; None where the output goes into a file or a pipe, which has any number.
 
-    The variable COLUMNS, if it is a number above 0, goes before both.
+    The variable COLUMNS, if it is a number above 0, takes precedence over both.
     """
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):

@@ -105,7 +105,7 @@ def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
     Such a command has no words, a placeholder without a value in `config`, a placeholder with an unknown form (see
-    `FORMS`), or a program or script that is not here. So too where a setting has a name of `OWN` or `ALL`.
+    `FORMS`), or a program or script that is not here. Also raised where a setting has a name of `OWN` or `ALL`.
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
@@ -200,7 +200,7 @@ def filled(
             return shlex.join(_args(others, form, renamed or {}))
         if form:
             return _text(values[f"{name}:{form}"])
-        # A dotted name is a setting. Of any other name the trial's own value goes before a setting.
+        # A dotted name is a setting. Of any other name the trial's own value takes precedence over a setting.
         return _text(lookup(config if "." in name else values, name))
 
     done: list[str] = []

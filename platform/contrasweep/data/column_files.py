@@ -190,10 +190,10 @@ class EncodedWriter:
     """Writes the two files that `EncodedFile` reads, row by row, with the name of `path` and other suffixes."""
 
     def __init__(self, path: Path) -> None:
-        self.seen = 0
-        self._end = 0
+        self.seen = 0  # rows that were written
+        self._end = 0  # bytes that were written
         self._path = path
-        self._ends = list[int]()
+        self._ends = list[int]()  # `_end` after each row
         self._out = path.with_suffix(BYTES).open("wb")
 
     def add(self, column: pa.Array, where: str) -> None:

@@ -50,7 +50,8 @@ class Content:
             than memory. A study trains on the split `train` and tests on `test`.
         classes: names of the classes, by label; empty where rows have no `label`.
         columns: how each array column is stored (`contrasweep.data.columns.spec`).
-        folds: how rows are assigned when a study asks for folds. Its count is used only where the data come with folds.
+        folds: the rule and the seed by which rows are assigned when a study asks for folds. The study sets the
+            number of folds; `folds.count` is used only where the data come with folds.
         source: facts on the origin for the manifest, beside the importer's name, settings and licence.
         rejected: the items that were left out. They are added while the tables are read.
         copies: how many items are equal to an earlier one: `within` the same split, `across splits`, and how many of

@@ -133,8 +133,8 @@ def _opened(data: bytes) -> Image.Image:
 def _deep(image: Image.Image) -> str:
     """Return in words how an image with more than 8 bits a channel is stored; "" for any other image.
 
-    Pillow's mode tells this for one channel only, because Pillow opens images with more channels as 8 bit. Of these, a
-    TIFF has a tag that tells it, and a PNG a tile.
+    Pillow's mode tells this for one channel only, because Pillow opens images with more channels as 8 bit. A TIFF has a
+    tag with its bits; of a PNG, the first tile names what is stored, as in `RGB;16B`.
     """
     if image.mode.startswith(("I", "F")):
         return f"mode {image.mode}"

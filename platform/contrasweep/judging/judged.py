@@ -424,8 +424,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             row = int(empty.argmax()) + 1
             raise SpecError(rule, place=f"{place}: row {row}, column {name}", value="nothing")
 
-    # By role its columns, whose texts become one; "" stands for no column. Columns of `pair` that name no folds name
-    # seeds.
+    # Role -> its columns ("": none), whose texts are joined into one. Of the columns of folds all but the last name
+    # repeats; the other columns of `pair` name seeds.
     columns = {
         "repeat": roles.folds[:-1],
         "fold": roles.folds,

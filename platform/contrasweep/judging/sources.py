@@ -246,9 +246,9 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 def _wandb(path: Path) -> pd.DataFrame:
     """Read a W&B run as a row a step: its history and summary, with its settings in every row."""
-    # The settings that are no part of the curve, without those of W&B itself, which begin with an underscore.
     curve = _rows(path)
     (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
+    # A column of the curve takes precedence over a setting; W&B's own settings begin with an underscore.
     settings_kept = {
         str(name): value
         for name, value in settings.items()

@@ -203,12 +203,12 @@ class Footprints:
         if not base.wants_gpu:
             return (base, DECLARED) if declared else self._on_host(base, trial, measured.get(CPU))
         known = (self._on_type(gpu.type, base, trial, measured) for gpu in self.inventory.gpu_types)
-        # The memory on each type of GPU of which something is known -> the source of that.
-        types = dict(filter(None, known))
-        if not types:
+        # What is needed on each type of GPU -> its source; types of which nothing is known are left out.
+        sources = dict(filter(None, known))
+        if not sources:
             return base, DECLARED if declared else DEFAULT
-        # On types of which nothing is known, a trial gets what it needs on the most demanding of `types`.
-        most = max(types, key=attrgetter("gpu_memory_gib"))
+        # On types of which nothing is known, a trial gets what it needs on the most demanding known type.
+        most = max(sources, key=attrgetter("gpu_memory_gib"))
         # What was measured of host memory counts only where none is declared.
         host_memory_gib = base.host_memory_gib
         if measured and not declared:
@@ -221,13 +221,13 @@ class Footprints:
             gpu_memory_gib=most.gpu_memory_gib,
             margin=most.margin,
             gpu_busy=most.gpu_busy,
-            types=tuple(types),
+            types=tuple(sources),
             host_memory_gib=_rounded(host_memory_gib),
             cpus=base.cpus,
             gpus=gpus,
             gpu_types=base.gpu_types,
         )
-        return footprint, MEASURED if MEASURED in types.values() else ESTIMATED
+        return footprint, MEASURED if MEASURED in sources.values() else ESTIMATED
 
     def _undeclared(self, work: Workload | None) -> Footprint:
         """Return the footprint, before its memory is known, of a trial whose arm declares no resources.
@@ -303,7 +303,7 @@ class Footprints:
         """Return about how many seconds the training of `trial` takes, on a GPU of speed 1 of the inventory.
 
         They follow from the counted work of its steps. Of the types of GPU where `trial` may run, the one with the
-        longest time is taken. None where it runs on no GPU, or on types whose peak of operations is not known. None too
+        longest time is taken. None where it runs on no GPU, or on types whose peak of operations is not known, and
         where the trainable does not say how many steps a trial has.
         """
         work = self._workload(trial)

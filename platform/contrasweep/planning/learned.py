@@ -154,7 +154,7 @@ class Peak:
     def joined(self, other: "Peak") -> "Peak":
         """Return two peaks of one cell and host as one: the higher of each value, and the sum of `times`.
 
-        Architecture and count are the same for all trials of a cell.
+        `architecture` and `counted_gib` are the same for all trials of a cell.
         """
         high = {
             name: max(getattr(self, name), getattr(other, name))

@@ -581,7 +581,7 @@ def _cells(
 def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | None:
     """Return the smallest and the largest value that a metric of this name can have; None where the name tells none.
 
-    None too where any of `values` is beyond them: the name then means something else.
+    Also None where any of `values` is beyond them: the name then means something else.
     """
     bounds = metric_range(metric)
     return bounds if bounds and values.dropna().between(*bounds).all() else None

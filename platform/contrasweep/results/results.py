@@ -516,7 +516,8 @@ class Results(StudyData):
     def _decides(self, metric: str) -> bool:
         """Whether the study decides comparisons of a metric: its own, or a score of evaluations that it declared.
 
-        A score is decided once every finished trial has it, and never in a study with several looks.
+        A score is decided once every finished trial has it. It never is in a study with several looks, which test the
+        study's own metric alone.
         """
         if metric == self.metric:
             return True

@@ -229,7 +229,7 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
 def _t_inflation(looks: Looks, alpha: float) -> float:
     """Return the share of simulated studies without a difference that any look decides, over `alpha`; at least 1.
 
-    The seed of the simulation is fixed, so it is the same everywhere.
+    The seed of the simulation is fixed, so the result is the same everywhere.
     """
     # Of each study the mean and the sum of squared deviations of its seeds so far, `before` of them.
     rng = np.random.default_rng(0)
@@ -238,13 +238,13 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
     before = 0
     decided = np.zeros(T_PATHS, bool)
     for information, level in zip(looks.information, looks.nominal_levels(alpha), strict=True):
-        # Both are updated by the mean and the squared deviations of the seeds that are `added`, which makes n seeds.
+        # The mean and the squared deviations of the `added` seeds update both, which then are those of n seeds.
         n = round(information)
         added = n - before
-        following = rng.normal(size=T_PATHS) / math.sqrt(added)
-        squares = squares + before * added / n * (mean - following) ** 2
+        added_mean = rng.normal(size=T_PATHS) / math.sqrt(added)
+        squares = squares + before * added / n * (mean - added_mean) ** 2
         squares = squares + (rng.chisquare(added - 1, T_PATHS) if added > 1 else 0.0)
-        mean = (before * mean + added * following) / n
+        mean = (before * mean + added * added_mean) / n
         before = n
         if n > 1:
             # |t| = |mean| / sqrt(squares / (n - 1) / n) is beyond the critical t value of this look's level.

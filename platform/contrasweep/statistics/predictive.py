@@ -386,8 +386,8 @@ def smallest_sufficient_design(
 ) -> Prediction | None:
     """Return the prediction for the smallest design that decides the comparison with the chance `POWER` or more.
 
-    The design has more seeds or repeats (`unit`). None where none of up to `MOST_TIMES` times the present replicates
-    has this chance.
+    The design has more seeds or repeats (`unit`); `level`, `margin` and `fresh` are those of `predict`. None where none
+    of up to `MOST_TIMES` times the present replicates has this chance.
     """
 
     def sufficient(count: int) -> Prediction | None:
@@ -402,8 +402,8 @@ def smallest_count_as_estimated(
 ) -> int | None:
     """Return the smallest number of seeds or repeats (`unit`) that would detect a difference as large as the present.
 
-    The noise is taken as it is estimated, however few degrees of freedom its estimate has. None where even `MOST_TIMES`
-    times the present replicates are not enough.
+    The noise is taken as it is estimated, however few degrees of freedom its estimate has; `fresh` is that of
+    `predict`. None where even `MOST_TIMES` times the present replicates are not enough.
     """
 
     def sufficient(count: int) -> int | None:
@@ -419,7 +419,7 @@ T = TypeVar("T")
 def _smallest(sufficient: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
     """Return `sufficient(n)` for about the smallest number n of replicates that has a result; None if none has.
 
-    n is up to `MOST_TIMES` times the `present` number, and above it unless the study is a `fresh` one.
+    n is up to `MOST_TIMES` times the `present` number, and above it unless all replicates are `fresh`.
     """
     low = 1 if fresh else present
     high = present * MOST_TIMES

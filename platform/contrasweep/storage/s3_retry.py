@@ -181,8 +181,8 @@ class Retry:
     def _is_counted(self, error: Exception) -> bool:
         """Return whether the number of attempts is limited by `attempts`; else the deadline alone limits it.
 
-        So it is where the user has set the number, and where the server never answered. So too for a damaged object,
-        because waiting does not help then.
+        It is limited where the user has set the number, where the server never answered, and for a damaged object,
+        which waiting does not mend.
         """
         return self.always_counted or not self.patient or isinstance(error, CorruptedObject)
 

@@ -31,8 +31,8 @@ METHODS = "contrasweep.trainables:METHODS"
 def methods() -> dict[str, str]:
     """Return the shipped methods, and those of installed packages: short name -> dotted path.
 
-    A shipped method goes before one of a package with the same name. Raises `SpecError` where two packages have a
-    method of one name.
+    A shipped method takes precedence over one of a package with the same name. Raises `SpecError` where two packages
+    have a method of one name.
     """
     return {
         **{name: path_of("methods", name) for name in installed("methods")},

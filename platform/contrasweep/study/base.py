@@ -297,7 +297,7 @@ class StudyBase(ABC):
 def check_metric(metric: str) -> None:
     """Raise `SpecError` where a metric has the name of another column of the table.
 
-    So too where the metric is empty or has a sign that cannot be printed.
+    Also where the metric is empty or has a sign that cannot be printed.
     """
     if metric in (*COLUMNS, *MEASURED):
         raise SpecError(

@@ -168,7 +168,7 @@ class AblationGrid(StudyBase):
     def _check_keys(self, placed: PlacedGrid) -> None:
         """Raise `SpecError` where two axes of a grid clash, or an axis and the config of an arm (`dotted.clash`).
 
-        So too for an axis that cannot have its name, and for an arm that the study does not have.
+        Also for an axis that cannot have its name, and for an arm that the study does not have.
         """
         place_of_axes = f"{placed.place}.axes".lstrip(".")
         axes = axis_leaves(placed.grid.axes, placed.grid.zipped)

@@ -54,7 +54,7 @@ class Replicates:
     def check_seeds(self, seeds: Sequence[int], place: str) -> None:
         """Raise `SpecError` at `place` for more seeds than the last look needs: no cell would ever train them.
 
-        So too where the seeds that follow the largest one do not all have 63 bits.
+        Also where later looks, whose seeds follow the largest one, would need a seed of 2**63 or more.
         """
         if len(seeds) > self.most:
             raise SpecError(

@@ -108,7 +108,7 @@ class Sweep(StudyBase):
     def _check_search(self) -> None:
         """Raise `SpecError` where there is not one budget, or it has no room for the start points of an arm.
 
-        So too for an arm that starts from a checkpoint, and for levels of a setting that no arm searches.
+        Also for an arm that starts from a checkpoint, and for levels of a setting that no arm searches.
         """
         if self.trials_per_arm is None and self.budget is None:
             raise SpecError(

@@ -393,7 +393,7 @@ def follow_all(
         """Follow the study for one tracker, and keep what went wrong."""
 
         def count(waiting: int) -> None:
-            """Note how many trials this tracker lacks, and tell the largest number of all trackers."""
+            """Note how many trials this tracker lacks, and pass `on_left` the largest number of all trackers."""
             left[follower.target.name] = waiting
             if on_left is not None:
                 on_left(max(left.values()))

@@ -175,7 +175,7 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
     if state is None:
         return outcome
     of = "" if state.total is None else f" of {state.total}"
-    # The driver's own word goes first; a run that ended early without one has used up its budget.
+    # The driver's own word takes precedence; a run that ended early without one has used up its budget.
     if state.ended not in ("", "complete"):
         reason = state.ended
     elif outcome == "complete":

@@ -158,7 +158,7 @@ class TrialFiles:
             folder = Path(name)
             for artifact in record.artifacts:
                 self.records.artifact(self.trial_id, artifact, folder / artifact)
-            # An artifact of that name goes before the log; short trials may have printed nothing.
+            # An artifact of that name takes precedence over the log; short trials may have printed nothing.
             if not (folder / LOG).exists():
                 with contextlib.suppress(FileNotFoundError):
                     self.records.store.get_file(self.records.key(self.trial_id, LOG), folder / LOG)

@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoded image. Either all images of a dataset have labels or none has; so too for captions."""
+    """An encoded image. Either all images of a dataset have labels or none has; the same holds for captions."""
 
     data: bytes | Path  # its bytes, or its file
     name: str  # in the dataset

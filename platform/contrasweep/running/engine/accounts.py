@@ -180,7 +180,7 @@ class Accounts:
         self.lease = lease
         self.active: dict[str, ActiveTrial] = {}  # by trial id
         self.ended = 0  # trials
-        self._fault = ""
+        self._fault = ""  # the first reason given to `stop`
         # trial id -> seconds of training, of trials that were stopped early; a search may resume them
         self._seconds: dict[str, float] = {}
 

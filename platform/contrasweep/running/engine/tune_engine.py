@@ -272,7 +272,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
         self.loop = loop
-        self.place_again_at = 0.0
+        self.place_again_at = 0.0  # monotonic time
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
         """Return Tune's CONTINUE, or STOP where the source or a budget ends the trial after this result."""
@@ -366,7 +366,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self.watchdog = watchdog
         self.remove_unused_places = remove_unused_places
         self.idle_message_at = time.monotonic() + IDLE_S
-        self.watch_at = 0.0
+        self.watch_at = 0.0  # monotonic time
 
     def on_step_begin(self, *, trials: list[RayTrial], **info: Any) -> None:
         """In each turn of Tune's loop check running trials and their workers, and give back places that are not used.

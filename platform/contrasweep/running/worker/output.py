@@ -62,7 +62,7 @@ class Output:
         self.due = time.monotonic() + SEND_S  # when it may be sent next
         # copies of the descriptors 1 and 2 as they were before `open`; None while the log is not open
         self._saved: tuple[int, int] | None = None
-        self._abandoned = False
+        self._abandoned = False  # see `abandon`
         self._open = contextlib.ExitStack()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)

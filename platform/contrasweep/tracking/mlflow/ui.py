@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -46,15 +47,16 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
         print(f"{address}/{page}")
         return 0
     port = _free_port(port)
+    # The pages need no job runner of MLflow, which is a further process.
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     # The address may have a password: as a word of the command, everybody could read it.
     settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()
     # SIGTERM ends this as Ctrl-C does, so that the server ends too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    words = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --uvicorn-opts".split()
-    server = subprocess.Popen(
-        [sys.executable, *words, "--log-level warning"], env=settings, start_new_session=True
+    words = shlex.split(
+        f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --uvicorn-opts '--log-level warning'"
     )
+    server = subprocess.Popen([sys.executable, *words], env=settings, start_new_session=True)
     try:
         _wait_until_up(server, port)
         print(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)", flush=True)
