@@ -278,6 +278,27 @@ def test_broken_region_features_are_counted_and_named_and_their_item_has_none(co
     assert len(products.ragged("roi")[place]) == 0
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: f"number{text}", "has no column ''; it is not"),
+        (lambda text: text.replace("Knits\r\n3,", '"Knits\r\n3,'), "begins on line .* is no CSV"),
+        (lambda text: text.replace("Rating", "Title"), "the column 'Title' twice"),
+    ],
+    ids=["no index", "an open quote", "a column twice"],
+)
+def test_clothing_reviews_are_read_whole_or_not_at_all(change, says, tmp_path):
+    with zipfile.ZipFile(clothing(tmp_path)) as archive:
+        text = archive.read("Reviews.csv").decode()
+    file = tmp_path / "Reviews.csv"
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    rows = stage(CLOTHING, str(tmp_path / "whole"), source=file).rows("products")
+    assert rows == here(CLOTHING, tmp_path).rows("products") == 24
+    file.write_bytes(change(text).encode())
+    with pytest.raises(DataError, match=says):
+        stage(CLOTHING, str(tmp_path / "changed"), source=file)
+
+
 def test_synthetic_features_are_labelled(tmp_path):
     assert not here(CLOTHING, tmp_path).synthetic
     assert here(CLOTHING, tmp_path, "b", synthetic_roi=2, roi_dim=8).synthetic

@@ -4,9 +4,7 @@ There are no images. `synthetic_roi` adds that many seeded random region feature
 models can be run; the manifest and every result then say `synthetic`.
 """
 
-import csv
 import hashlib
-import io
 import zipfile
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 
 from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer, Published, Rejected
+from contrasweep.data.csv_text import read_csv
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.review_helpfulness.datasets.reviews import (
@@ -27,6 +26,7 @@ from contrasweep.trainables.review_helpfulness.datasets.reviews import (
 )
 
 COLUMNS = (
+    "",
     "Clothing ID",
     "Title",
     "Review Text",
@@ -71,7 +71,7 @@ def read(source: Path, settings: Settings) -> Content:
         )
         for row in reversed(rows)
     }
-    # The column without a name has the number of the review.
+    # The first column, without a name, has the number of the review.
     reviews = [
         Review(
             review_id=row[""],
@@ -116,16 +116,16 @@ def _rows(source: Path) -> list[dict[str, str]]:
             inside = [name for name in archive.namelist() if name.endswith(".csv")]
             if len(inside) != 1:
                 raise DataError(f"{source} must hold one CSV file, got {inside}")
-            text = safety.read_member(archive, inside[0], MAX_BYTES).decode()
+            text = safety.read_member(archive, inside[0], MAX_BYTES).decode("utf-8-sig")
     else:
-        text = source.read_text(encoding="utf-8")
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+        text = source.read_text("utf-8-sig")
+    names, rows = read_csv(text, source)
+    missing = [repr(name) for name in COLUMNS if name not in names]
     if missing:
         raise DataError(
             f"{source} has no column {', '.join(missing)}; it is not the clothing reviews' CSV"
         )
-    return rows
+    return [row for _, row in rows]
 
 
 def _published(settings: Settings) -> Published:

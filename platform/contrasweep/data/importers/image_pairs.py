@@ -10,7 +10,6 @@ id           optional: the owner's name of the pair
 """
 
 import contextlib
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -24,9 +23,10 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.csv_text import read_csv
 from contrasweep.data.importers.encoded_images import SPLITS, Side
 from contrasweep.data.manifest import ColumnSpec, Folds
-from contrasweep.errors import DataError, plural
+from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
 T = TypeVar("T")
@@ -55,13 +55,9 @@ class Row(dict[str, str]):
 
     @property
     def split(self) -> str:
-        """The split that the row names; `train` where it names none.
-
-        In the usual names (`SPLITS`), capital letters and blanks around them make no difference.
-        """
-        split = self.get("split", "")
-        usual = split.strip().lower() or "train"
-        return usual if usual in SPLITS else split
+        """The split that the row names, usual ones (`SPLITS`) in any capital letters; `train` where it names none."""
+        split = self.get("split") or "train"
+        return SPLITS.get(split.lower(), split)
 
 
 @checked
@@ -150,33 +146,25 @@ def list_rows(path: Path) -> list[Row]:
     Empty lines are ignored. Whether images exist is not checked here.
     """
     # `utf-8-sig`, because Excel writes a byte-order mark.
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
-        listed = [(reader.line_num, cells) for cells in reader if cells]
+    header, listed = read_csv(path.read_text("utf-8-sig"), path)
     missing = [name for name in ("pre", "post", "label") if name not in header]
     if missing:
         raise DataError(
-            f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label"
+            f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label, and its header is "
+            f"{','.join(header)[:100]!r}"
         )
     if not listed:
         raise DataError(f"{path} lists no pairs; below its header there must be a row for each")
-    return [_row(path, line, header, cells) for line, cells in listed]
+    return [_row(path, line, cells) for line, cells in listed]
 
 
-def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
-    """Return the row of the list at `path` that ends on `line`, with these `cells` in the columns `names`.
+def _row(path: Path, line: int, cells: dict[str, str]) -> Row:
+    """Return the row of the list at `path` that ends on `line`, with these `cells`, less the blanks around them.
 
     `DataError` where it lacks its label or fold, a number is not valid, or a crop is not complete.
     """
     place = f"{path}, line {line}"
-    # Empty cells beyond the header are allowed, because spreadsheets write them.
-    if len(cells) < len(names) or any(cells[len(names) :]):
-        raise DataError(
-            f"{place} has {plural(len(cells), 'cell')}, its header {len(names)} ({', '.join(names)}): write an empty "
-            "cell where there is no value, and quotes around one that holds a comma"
-        )
-    row = Row(dict(zip(names, cells, strict=False)), line)
+    row = Row({name: cell.strip() for name, cell in cells.items()}, line)
     if not row["label"]:
         raise DataError(f"{place}: label is empty; every pair needs one")
     for name in NUMBERS:
@@ -206,11 +194,10 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
 
 
 def _number(place: str, name: str, text: str) -> str:
-    """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits; else `DataError`.
+    """Return `text` if it is empty or a whole number of 32 bits; else `DataError`.
 
     `place` and the column's `name` are for the error.
     """
-    text = text.strip()
     with contextlib.suppress(ValueError):
         if not text or -LIMIT <= int(text) < LIMIT:
             return text
@@ -289,8 +276,10 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
                 "rows one fold, or leave out the column fold"
             )
     names = sorted({row["fold"] for row in train})
-    if names != sorted(map(str, range(len(names)))):
-        raise DataError(f"{path}: folds must be numbered from 0 without a gap, got {names}")
+    if len(names) < 2 or names != sorted(map(str, range(len(names)))):
+        raise DataError(
+            f"{path}: there must be two folds or more, numbered from 0 without a gap, got {names}"
+        )
     return Folds(len(names), "given")
 
 

@@ -1,0 +1,43 @@
+"""Reads a CSV with a header as its owner meant it: a cell for each column, and no row in an open quote."""
+
+import csv
+import io
+from pathlib import Path
+
+from contrasweep.errors import DataError, plural
+
+
+def read_csv(text: str, path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """Return the names of the columns, and for each row the line on which it ends and column -> cell.
+
+    Blanks around names are left out, and rows without any value. `path` is the file's, for errors. `DataError`, with
+    the line, where a row has other cells than the header, a quote is left open, or two columns have the same name.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    start = 1  # of the row that is read
+    rows = []
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        start = reader.line_num + 1
+        twice = [name for name in names if name and names.count(name) > 1]
+        if twice:
+            raise DataError(
+                f"{path} has the column {twice[0]!r} twice; give each a name of its own"
+            )
+        for cells in reader:
+            start = reader.line_num + 1
+            if not any(cells):
+                continue
+            # Empty cells beyond the header are allowed, because spreadsheets write them.
+            if len(cells) < len(names) or any(cells[len(names) :]):
+                raise DataError(
+                    f"{path}, line {reader.line_num} has {plural(len(cells), 'cell')}, its header {len(names)} "
+                    f"({', '.join(names)}): write an empty cell where there is no value, and quotes around one that "
+                    "holds a comma"
+                )
+            rows.append((reader.line_num, dict(zip(names, cells, strict=False))))
+    except csv.Error as error:
+        raise DataError(
+            f"{path}: the row that begins on line {start} is no CSV ({error}); a quote that opens a cell must close it"
+        ) from None
+    return names, rows
