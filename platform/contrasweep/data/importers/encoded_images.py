@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 import pyarrow as pa
 import pydantic
@@ -40,12 +40,14 @@ Side = Annotated[int, pydantic.Field(ge=1)]
 
 @checked
 class Settings:
-    """How large images are; by default they keep their bytes and sizes."""
+    """How large images are, which by default keep their bytes and sizes, and whether folds divide equal ones."""
 
     size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
     longest_side: Side | None = None
     """Images with a longer side are scaled down to this when they are staged."""
+    copies: Literal["apart", "together"] = "apart"
+    """`together`: images that are equal byte for byte are in the same fold; `apart`: they may be in several folds."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,6 @@ def content(
     settings: Settings,
     kind: str = "image",
     rejected: Rejected | None = None,
-    together: bool = False,
 ) -> Content:
     """Return a dataset with the columns `image` (encoded), `path`, and `label` and `captions` if images have them.
 
@@ -118,14 +119,14 @@ def content(
     Args:
         splits: The images of each split; they are read when the tables of the content are read.
         classes: Names of the classes, by label.
-        settings: The size of images.
+        settings: The size of images, and whether equal ones form a group, which folds do not divide.
         kind: `image` or `image-text`.
         rejected: The items that the importer has left out already.
-        together: Whether images that are equal byte for byte form a group, which folds do not divide.
     """
     specs = spec(settings.size)
     rejected = rejected or Rejected()
     copies = Copies()
+    together = settings.copies == "together"
 
     def tables(split: str, files: Iterable[Encoded]) -> Iterator[pa.Table]:
         """Yield tables of the images that can be decoded, and complete the spec of their column."""
@@ -219,18 +220,23 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
         raise DataError(
             f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_split)))} and none of train"
         )
-    train = by_split["train"]
+    return train_and_test(source, by_split, files)
+
+
+def train_and_test(
+    source: Path, by_split: Mapping[str, list[Path]], paths: list[Path]
+) -> dict[str, list[Path]]:
+    """Return the paths of `train` and perhaps `test`; without a test split the validation split takes its place.
+
+    Of other `paths`, which are left out, a warning has the first five names.
+    """
     test = by_split.get("test", by_split.get("val", []))
-    chosen = {*train, *test}
-    left_out = [file.name for file in files if file not in chosen]
+    left_out = [path.name for path in paths if path not in {*by_split["train"], *test}]
     if left_out:
-        warn_left_out(source, left_out)
-    return {"train": train, "test": test} if test else {"train": train}
-
-
-def warn_left_out(source: Path, names: list[str]) -> None:
-    """Log a warning that these files or folders of a dataset are in neither split; it has the first five names."""
-    first = ", ".join(map(readable, names[:5]))
-    log.warning(
-        "%s: left out %d that are neither of train nor of test: %s", source, len(names), first
-    )
+        log.warning(
+            "%s: left out %d that are neither of train nor of test: %s",
+            source,
+            len(left_out),
+            ", ".join(map(readable, left_out[:5])),
+        )
+    return {"train": by_split["train"], "test": test} if test else {"train": by_split["train"]}

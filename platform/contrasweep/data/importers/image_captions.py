@@ -5,16 +5,16 @@ the column `file` (or `file_name`, `image`, `filepath`), which is the image's pa
 column `caption`. An image with several rows in the table, or several lines in its `.txt`, has several captions.
 """
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from contrasweep.data.content import Content, Importer
+from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.csv_text import read_csv
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Settings
-from contrasweep.data.importers.image_folder import SUFFIXES, split_folders
+from contrasweep.data.importers.encoded_images import Encoded, Settings, readable
+from contrasweep.data.importers.image_folder import images_below, split_folders
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 
@@ -31,13 +31,14 @@ Cells = Mapping[str, Any]
 def read(source: Path, settings: Settings) -> Content:
     """Return the encoded images that have captions; `DataError` if a split of `source` has none.
 
-    Images without captions are left out.
+    Images without captions are left out and counted.
     """
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images and captions")
     splits = {}
+    rejected = Rejected()
     for split, folder in split_folders(source).items():
-        captions = _captions(folder)
+        captions = _captions(folder, rejected)
         if not captions:
             raise DataError(
                 f"{source} has no captions of {split}: neither {', '.join(TABLES)} nor a .txt beside an image"
@@ -45,26 +46,26 @@ def read(source: Path, settings: Settings) -> Content:
         splits[split] = [
             Encoded(file, file.name, None, tuple(texts)) for file, texts in captions.items()
         ]
-    return encoded_images.content(splits, (), settings, "image-text")
+    return encoded_images.content(splits, (), settings, "image-text", rejected)
 
 
-def _captions(folder: Path) -> dict[Path, list[str]]:
+def _captions(folder: Path, rejected: Rejected) -> dict[Path, list[str]]:
     """Return image file -> its captions, for each image below `folder` that has captions in a table or text file.
 
-    The files are in the order of the table, or sorted by name. `DataError` where all captions of an image are empty, or
-    the table names a file outside `folder`.
+    The files are in the order of the table, or sorted by name; images without captions are counted in `rejected`.
+    `DataError` where all captions of an image are empty, or the table names a file outside `folder`.
     """
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     captions: dict[Path, list[str]] = {}
-    if table is None:
-        for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
-            text_file = file.with_suffix(".txt")
-            if text_file.is_file():
-                captions[file] = text_file.read_text(encoding="utf-8").splitlines()
-    else:
-        for row, name, texts in _rows(table):
-            file = folder / check_member(name, f"{table}, row {row}")
-            captions.setdefault(file, []).extend(texts)
+    for line, name, texts in _rows(table) if table else ():
+        file = folder / check_member(name, f"{table}, line {line}")
+        captions.setdefault(file, []).extend(texts)
+    for file in images_below(folder, folder, rejected):
+        text_file = file.with_suffix(".txt")
+        if table is None and text_file.is_file():
+            captions[file] = text_file.read_text("utf-8-sig").split("\n")
+        elif file not in captions:
+            rejected.add("without caption", readable(file.relative_to(folder).as_posix()))
     for file, texts in captions.items():
         captions[file] = [text.strip() for text in texts if text.strip()]
         if not captions[file]:
@@ -73,28 +74,29 @@ def _captions(folder: Path) -> dict[Path, list[str]]:
 
 
 def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield number (from 1), file and captions of each row of a .csv or .jsonl; `DataError` where a row lacks them."""
-    with table.open(newline="", encoding="utf-8-sig") as opened:
-        rows: Iterable[Cells]
-        if table.suffix == ".csv":
-            rows = csv.DictReader(opened)
-        else:
-            rows = (_record(line, table) for line in opened if line.strip())
-        for number, row in enumerate(rows, start=1):
-            name = next((row[key] for key in FILES if row.get(key)), None)
-            texts = next((row[key] for key in CAPTIONS if row.get(key)), None)
-            # JSON may have a list of captions.
-            if isinstance(texts, str):
-                texts = [texts]
-            if (
-                not isinstance(name, str)
-                or not isinstance(texts, list)
-                or not all(isinstance(text, str) for text in texts)
-            ):
-                raise DataError(
-                    f"{table}, row {number}: needs {FILES[0]!r} and {CAPTIONS[0]!r}; it has {', '.join(map(str, row))}"
-                )
-            yield number, name, texts
+    """Yield line, file and captions of each row of a .csv or .jsonl; `DataError` where a row lacks them."""
+    text = table.read_text("utf-8-sig")
+    rows: Iterable[tuple[int, Cells]]
+    if table.suffix == ".csv":
+        _, rows = read_csv(text, table)
+    else:
+        lines = enumerate(text.split("\n"), start=1)
+        rows = ((number, _record(line, table)) for number, line in lines if line.strip())
+    for number, row in rows:
+        name = next((row[key] for key in FILES if row.get(key)), None)
+        texts = next((row[key] for key in CAPTIONS if row.get(key)), None)
+        # JSON may have a list of captions.
+        if isinstance(texts, str):
+            texts = [texts]
+        if (
+            not isinstance(name, str)
+            or not isinstance(texts, list)
+            or not all(isinstance(text, str) for text in texts)
+        ):
+            raise DataError(
+                f"{table}, line {number}: needs {FILES[0]!r} and {CAPTIONS[0]!r}; it has {', '.join(row)}"
+            )
+        yield number, name, texts
 
 
 def _record(line: str, table: Path) -> dict[str, object]:

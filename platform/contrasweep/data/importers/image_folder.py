@@ -4,13 +4,11 @@ import os
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, Settings, readable
 from contrasweep.errors import DataError
-from contrasweep.schema import checked
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".bmp", ".tif", ".tiff"}
 TEXTS = {".txt", ".csv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".ini", ".db"}
@@ -19,15 +17,7 @@ SYSTEM = {"__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Inf
 """Folders that programs leave behind. They are left out, like hidden folders (`.ipynb_checkpoints`, `.git`)."""
 
 
-@checked
-class FolderSettings(Settings):
-    """Settings of images in class folders."""
-
-    copies: Literal["apart", "together"] = "apart"
-    """`together`: files that are equal byte for byte are in the same fold; `apart`: they may be in several folds."""
-
-
-def read(source: Path, settings: FolderSettings) -> Content:
+def read(source: Path, settings: Settings) -> Content:
     """Return the encoded images in the class folders of each split; `DataError` if there are no class folders.
 
     The classes of all splits are joined and sorted by name, so that a class may have no images in one split.
@@ -49,8 +39,7 @@ def read(source: Path, settings: FolderSettings) -> Content:
     splits = {
         split: _files(present[split], class_folders[split], classes, rejected) for split in present
     }
-    together = settings.copies == "together"
-    return encoded_images.content(splits, classes, settings, rejected=rejected, together=together)
+    return encoded_images.content(splits, classes, settings, rejected=rejected)
 
 
 def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) -> dict[str, Path]:
@@ -61,28 +50,25 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
     folders are left out, with a warning. `DataError` where all folders are splits and none is of train, or where two
     folders are the same split.
     """
-    by_split: dict[str, Path] = {}
+    by_split: dict[str, list[Path]] = {}
     children = _folders(source)
     for folder in children:
         split = encoded_images.SPLITS.get(folder.name.lower())
         if split is not None and is_split(folder):
-            if split in by_split:
+            of_split = by_split.setdefault(split, [])
+            of_split.append(folder)
+            if len(of_split) > 1:
                 raise DataError(
-                    f"{source} has two folders of {split}: {by_split[split].name} and {folder.name}"
+                    f"{source} has two folders of {split}: {' and '.join(f.name for f in of_split)}"
                 )
-            by_split[split] = folder
     if "train" not in by_split:
         if by_split and len(by_split) == len(children):
             raise DataError(
                 f"{source} has folders of {' and '.join(sorted(by_split))} and none of train"
             )
         return {"train": source}
-    train = by_split["train"]
-    test = by_split.get("test", by_split.get("val"))
-    left_out = [folder.name for folder in children if folder not in (train, test)]
-    if left_out:
-        encoded_images.warn_left_out(source, left_out)
-    return {"train": train, "test": test} if test else {"train": train}
+    chosen = encoded_images.train_and_test(source, by_split, children)
+    return {split: folder for split, (folder,) in chosen.items()}
 
 
 def _root(source: Path) -> Path:
@@ -170,11 +156,11 @@ def _files(
         Encoded(path, path.relative_to(split).as_posix(), label)
         for label, name in enumerate(classes)
         for folder in folders.get(name, ())
-        for path in _below(folder, split, rejected)
+        for path in images_below(folder, split, rejected)
     ]
 
 
-def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
+def images_below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
     """Yield the image files below a folder, sorted by path; links are followed.
 
     Hidden folders, hidden images and files with unexpected suffixes are counted in `rejected`, with their path below
@@ -214,7 +200,8 @@ def read_unlabelled(source: Path, settings: Settings) -> Content:
         raise DataError(f"{source} is not a folder of images")
     rejected = Rejected()
     images = [
-        Encoded(p, p.relative_to(source).as_posix(), None) for p in _below(source, source, rejected)
+        Encoded(p, p.relative_to(source).as_posix(), None)
+        for p in images_below(source, source, rejected)
     ]
     return encoded_images.content({"train": images}, (), settings, rejected=rejected)
 
@@ -232,6 +219,6 @@ IMAGE_FOLDER = Importer(
     "any folder of images with one folder a class",
     "that of its owner",
     "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg",
-    FolderSettings,
+    Settings,
     own=True,
 )

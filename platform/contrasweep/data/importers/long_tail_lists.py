@@ -21,11 +21,11 @@ INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.tx
 
 
 @checked
-class Settings:
+class Settings(encoded_images.Settings):
     """Settings of a dataset by lists."""
 
-    size: Side = 224
-    """Side of the square to which images are decoded."""
+    size: Side | None = 224
+    """Side of the square to which images are decoded; null: they keep their sizes."""
     lists: str | None = None
     """Folder of the lists, if it is not that of the images."""
 
@@ -43,8 +43,7 @@ def _read(names: dict[str, str], classes: int, source: Path, settings: Settings)
             f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
         )
     splits = {split: _files(source, lists / name, classes) for split, name in names.items()}
-    size = encoded_images.Settings(size=settings.size)
-    return encoded_images.content(splits, map(str, range(classes)), size)
+    return encoded_images.content(splits, map(str, range(classes)), settings)
 
 
 def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
