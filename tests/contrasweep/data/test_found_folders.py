@@ -9,7 +9,7 @@ import random
 import shutil
 import tarfile
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -279,32 +279,50 @@ def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(tmp_p
     )
 
 
-def test_copies_are_kept_in_one_fold_where_that_is_asked(tmp_path):
+@pytest.mark.parametrize("importer", ["image-folder", "webdataset"])
+def test_copies_are_kept_in_one_fold_where_that_is_asked(importer, tmp_path):
+    """All importers whose warning names the setting have it."""
     folder = tmp_path / "photos"
-    good(folder)
-    for i in range(8):
-        shutil.copy(folder / "train" / "dog" / "0.png", folder / "train" / "dog" / f"copy{i}.png")
+    if importer == "image-folder":
+        good(folder)
+        dogs = folder / "train" / "dog"
+        for i in range(8):
+            shutil.copy(dogs / "0.png", dogs / f"copy{i}.png")
+        copied = {"dog/0.png", *(f"dog/copy{i}.png" for i in range(8))}
+    else:
+        pictures = [sources.png_bytes() for _ in range(8)]
+        tar(folder / "train-0.tar", [0, 1] * 8, pictures=[*pictures, *pictures[:1] * 8])
+        copied = {f"train-0.tar/s{i}" for i in (0, *range(8, 16))}
     place = str(tmp_path / "st" / "datasets" / "photos")
-    stage("image-folder", place, source=folder, settings={"copies": "together"})
+    stage(importer, place, source=folder, settings={"copies": "together"})
     data = open_dataset(resolve("photos", folds=3, storage=str(tmp_path / "st")))
     held = [set(data.parts(fold)[1].column("path").to_pylist()) for fold in range(3)]
-    assert [sum("copy" in path for path in paths) for paths in held if "dog/0.png" in paths] == [8]
+    assert sorted(len(copied & paths) for paths in held) == [0, 0, 9]
 
 
 # --- tars and Parquet files ------------------------------------------------------------------------------------------
 
 
-def tar(file: Path, labels: list[Any], extension: str = "png", member: str = "cls") -> Path:
+def tar(
+    file: Path,
+    labels: list[Any],
+    extension: str = "png",
+    member: str = "cls",
+    pictures: Sequence[bytes] = (),
+    prefix: str = "",
+) -> Path:
+    """A tar of samples with labels and `pictures` (else random ones), each behind a file of a Mac if `prefix` is so."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w") as archive:
         for i, label in enumerate(labels):
             for name, data in (
-                (f"s{i}.{extension}", sources.png_bytes()),
+                (f"s{i}.{extension}", pictures[i] if pictures else sources.png_bytes()),
                 (f"s{i}.{member}", str(label).encode()),
             ):
-                info = tarfile.TarInfo(name)
-                info.size = len(data)
-                archive.addfile(info, io.BytesIO(data))
+                for begin in ("", prefix) if prefix else ("",):
+                    info = tarfile.TarInfo(f"{begin}{name}")
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
     return file
 
 
@@ -316,6 +334,13 @@ def test_a_test_file_is_never_one_of_training(train, test, tmp_path):
     tar(tmp_path / "tars" / f"{test}.tar", [0, 1])
     manifest = stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
     assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 3, "test": 2}
+
+
+@pytest.mark.parametrize("change", [{"prefix": "._"}, {"extension": "jfif"}, {"extension": "JPE"}])
+def test_tars_of_a_mac_and_less_usual_extensions_are_read(change, tmp_path):
+    file = tar(tmp_path / "train-0.tar", [0, 1, 1], **change)
+    manifest = stage("webdataset", str(tmp_path / "to"), source=file)
+    assert manifest.counts["train"]["classes"] == [1, 2] and "rejected" not in manifest.source
 
 
 def test_a_file_of_neither_split_is_named(tmp_path, caplog):

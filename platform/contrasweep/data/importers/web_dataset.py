@@ -11,11 +11,12 @@ import pydantic
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered, readable
+from contrasweep.data.importers.image_folder import SUFFIXES
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
-IMAGES = {"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"}
+IMAGES = {suffix[1:] for suffix in SUFFIXES}
 CLASSES = "classes.txt"
 MOST_BYTES = 2**26
 """The most bytes of a member that is read: a larger image would not be decoded."""
@@ -88,10 +89,11 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
     try:
         with tarfile.open(file, "r:") as archive:
             for info in archive:
-                if not info.isreg():
-                    continue
                 name = check_member(info.name, str(file))
                 folder, _, base = name.rpartition("/")
+                # A Mac puts `._x` before each file `x`.
+                if base.startswith(".") or not info.isreg():
+                    continue
                 stem, _, extension = base.partition(".")
                 group = f"{folder}/{stem}" if folder else stem
                 # A sample ends where another one begins; the last one ends with the tar.
