@@ -22,7 +22,7 @@ from contrasweep.errors import DataError
 from contrasweep.storage.store import LocalStore, open_store
 
 log = logging.getLogger(__name__)
-VERSION = 1  # of the content of an entry; part of its key
+VERSION = 2  # of the content of an entry; part of its key
 ROWS = "rows.arrow"
 BATCH = 4096
 """The most rows of a shard in memory at once."""

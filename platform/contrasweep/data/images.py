@@ -1,5 +1,6 @@
 """Decodes images that are not trusted: in known formats only, and after a check of their size."""
 
+import contextlib
 import io
 import warnings
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, TiffImagePlugin
+from PIL import Image, ImageOps, TiffImagePlugin
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64 * 2**20
@@ -31,6 +32,8 @@ class DeepImage(BrokenImage):
 def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
     """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if it cannot be decoded.
 
+    It is turned upright, as its EXIF data say and viewers show it.
+
     Without `shape` the image keeps its size; a grey image has one channel and any other three. With `shape` [h w c] it
     has c channels. An image of another size is then scaled to cover h x w (bicubic, antialiased) and cut about its
     centre; with a height of 0 it keeps its size.
@@ -41,6 +44,7 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
             channels = shape[2]
         try:
             image.load()
+            _turn_upright(image)
             pixels = image if image.mode == MODES[channels] else image.convert(MODES[channels])
         except Exception as error:  # Pillow's decoders raise any kind of error
             raise BrokenImage(f"cannot be decoded ({error})") from None
@@ -128,6 +132,13 @@ def _opened(data: bytes) -> Image.Image:
             f"has more than 8 bits a channel ({deep}): convert it to 8 bit first, by one scale for the whole dataset"
         )
     return image
+
+
+def _turn_upright(image: Image.Image) -> None:
+    """Turn an image in place as its EXIF data say; one whose EXIF data are broken stays as it is."""
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        ImageOps.exif_transpose(image, in_place=True)
 
 
 def _deep(image: Image.Image) -> str:

@@ -134,9 +134,20 @@ def test_a_path_of_windows_in_a_table_of_captions_is_found(tmp_path):
         (
             "captions.csv",
             "file,words\n0.png,a dog",
-            "row 1: needs 'file' and 'caption'; it has file, words",
+            "line 2: needs 'file' and 'caption'; it has file, words",
         ),
-        ("captions.csv", "file,caption\n../0.png,a dog", "captions.csv, row 1"),
+        ("captions.csv", "file,caption\n../0.png,a dog", "captions.csv, line 2"),
+        (
+            "captions.csv",
+            'file,caption\n0.png,"a 5" pipe\n1.png,a cat\n',
+            r"captions\.csv: the row that begins on line 2 is no CSV .*; a quote that opens a cell must close it",
+        ),
+        ("captions.csv", 'file,caption\n0.png,a dog\n1.png,"a cat\n', "begins on line 3 is no CSV"),
+        (
+            "captions.csv",
+            "file,caption,caption\n0.png,a dog,a cat",
+            "has the column 'caption' twice",
+        ),
         ("captions.jsonl", "{", "has a line that is not JSON"),
         ("captions.jsonl", '["0.png"]', "has a line that is no JSON object"),
         ("0.txt", " \n", "0.png has an empty caption"),
@@ -148,6 +159,28 @@ def test_captions_that_are_none_are_a_data_error(tmp_path, file, text, said):
     (tmp_path / "source" / file).write_text(text)
     with pytest.raises(DataError, match=said):
         stage("image-captions", str(tmp_path / "to"), source=tmp_path / "source")
+
+
+def test_what_a_folder_of_captions_has_beside_them_is_counted_and_no_caption(tmp_path):
+    """Files of a Mac and hidden ones are no images; a text may begin with a byte-order mark."""
+    folder = tmp_path / "source"
+    for name in ("0.png", "1.png", "._0.png", "__MACOSX/2.png"):
+        sources.png(folder / name)
+        (folder / name).with_suffix(".txt").write_text(
+            "\ufeffa dog\u2028sits\r\nan animal\n", "utf-8"
+        )
+    (folder / "1.txt").unlink()
+    manifest = stage("image-captions", str(tmp_path / "txt"), source=folder)
+    assert open_dataset(manifest).split("train").column("captions").to_pylist() == [
+        ["a dog\u2028sits", "an animal"]
+    ]
+    rejected = manifest.source["rejected"]
+    assert rejected["without caption"] == {"count": 1, "first": ["1.png"]}
+    assert rejected["hidden file"]["count"] == 1 and rejected["hidden folder"]["count"] == 1
+    (folder / "captions.csv").write_text("file, caption\n1.png, a cat\n,\n")
+    table = stage("image-captions", str(tmp_path / "csv"), source=folder)
+    assert open_dataset(table).split("train").column("captions").to_pylist() == [["a cat"]]
+    assert table.source["rejected"]["without caption"]["first"] == ["0.png"]
 
 
 # --- what each format means -------------------------------------------------------------------------------------
@@ -515,6 +548,28 @@ def test_an_image_of_more_than_8_bits_a_channel_is_refused(name):
         images.decode(deep_images()[name])
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_a_photograph_is_as_viewers_show_it(kind, tmp_path):
+    """A camera that was turned says so in the EXIF data; crops of pairs are counted on the upright image."""
+    pixels = np.zeros((24, 16, 3), np.uint8)
+    pixels[:8] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter to the right shows it upright
+    lying = Image.fromarray(np.rot90(pixels).copy())
+    lying.save(
+        file := io.BytesIO(), kind, exif=exif, **({"quality": 100} if kind == "JPEG" else {})
+    )
+    upright = images.decode(file.getvalue())
+    assert upright.shape == (24, 16, 3)
+    assert np.abs(upright.astype(int) - pixels).max() < 40
+    # Broken EXIF data, which Pillow writes to all but a TIFF, are no reason to leave a photograph out.
+    if kind != "TIFF":
+        lying.save(broken := io.BytesIO(), kind, exif=b"Exif\0\0no EXIF data")
+        assert images.decode(broken.getvalue()).shape == (16, 24, 3)
+    _, small = images.scaled_down(upright, 12, file.getvalue())
+    assert small.shape == (12, 8, 3) and small[:3].min() > 200 and small[6:].max() < 50
+
+
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
@@ -550,7 +605,7 @@ def test_deep_images_are_counted_with_what_to_do(tmp_path):
     assert staged_as.source["rejected"][f"{reason} (pre)"]["count"] == 3
     for image in (tmp_path / "pairs" / "pre").iterdir():
         image.write_bytes(png16(0, 1))
-    with pytest.raises(DataError, match=rf"gave no rows; left out: .*{reason}"):
+    with pytest.raises(DataError, match=rf"gave no rows of the split train; left out: .*{reason}"):
         stage("image-pairs", str(tmp_path / "to4"), source=path)
 
 
