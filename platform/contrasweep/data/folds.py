@@ -15,8 +15,14 @@ from contrasweep.data.manifest import Folds, Manifest
 from contrasweep.errors import SpecError, check_known, plural
 
 Ints = NDArray[np.int64]
-NAMELESS = frozenset({None, ""})
-"""Values in the column of groups for a row without a group. Such a row counts as a group of its own."""
+
+
+def is_nameless(group: object) -> bool:
+    """Return whether a value in the column of groups is that of a row without a group, which counts as one of its own.
+
+    It is None, NaN (which alone is not equal to itself) or "".
+    """
+    return group is None or group != group or group == ""
 
 
 def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
@@ -24,7 +30,7 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
     Args:
         labels: [n] integers.
-        groups: [n] values of one type, or of `NAMELESS`; None: rows have no groups.
+        groups: [n] values of one type, or such that `is_nameless`; None: rows have no groups.
         own_folds: [n] integers, the folds that the data come with; None: they have none.
         folds: Number of folds, one of `RULES`, and the seed.
 
@@ -116,7 +122,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 def _numbered(groups: Any) -> Ints:
     """Return a number for the group of each row, from 0; each row without a group has a number of its own."""
     groups = np.asarray(groups)
-    has_name = np.array([group not in NAMELESS for group in groups.tolist()])
+    has_name = ~np.array(list(map(is_nameless, groups.tolist())), bool)
     number = np.empty(len(groups), np.int64)
     values, number[has_name] = np.unique(groups[has_name], return_inverse=True)
     number[~has_name] = len(values) + np.arange((~has_name).sum())

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from contrasweep.data.folds import NAMELESS
+from contrasweep.data.folds import is_nameless
 from contrasweep.data.reading import GROUP
 from contrasweep.rows import ItemColumns
 from contrasweep.storage.record import COUNTING, Record
@@ -125,5 +125,5 @@ def _groups_of(scored: ItemColumns, metric: str, count: int) -> tuple[list[str],
         column = GROUP
     names = scored.get(column, [None] * count)
     # An item without a name is a group of its own.
-    groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in enumerate(names)]
+    groups = [f"item {i}" if is_nameless(name) else str(name) for i, name in enumerate(names)]
     return groups, column in scored

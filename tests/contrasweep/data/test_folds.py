@@ -55,6 +55,8 @@ def test_grouped_folds_never_split_a_group_and_none_is_empty(labels, count, seed
 def test_rows_without_a_group_are_dealt_one_by_one():
     assigned = assign([0, 1] * 10, ["", None] * 8 + ["a"] * 4, None, Folds(5, "grouped"))
     assert sizes(assigned, 5) == [4] * 5 and len(set(assigned[16:])) == 1
+    numbers = [float("nan")] * 16 + [7.0] * 4  # as pandas writes numbers of which some are missing
+    assert assign([0, 1] * 10, numbers, None, Folds(5, "grouped")).tolist() == assigned.tolist()
 
 
 def test_grouped_folds_are_balanced_where_groups_allow_it():
