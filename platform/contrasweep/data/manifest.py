@@ -185,18 +185,18 @@ class Manifest:
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, data: str | bytes, uri: str) -> "Manifest":
+    def from_json(cls, data: str | bytes, uri: str, remedy: str = REMEDY) -> "Manifest":
         """Return the manifest in the text of a manifest.json that was read at `uri`, the dataset's folder or address.
 
-        `DataError` where it is not valid, or does not have the digest that it states.
+        `DataError`, with the `remedy`, where it is not valid, or does not have the digest that it states.
         """
         data = data.encode() if isinstance(data, str) else data
         file = f"{uri}/{MANIFEST}"
         try:
-            stored = read_plain(_STORED, data, SCHEMA_VERSION, file, REMEDY)
+            stored = read_plain(_STORED, data, SCHEMA_VERSION, file, remedy)
         except BrokenFileError as error:
             raise DataError(
-                f"{file} is not a dataset manifest ({error.problem}); {REMEDY}"
+                f"{file} is not a dataset manifest ({error.problem}); {remedy}"
             ) from None
         # A manifest computes its digest itself, which is compared with the stated one.
         fields = {name: value for name, value in vars(stored).items() if name != "digest"}

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from contrasweep.canonical import file_digest
 from contrasweep.config import Config
 from contrasweep.data.columns import content_digest, plain
-from contrasweep.data.folds import NAMELESS, USUAL, class_notes
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
+from contrasweep.data.folds import USUAL, class_notes, is_nameless
+from contrasweep.data.manifest import MANIFEST, Folds, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import ContrasweepError, DataError
 from contrasweep.imports import in_one_line
@@ -68,16 +68,20 @@ def stage(
     with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
         place = _source(dataset, source, Path(scratch))
         splits = {}
-        counts = {}
+        writers: dict[str, _Split] = {}
         try:
             content = chosen.read(place, dataset.checked())
             # Tables are read one by one, so that a dataset may be larger than memory.
             for split, tables in content.splits.items():
                 writer = _Split(store, split, Path(scratch), len(content.classes), progress)
+                writers[split] = writer
                 splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
-                counts[split] = writer.counts()
         except ContrasweepError:
             raise
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}: a text of {place} is not in UTF-8 ({error}); save it as UTF-8"
+            ) from None
         except Exception as error:  # libraries raise any error for damaged or forged files
             raise DataError(
                 f"{name} cannot be staged from {place} ({in_one_line(error)})"
@@ -105,12 +109,13 @@ def stage(
         columns=content.columns,
         folds=content.folds,
         source=origin,
-        counts=counts,
+        counts={split: writer.counts() for split, writer in writers.items()},
     )
-    # A dataset without rows is not published; the error names what was left out.
-    if not any(shard.rows for shard in manifest.shards):
+    # A dataset without rows to train on is not published; the error names what was left out.
+    if not manifest.rows():
         left_out = f"; left out: {content.rejected}" if content.rejected.counts else ""
-        raise DataError(f"{name}: {source} gave no rows{left_out}")
+        raise DataError(f"{name}: {source} gave no rows of the split train{left_out}")
+    writers["train"].check(content.folds)
     for note in class_notes(manifest, USUAL):
         log.warning("%s", note)
     return publish(manifest, store)
@@ -119,9 +124,11 @@ def stage(
 def publish(manifest: Manifest, store: Store) -> Manifest:
     """Write manifest.json unless the store has one; return the manifest in the store.
 
-    `DataError` where the store's manifest describes other data.
+    `DataError` where no reader would take it, and where the store's manifest describes other data.
     """
-    if store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
+    data = manifest.to_json()
+    Manifest.from_json(data, store.uri, "nothing is staged; mend it at its source")
+    if store.write(MANIFEST, data.encode(), if_absent=True):
         return manifest
     present = Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
     if present.digest != manifest.digest:
@@ -225,6 +232,7 @@ class _Split:
         self.classes = np.zeros(classes, np.int64)  # rows of each class
         self.groups: set[Any] | None = None  # names of groups; None: there is no column of groups
         self.nameless = 0  # rows without a group, each of which counts as a group
+        self.folds = set[Any]()  # those that the data come with
         self.written = 0  # shards
         self.rows = 0  # in these shards
 
@@ -254,11 +262,28 @@ class _Split:
         self.rows += rows.num_rows
         if len(self.classes) and "label" in rows.column_names:
             labels = rows["label"].to_numpy()
-            self.classes += np.bincount(labels, minlength=len(self.classes))
+            is_class = np.isin(labels, np.arange(len(self.classes)))
+            if not is_class.all():
+                raise DataError(
+                    f"{self.split}: labels must be class numbers from 0 to {len(self.classes) - 1}, got "
+                    f"{labels[~is_class][0]}"
+                )
+            self.classes += np.bincount(labels.astype(np.int64), minlength=len(self.classes))
         if "group" in rows.column_names:
             names = rows["group"].to_pylist()
-            self.groups = (self.groups or set()) | (set(names) - NAMELESS)
-            self.nameless += sum(name in NAMELESS for name in names)
+            self.groups = (self.groups or set()) | {n for n in names if not is_nameless(n)}
+            self.nameless += sum(map(is_nameless, names))
+
+        if "fold" in rows.column_names:
+            self.folds |= set(rows["fold"].to_pylist())
+
+    def check(self, folds: Folds | None) -> None:
+        """Raise `DataError` where the data come with `folds` of their own, and rows are not of all of these."""
+        if folds and folds.rule == "given" and self.folds != set(range(folds.count)):
+            raise DataError(
+                f"the data come with folds 0 to {folds.count - 1}, and the rows that can be read are of the folds "
+                f"{', '.join(sorted(map(str, self.folds)))}"
+            )
 
     def counts(self) -> SplitCounts:
         """Return the number of rows of each class, if rows have labels, and of groups, if rows have groups."""

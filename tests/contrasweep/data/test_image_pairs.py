@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from contrasweep.data import open_dataset, resolve, stage
-from contrasweep.data.manifest import Manifest
+from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.errors import DataError, SpecError
 
 
@@ -223,11 +223,56 @@ def test_rows_without_a_crop_are_taken_whole(folder):
             r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: a group must not be ",
         ),
         ("pre,label\na0.png,0\n", r"pairs\.csv has no column post"),
+        ("pre;post;label\na0.png;b0.png;0\n", r"no column pre, post, label; .*is 'pre;post;label'"),
+        (
+            'pre,post,label,id\na0.png,b0.png,0,1\na1.png,b1.png,1,"2\na2.png,b2.png,1,3\n',
+            r"pairs\.csv: the row that begins on line 3 is no CSV .*; a quote that opens a cell must close it",
+        ),
+        (
+            "pre,post,label,label\na0.png,b0.png,0,1\n",
+            r"pairs\.csv has the column 'label' twice; give each a name of its own",
+        ),
+        (
+            "pre,post,label,fold\na0.png,b0.png,0,0\n",
+            r"pairs\.csv: there must be two folds or more, numbered from 0 without a gap, got \['0'\]",
+        ),
+        (
+            "pre,post,label,fold\na0.png,b0.png,0,0\nlost.png,b1.png,1,1\n",
+            r"the data come with folds 0 to 1, and the rows that can be read are of the folds 0$",
+        ),
+        (
+            "pre,post,label,split\na0.png,b0.png,0,\na1.png,b1.png,1,hold/out\n",
+            r"the name 'hold/out' has a slash.*; nothing is staged; mend it at its source$",
+        ),
+        (
+            "pre,post,label,split\nlost.png,b0.png,0,\na1.png,b1.png,1,test\n",
+            r"gave no rows of the split train; left out: 1 \(missing image\)$",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_by_line_and_rule(folder, text, message):
     with pytest.raises(DataError, match=message):
         pairs(folder, text)
+    assert not (folder / "staged" / MANIFEST).exists()
+
+
+def test_a_list_of_another_encoding_says_what_to_do(folder):
+    with pytest.raises(
+        DataError, match=r"a text of .*pairs\.csv is not in UTF-8 .*; save it as UTF-8$"
+    ):
+        pairs(folder, "pre,post,label\na0.png,b0.png,0\n", "utf-16")
+
+
+def test_blanks_around_cells_make_no_class_and_no_group(folder):
+    """A group with a blank behind it would be another one, of which folds part the rows. Empty rows are no pairs."""
+    text = (
+        "pre, post, label, group, split\na0.png, b0.png, wet, street , Training\n,,,,\n"
+        "a1.png,b1.png,wet ,street,\na2.png,b2.png,dry,road,Testing\n"
+    )
+    manifest = pairs(folder, text)
+    assert manifest.classes == ("dry", "wet")
+    assert {name: manifest.rows(name) for name in manifest.splits} == {"train": 2, "test": 1}
+    assert rows(folder, manifest)["group"] == ["street", "street"]
 
 
 def test_cells_beyond_the_header_may_be_empty(folder):

@@ -14,6 +14,8 @@ from command_line import python
 
 from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage, staging
 from contrasweep.data.columns import content_digest
+from contrasweep.data.content import Content, Importer
+from contrasweep.data.importers import DATASETS
 from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.data.reading import shuffled
 from contrasweep.data.resolving import staged_in
@@ -373,3 +375,20 @@ def test_the_commands_stage_list_show_and_verify(tmp_path):
     failed = run(app, ["verify", shown["uri"]])
     assert isinstance(failed.exception, DataError) and "test-00000" in str(failed.exception)
     assert isinstance(run(app, ["stage", "digits", "--set", "x"]).exception, SpecError)
+
+
+@pytest.mark.parametrize(
+    ("labels", "got"),
+    [([0, 1, 2], "2"), ([0, -1, 1], "-1"), ([0.0, 1.5, 1.0], "1.5"), ([0, None, 1], "nan")],
+)
+def test_labels_of_an_importer_that_are_no_classes_are_named(labels, got, tmp_path, monkeypatch):
+    table = pa.table({"label": labels, "group": [1.0, float("nan"), float("nan")]})
+    content = Content("numbers", {"train": [table]}, ("a", "b"))
+    monkeypatch.setitem(DATASETS, "mine", Importer(lambda *_: content, "mine", "none"))
+    with pytest.raises(DataError, match=rf"train: labels must be .* from 0 to 1, got {got}$"):
+        stage("mine", str(tmp_path / "to"))
+    table = table.set_column(0, "label", pa.array([0.0, 1.0, 1.0]))
+    content = Content("numbers", {"train": [table]}, ("a", "b"))
+    manifest = stage("mine", str(tmp_path / "to"))
+    assert manifest.counts["train"] == {"classes": [1, 2], "groups": 3}
+    assert open_dataset(manifest).split("train").labels.tolist() == [0, 1, 1]
