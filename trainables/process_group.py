@@ -14,10 +14,12 @@ import contextlib
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,7 +35,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional
 
 from contrasweep.errors import ProcessLostError, SpecError, plural
-from contrasweep.imports import import_path
+from contrasweep.imports import import_path, in_one_line
 from contrasweep.trainables import checkpoint, loop, seeding
 from contrasweep.trial import Trial
 
@@ -43,9 +45,13 @@ TIMEOUT = timedelta(minutes=10)
 
 @dataclass
 class Group:
-    """The group of processes that train one trial, as rank 0 sees it: `ranks` are the processes of rank 1, 2, ..."""
+    """The group of processes that train one trial, as rank 0 sees it: `ranks` are the processes of rank 1, 2, ...
+
+    A rank that ends by an error writes it to a file in `errors`.
+    """
 
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+    errors: Path = Path()
 
     def method(self, of_rank_0: loop.Method) -> loop.Method:
         """Return rank 0's method as one whose epochs all ranks train; without other ranks it stays as it is."""
@@ -78,6 +84,15 @@ class Group:
                 rank.wait(timeout=2)
         return self.ended_ranks()
 
+    def first_error(self) -> str:
+        """Return the error of the rank that raised one first, as text; "" without any, or where a rank was killed."""
+        # The others' errors follow from the first one, or from the kill. NCCL aborts a rank that has lost another.
+        killed = any(
+            (rank.poll() or 0) < 0 and rank.poll() != -signal.SIGABRT for rank in self.ranks
+        )
+        files = sorted(self.errors.glob("rank *"), key=lambda file: file.stat().st_mtime_ns)
+        return f"{files[0].name}: {files[0].read_text()}" if files and not killed else ""
+
 
 class JoinedMethod:
     """A method whose epochs are trained by all ranks; all else is done by rank 0's method alone."""
@@ -97,13 +112,17 @@ class JoinedMethod:
         return self.of_rank_0.parts
 
     def epoch(self, epoch: int) -> dict[str, float]:
-        """Train an epoch on all ranks; `ProcessLostError` where one of them has ended."""
+        """Train an epoch on all ranks; `ProcessLostError` where one was lost, `RuntimeError` where one failed."""
         try:
             self.group.begin(epoch)
             return self.of_rank_0.epoch(epoch)
         # A rank that has ended shows as a failed collective or a closed pipe; any other error is the trial's own.
         except (RuntimeError, OSError) as error:
             lost = self.group.wait_for_ended_ranks()
+            if raised := self.group.first_error():
+                raise RuntimeError(
+                    f"a process of the trial failed in epoch {epoch}: {raised}"
+                ) from error
             if lost:
                 raise ProcessLostError(
                     f"a process of the trial was lost in epoch {epoch}: {lost}"
@@ -144,7 +163,7 @@ def start_group(
     with tempfile.TemporaryDirectory(prefix="contrasweep-group-") as folder:
         meet = str(Path(folder) / "meet")
         job = pickle.dumps((trial, resume, build, kind, meet, size))
-        group = Group([_start(rank, job) for rank in range(1, size)])
+        group = Group([_start(rank, job) for rank in range(1, size)], Path(folder))
         try:
             _join(kind, meet, 0, size)
             yield group
@@ -226,9 +245,15 @@ def work(rank: int) -> None:
         os._exit(1)  # rank 0 is gone; this process may be in the middle of a step
 
     threading.Thread(target=listen, daemon=True).start()
-    _join(kind, meet, rank, size)
-    method: Any = import_path(build, "build")(trial)
-    if resume is not None:
-        loop.restore(resume, method)
-    while True:
-        method.epoch(epochs.get())
+    try:
+        _join(kind, meet, rank, size)
+        method: Any = import_path(build, "build")(trial)
+        if resume is not None:
+            loop.restore(resume, method)
+        while True:
+            method.epoch(epochs.get())
+    except Exception as error:
+        traceback.print_exc()
+        Path(meet).with_name(f"rank {rank}").write_text(in_one_line(error))
+        # At once, since the thread above still reads.
+        os._exit(1)

@@ -152,6 +152,14 @@ def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits,
     )
 
 
+@pytest.mark.slow
+def test_the_error_of_a_rank_is_the_trials_and_no_lost_process(digits):
+    loss = "misbehaving:a_loss_that_fails_on_rank_1"
+    with pytest.raises(RuntimeError, match=r"epoch 1: rank 1: ValueError: no such label \(misbe"):
+        next(train(trial(digits, loss=loss, **TWO)))
+    assert children() == [] and not dist.is_initialized()
+
+
 @pytest.mark.long
 def test_ranks_end_with_the_process_that_started_them(digits, tmp_path):
     (tmp_path / "trial").write_bytes(pickle.dumps(trial(digits, **TWO)))
