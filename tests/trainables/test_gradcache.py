@@ -68,6 +68,15 @@ def test_batch_normalisation_is_recorded_and_its_statistics_move_once():
     ).exact
 
 
+def test_no_chunk_of_several_is_a_single_row():
+    """A batch normalisation would refuse the row that 19 of 20 leave over."""
+    encoder = network(nn.BatchNorm1d(8))
+    step = gradcache.chunked_step(
+        encoder, inputs(), lambda z: z.square().sum(), list(encoder.parameters()), 19
+    )
+    assert step.chunks == 2 and torch.isfinite(step.loss)
+
+
 def test_parameters_without_part_in_the_loss_have_zero_gradient():
     encoder = network()
     unused = torch.ones(3, requires_grad=True)

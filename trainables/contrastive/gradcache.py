@@ -56,6 +56,9 @@ def chunked_step(
     if rows < 1:
         raise ValueError(f"rows: a chunk must hold at least 1 input, got {rows}")
     chunks = torch.split(inputs, rows)
+    # A batch normalisation may refuse a single row, which would be left over here: the chunks are made equal then.
+    if len(chunks[-1]) == 1:
+        chunks = torch.tensor_split(inputs, len(chunks))
     states = []
     encoded = []
     # First pass, without graphs: the embeddings of all chunks, and the random state before each chunk.
@@ -74,7 +77,8 @@ def chunked_step(
     ]
     # Second pass, with graphs: each chunk draws the same numbers as before, and passes the gradient of its embeddings
     # on to the parameters. The gradients of all chunks add up.
-    for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
+    parts = torch.split(upstream, [len(chunk) for chunk in chunks])
+    for chunk, state, part in zip(chunks, states, parts, strict=True):
         _set_random_state(state, inputs.device)
         of_chunk = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
         for total, addition in zip(gradients, of_chunk, strict=True):
