@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from to_the_bit import trained_and_resumed
 
@@ -105,6 +106,8 @@ def test_a_clock_changes_no_other_number_and_goes_on(digits):
     assert after.metrics["processor_seconds"] > first.metrics["processor_seconds"], (
         "those before count"
     )
+    network = timed.load_model(first.checkpoint, one_view)
+    assert network(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 32)
 
 
 @pytest.mark.parametrize(

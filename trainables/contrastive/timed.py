@@ -8,8 +8,10 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.contrastive import Settings, memory
+from contrasweep.trainables.contrastive import Settings, load_model, memory
 from contrasweep.trial import Report, Trial
+
+__all__ = ["load_model", "train"]
 
 
 class Clock:
@@ -59,3 +61,4 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
+train.start_settings = ("encoder",)  # type: ignore[attr-defined]
