@@ -58,7 +58,7 @@ def test_what_m_per_class_cannot_do_is_said(tmp_path):
         SpecError, match=r"per_class: a batch of 128 images has 32 classes, got 4; .* has 10"
     ):
         Settings(sampling="m_per_class").resolve(digits)
-    assert Settings(sampling="m_per_class", per_class=16).resolve(digits).needs_labels
+    assert Settings(sampling="m_per_class", per_class=16).resolve(digits).per_class == 16
     # A fold may lack a class: batches of the others would run into each other.
     with pytest.raises(SpecError, match=r"a batch of 8 images has 2 classes, got 4; .* part has 1"):
         order("m_per_class", torch.zeros(40, dtype=torch.long))

@@ -221,7 +221,14 @@ class Settings:
             raise DataError(
                 f"contrastive trains on images; dataset {data.name} is of kind {data.kind!r}"
             )
-        if not data.classes and self.needs_labels:
+        if not data.classes and self.sampling != "shuffled":
+            raise SpecError(
+                f"dataset {data.name!r} has no labels, by which rows would be sampled",
+                place="sampling",
+                value=self.sampling,
+                hint="take shuffled",
+            )
+        if not data.classes and self._positives_by_label(self.build_loss()):
             raise SpecError(
                 f"dataset {data.name!r} has no labels, which this loss needs",
                 place="loss",
@@ -291,11 +298,6 @@ class Settings:
                 dim = self.build_network(shape).eval()(torch.zeros(1, *shape)).shape[1]
         weights = self.build_loss(dim, classes).weights
         return sum(p.numel() for p in weights.parameters()) if weights is not None else 0
-
-    @property
-    def needs_labels(self) -> bool:
-        """Whether training looks at labels: to sample rows, or to tell which pairs are positive."""
-        return self.sampling != "shuffled" or self._positives_by_label(self.build_loss())
 
     def _positives_by_label(self, loss: losses.AnyLoss) -> bool:
         """Whether labels say which pairs are positive: not with losses of views, nor with targets that use no loss."""
