@@ -45,6 +45,15 @@ def test_confusions_are_shares_of_each_class_and_centres_are_cosines():
     assert (cosines[3] == 0).all()
 
 
+def test_a_single_test_image_is_drawn(tmp_path):
+    images = torch.zeros(30, 1, 4, 4, dtype=torch.uint8)
+    train, test = (
+        pictures.ShownPart(EMBEDDINGS[:n], LABELS[:n], lambda rows: images[rows]) for n in (30, 1)
+    )
+    drawn = pictures.draw(train, test, [images[:2], images[:2]], ("a", "b", "c"), tmp_path, "title")
+    assert all(file.stat().st_size > 0 for file in drawn.values())
+
+
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_an_image_of_any_channels_is_drawn(channels, tmp_path):
     images = torch.zeros(2, channels, 4, 4, dtype=torch.uint8)

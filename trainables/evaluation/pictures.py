@@ -177,7 +177,7 @@ def _points(figure: Any, test: ShownPart, words: Sequence[str]) -> None:
     # The components are those of all points; of many, evenly spaced ones are drawn.
     count = len(test.labels)
     rows = torch.linspace(0, count - 1, min(MAX_POINTS, count)).long()
-    points = plane(test.embeddings)[rows]
+    points = plane(test.embeddings)[rows.numpy()]
     labels = test.labels.cpu()[rows].numpy()
     for k in np.unique(labels):
         x, y = points[labels == k].T
