@@ -60,6 +60,7 @@ from contrasweep.study.file import built, load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Above0, Positive
+from contrasweep.study.trainables import unread_of_command
 from contrasweep.study.trust import check_named
 
 if TYPE_CHECKING:
@@ -406,8 +407,8 @@ class Referee:
     def outlook(self, candidate: Arm, name: str, more_seeds: int = 0) -> Outlook:
         """Return what a decision on a candidate would cost, or `more_seeds` for an undecided candidate.
 
-        Nothing is trained or written. Raises `SpecError` where no result could keep the candidate, and where the
-        decision exceeds the budget.
+        Nothing is trained or written. Raises `SpecError` where no result could keep the candidate, where its command is
+        not given one of its settings, and where the decision exceeds the budget.
         """
         noise = None
         if self.campaign.noise:
@@ -415,6 +416,14 @@ class Referee:
         self.candidate = candidate
         # Raises, before anything is trained, where the incumbent's code is not named by the user.
         self.arm(self.ledger.incumbent)
+        if unread := unread_of_command(candidate):
+            raise SpecError(
+                "a candidate is judged by settings that its command is given",
+                place="CANDIDATE",
+                value=", ".join(unread),
+                hint="mend the name, or put {args} into the command, or into `code` the file that reads "
+                "CONTRASWEEP_TRIAL",
+            )
         # What the ledger says of the candidate already.
         rule = self.campaign.rule()
         most_seeds = rule.looks()[-1]

@@ -129,6 +129,24 @@ def _pytorch_note(study: Study) -> str:
     )
 
 
+def unread_of_command(arm: Arm) -> list[str]:
+    """Return the dotted keys of an arm's settings that its command is not given and cannot ask for.
+
+    No placeholder names them, and no code that the command names reads CONTRASWEEP_TRIAL. Empty for another trainable,
+    and where no code of the command is known.
+    """
+    command = arm.config.get(COMMAND) or ()
+    code = [source.data for source in _sources(arm)] if command else []
+    if not code or any(b"CONTRASWEEP_TRIAL" in text for text in code):
+        return []
+    return placeholders.unplaced(command, dotted.flatten(arm.config))
+
+
+def _sources(arm: Arm) -> Collection[Source]:
+    """Return the sources of all that an arm's command names."""
+    return code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
+
+
 def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
     """Yield what is doubtful of the arm `name` with a command, a sentence each; `axes` are the study's config keys.
 
@@ -151,7 +169,7 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
             f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
             f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"
         )
-    sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
+    sources = _sources(arm)
     # The words of the command count as code too.
     code = b"\n".join([*(source.data for source in sources), " ".join(command).encode()])
     renamed = options.get("names", {})

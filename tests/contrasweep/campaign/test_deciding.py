@@ -415,6 +415,17 @@ def test_an_incumbent_whose_code_only_the_ledger_names_is_not_run(
     )
 
 
+def test_a_setting_that_a_command_is_not_given_decides_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import sys; print(sys.argv)")
+    candidate = Arm(command=["python", "train.py", "{lr}"], config={"lr": 0.1, "loss": {"lr": 1}})
+    says = r"^CANDIDATE: a candidate is judged by settings that its command is given, got 'loss.lr'"
+    with pytest.raises(SpecError, match=says):
+        campaign().outlook(candidate, "misspelt", storage=str(tmp_path / "runs"))
+    (tmp_path / "train.py").write_text("import os; print(os.environ['CONTRASWEEP_TRIAL'])")
+    campaign().outlook(candidate, "asks-for-all", storage=str(tmp_path / "runs"))
+
+
 def test_a_kept_candidate_goes_on_as_incumbent_once_its_package_is_named(tmp_path, monkeypatch):
     kept = decide(tmp_path, Arm("more_candidates:train", {"gain": 0.05, "who": "better"}), "better")
     assert kept.kept
