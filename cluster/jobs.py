@@ -341,7 +341,12 @@ def normal_address(address: str) -> str:
         raise SubmissionError(
             f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265"
         )
-    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port that is no number
+        is_one = False
+    if not is_one:
         raise SubmissionError(f"{address} is no address of a Ray dashboard; write http://HOST:8265")
     return text.rstrip("/")
 

@@ -66,6 +66,8 @@ def test_addresses_are_normalised(written, normal):
         ("ray://head:10001", "Ray Client"),
         ("ftp://head", "no address of a Ray dashboard"),
         ("http://", "no address"),
+        ("http://[::1", "no address"),
+        ("http://head:99999", "no address"),
     ],
 )
 def test_other_addresses_are_refused(address, says):

@@ -91,6 +91,8 @@ def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
         (["ruin"], "No such command 'ruin'"),
         (["run", QUICK, "--max-concurrent", "0"], "Invalid value for '--max-concurrent'"),
         (["list", "metods"], "did you mean 'methods'?"),
+        (["list", "studies", "json"], "list studies: there are no entries, got 'json'"),
+        (["ui", "--port", "-1"], "Invalid value for '--port'"),
         (
             ["list", "losses", "oclx"],
             "list losses: there is no such loss, got 'oclx'; did you mean 'ocl'?",

@@ -372,7 +372,7 @@ def sync(
 @app.command()
 def ui(
     tracking: Tracking = TRACKING,
-    port: int = 5000,
+    port: Annotated[int, option("The first one that is free counts.", min=1, max=65535)] = 5000,
     study: Annotated[str | None, option("Open this study.")] = None,
 ) -> None:
     """Serve the MLflow UI on the tracking store until interrupted."""
@@ -411,6 +411,8 @@ def list_(
         if json:
             print_json("list", {"entries": entries})
             return
+        if not entries:
+            raise SpecError("there are no entries", place=f"list {kind}", value=name)
         print_table(list(entries.items()))
         if signature := catalogue.SIGNATURES.get(kind):
             print(f"\nyour own, by package.module:name: {signature}")

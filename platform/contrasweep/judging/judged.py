@@ -348,7 +348,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
     chosen = [arm.strip() for arm in same.split(",")] if same else arms
     for arm in chosen:
         check_known(arm, "arms", arms, "there is no such arm", place="--same")
-    if len(chosen) != 2:
+    if len(chosen) != 2 or chosen[0] == chosen[1]:
         raise SpecError(
             "two arms are the same",
             place="--same",

@@ -358,12 +358,15 @@ class Results(StudyData):
             The comparison in words and numbers, which a notebook shows.
 
         Raises:
-            SpecError: For an unknown arm, axis or metric, and where the arms have no finished replicate in common.
+            SpecError: For an unknown arm, axis or metric, an arm against itself, and where the arms have no finished
+                replicate in common.
         """
         at = at or {}
         metric = metric or self.metric
         for arm in (a, b):
             self.check_known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
+        if a == b:
+            raise SpecError("two different arms are compared", place="compare", value=a)
         for axis in at:
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]

@@ -129,6 +129,7 @@ def test_two_arms_of_a_source_are_an_a_a(tmp_path):
         ("", "two arms are the same"),
         ("base,none", "there is no such arm"),
         ("base", "two arms"),
+        ("base,base", "two arms"),
     ):
         with pytest.raises(cs.SpecError, match=says):
             noise_of(frame, same)

@@ -78,7 +78,7 @@ def _free_port(wanted: int) -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
-            except OSError:
+            except (OSError, OverflowError):  # it is taken, or above 65535
                 continue
             return port
     raise SpecError(
