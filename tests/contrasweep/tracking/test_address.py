@@ -3,9 +3,11 @@
 import contextlib
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,6 +98,21 @@ def test_a_database_that_cannot_be_written_is_one_line(
     )
     with pytest.raises(StorageError, match=r"mlflow\.db cannot be written; choose another file"):
         checked_uri(mlflow_uri)
+
+
+def test_a_port_that_speaks_no_http_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet():
+            with server.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        threading.Thread(target=greet, daemon=True).start()
+        with pytest.raises(
+            StorageError, match=r"no MLflow server answers there .SSH-2.0.*start one"
+        ):
+            checked_uri(f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_a_password_in_an_address_goes_before_that_of_the_environment(monkeypatch):

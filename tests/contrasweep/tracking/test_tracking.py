@@ -1169,7 +1169,8 @@ def test_following_by_hand_ends_with_the_run(study):
         ("http://127.0.0.1:9", "no MLflow server answers there"),
         ("http://no.such.host.invalid:5000", "no MLflow server answers there"),
         ("postgresql://u:secret@127.0.0.1:9/x", "cannot be reached|needs the Python package"),
-        ("mysql://u:secret@127.0.0.1/x", "needs the Python package MySQLdb"),
+        ("mysql://u:secret@127.0.0.1/x", "package MySQLdb.*pip install mysqlclient$"),
+        ("http://127.0.0.1/ x", "no MLflow server answers there"),
     ],
 )
 def test_an_address_that_cannot_work_is_one_line(uri, says, tmp_path):

@@ -1,6 +1,7 @@
 """Tracking addresses: checked before anything is spent, without importing mlflow, and never shown with a password."""
 
 import contextlib
+import http.client
 import os
 import re
 import sqlite3
@@ -250,8 +251,9 @@ def _checked_http(uri: str) -> str:
         raise StorageError(
             f"tracking {uri}: no MLflow server answers at /health (HTTP {error.code}, {reason})"
         ) from None
-    except (OSError, ValueError) as error:
-        cause = getattr(error, "reason", error)
+    # HTTPException: what answers there speaks no HTTP, or the address is none.
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        cause = " ".join(str(getattr(error, "reason", error)).split())
         raise StorageError(
             f"tracking {uri}: no MLflow server answers there ({cause}); {start}"
         ) from None
@@ -270,7 +272,7 @@ def _check_database(address: TrackingAddress) -> None:
             f"this database needs the Python package {error.name}",
             place="tracking",
             value=str(address),
-            hint=f"pip install {error.name}",
+            hint=f"pip install {'mysqlclient' if error.name == 'MySQLdb' else error.name}",
         ) from None
     except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
         first = redacted(str(error).splitlines()[0])
