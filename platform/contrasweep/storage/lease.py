@@ -235,14 +235,12 @@ class Lease:
         while not self._end.wait(HEARTBEAT_S):
             try:
                 generation, holder = self.newest()
-                # A file that cannot be read has a holder without a token. That does not mean that the lease is lost.
-                if (
-                    generation != self.generation
-                    or holder is None
-                    or holder.token not in ("", self.holder.token)
-                ):
+                # A file that cannot be read has a holder without a token. That does not mean that the lease is lost. Nor
+                # does an older lease, or none: a store may list what is new late.
+                others = holder is not None and holder.token not in ("", self.holder.token)
+                if generation > self.generation or (others and generation == self.generation):
                     self.lost = (
-                        f"study {self.records.study} was taken over by {holder or 'another process'}, because this one "
+                        f"study {self.records.study} was taken over by {holder}, because this one "
                         f"gave no sign for {EXPIRY_S:.0f} s; nothing is lost"
                     )
                     return

@@ -160,6 +160,14 @@ def test_a_holder_whose_lease_cannot_be_read_for_a_moment_keeps_it(storage, a_le
     assert not lease.lost and lease.newest()[1].token == lease.holder.token
 
 
+def test_a_listing_that_is_behind_takes_no_lease_from_its_holder(storage, a_lease):
+    lease = a_lease("one")
+    lease.acquire()
+    lease._keys = list  # none, as of a store that lists what is new late
+    wait_until(lambda: lease._read(lease._key(1)).renewals > 1, "the lease is renewed")
+    assert not lease.lost
+
+
 HOLD = """
 import sys, time
 from contrasweep.storage.lease import exclusive_driver
