@@ -9,6 +9,7 @@ copied, then the intention says so, then the originals are deleted, records firs
 `finish_move`, which completes a move that was interrupted.
 """
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -208,7 +209,9 @@ def finish_move(records: StudyRecords) -> None:
     def copy(place: str) -> None:
         """Copy the files of a folder, or a file, from `source` to the same place below `target`."""
         for key in keys_of(place):
-            store.copy(key, target + key.removeprefix(source))
+            # A worker that outlives its driver for a moment may delete an older checkpoint.
+            with contextlib.suppress(FileNotFoundError):
+                store.copy(key, target + key.removeprefix(source))
 
     def delete(place: str) -> None:
         """Delete the originals of a folder, or of a file."""

@@ -236,6 +236,20 @@ def test_of_whole_files_only_those_themselves_move(tmp_path):
     assert set(contents(records, f"s/archive/{when}/study")) == {".json"}
 
 
+def test_a_file_that_a_worker_deletes_while_its_trial_moves_is_no_error(records, monkeypatch):
+    """A worker may outlive its driver for a moment, in which it deletes its older checkpoint."""
+    older = records.key("a", "checkpoint/3/weights.npz")
+    copy = records.store.copy
+    monkeypatch.setattr(
+        records.store, "copy", lambda key, to: (records.store.delete(older), copy(key, to))
+    )
+    when = archive_trials(records, ["a"], "because")
+    assert standing(records, "a") == {}
+    assert standing(records, "a", f"s/archive/{when}").keys() == trial("a").keys() - {
+        "checkpoint/3/weights.npz"
+    }
+
+
 def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_path):
     records = filled(StudyRecords(str(tmp_path), "s"))
     (tmp_path / "s/archive").write_text("a file")
