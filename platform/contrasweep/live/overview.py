@@ -1,9 +1,11 @@
 """An overview of a storage: its studies, how far each one is, and when its driver was last alive."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from contrasweep.errors import BrokenFileError
 from contrasweep.live.state import is_living, read_live
 from contrasweep.storage import compact
 from contrasweep.storage.lease import is_held_here
@@ -61,11 +63,14 @@ def study_names(storage: str) -> list[str]:
 
 
 def overviews(storage: str) -> Iterator[Overview]:
-    """Yield all studies of a storage, sorted by name."""
+    """Yield all studies of a storage, sorted by name; a line on standard error says which are broken."""
     for name in study_names(storage):
         records = StudyRecords(storage, name)
-        if (document := records.document()) is not None:
-            yield overview(records, document)
+        try:
+            if (document := records.document()) is not None:
+                yield overview(records, document)
+        except BrokenFileError as error:
+            print(f"{name} is not listed: {error}", file=sys.stderr)
 
 
 def overview(records: StudyRecords, document: StudyDocument) -> Overview:

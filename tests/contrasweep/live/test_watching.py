@@ -98,6 +98,13 @@ def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeyp
     )
 
 
+def test_a_broken_study_is_named_and_the_others_are_listed(records, tmp_path):
+    records.store.write("broken/study.json", b"{")
+    done = contrasweep("studies", "--storage", records.storage, folder=tmp_path)
+    assert done.returncode == 0 and "2 of 3: 1 done, 1 failed" in " ".join(done.stdout.split())
+    assert done.stderr.startswith("broken is not listed: ") and "--repair" in done.stderr
+
+
 def test_status_takes_a_study_too(records, tmp_path):
     keep(records)
     shown = contrasweep("status", "s", "--storage", records.storage, folder=tmp_path)
