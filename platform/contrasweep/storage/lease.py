@@ -235,8 +235,8 @@ class Lease:
         while not self._end.wait(HEARTBEAT_S):
             try:
                 generation, holder = self.newest()
-                # A file that cannot be read has a holder without a token. That does not mean that the lease is lost. Nor
-                # does an older lease, or none: a store may list what is new late.
+                # A file that cannot be read has a holder without a token. That does not mean that the lease is lost.
+                # Nor does an older lease, or none: a store may list what is new late.
                 others = holder is not None and holder.token not in ("", self.holder.token)
                 if generation > self.generation or (others and generation == self.generation):
                     self.lost = (
