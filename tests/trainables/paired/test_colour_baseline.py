@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from contrasweep.data import open_dataset, resolve
+from contrasweep.data import columns, open_dataset, resolve, stage
+from contrasweep.data.content import Content, Importer
+from contrasweep.data.importers import DATASETS
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.paired import colour_baseline
 
@@ -76,6 +78,24 @@ def test_on_floods_both_sides_tell_more_than_the_one_before(staged, make_trial, 
         for side in ("pair", "pre")
     )
     assert pair > pre + 0.05
+
+
+@pytest.mark.slow
+def test_many_rows_are_all_fitted_and_a_class_may_have_one(make_trial, tmp_path, monkeypatch):
+    """By default the trees of scikit-learn hold rows out from 10,000 on, some of each class, drawn by the seed."""
+    labels = np.r_[np.arange(10_100) % 2, 2]
+    pixels = np.repeat(100 * labels.astype(np.uint8), 3).reshape(-1, 1, 1, 3)
+    specs = {side: columns.spec("uint8", (1, 1, 3)) for side in ("pre", "post")}
+    side = columns.from_array(pixels)
+    table = columns.table({"pre": side, "post": side, "label": labels}, specs)
+    content = Content(
+        "image-pair", {split: [table] for split in ("train", "test")}, tuple("abc"), specs
+    )
+    monkeypatch.setitem(DATASETS, "many", Importer(lambda *_: content, "many pairs", "none"))
+    data = stage("many", str(tmp_path / "many"))
+    trial = replace(baseline_of(make_trial(), rounds=3), data=data, fold=None)
+    first, second = (next(colour_baseline.train(replace(trial, seed=seed))) for seed in (0, 1))
+    assert first == second
 
 
 def test_errors_name_what_is_wrong(make_trial, tmp_path):
