@@ -136,6 +136,7 @@ class Corpus:
     label: NDArray[np.int64]
     product_ids: Sequence[str]
     review_ids: Sequence[str]
+    lengths: NDArray[np.int64]
     roi_dim: int = 2048
 
     def __len__(self) -> int:

@@ -192,6 +192,7 @@ def _corpus(
         label=kept.label,
         product_ids=[product_ids[number] for number in kept.product],
         review_ids=kept.ids,
+        lengths=np.array([len(tokens[i]) for i in rows], dtype=np.int64),
     )
 
 

@@ -48,10 +48,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     settings = Settings(**trial.config).resolve(trial.data)
     ranker = RankerSettings(max_tokens=settings.max_tokens, min_word_count=settings.min_word_count)
     test = load(trial, ranker, (trial.seed, trial.fold)).corpora["test"]
-    lengths = [len(tokens) for tokens in test.review_tokens]
     threshold = threshold_of(trial.data, settings.relevance_threshold)
     ranked = per_product(
-        labels=test.label, products=test.product, threshold=threshold, scores=lengths
+        labels=test.label, products=test.product, threshold=threshold, scores=test.lengths
     )
     yield Report(1, ranked.mean(), items=dict(ranked.values))
 

@@ -177,7 +177,7 @@ def with_floors(
     rankings = {
         "": scored,
         "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),
-        "length_": per_product(**rows, scores=[len(tokens) for tokens in corpus.review_tokens]),
+        "length_": per_product(**rows, scores=corpus.lengths),
     }
     metrics = {
         prefix + name: value

@@ -24,7 +24,8 @@ class Sampler:
     """Groups of one positive and several negative reviews of a product; see `GroupSampler`."""
 
     interval: Annotated[int, pydantic.Field(ge=0, le=3)] = 1
-    """A negative's label is more than this below its positive's."""
+    """A negative's label is more than this below its positive's; the lowest 1 + interval labels of a product have no
+    positives."""
     num_negatives: Count = 7
     """Negatives of a group."""
     groups: Count = 4

@@ -69,8 +69,8 @@ class Trainer:
         )
         if not len(self.sampler):
             raise DataError(
-                f"no product of the training part has reviews whose labels are more than {sampler.interval} "
-                "levels apart: use a larger dataset or sampler.interval=0"
+                f"no product of the training part has reviews of {sampler.interval + 2} different labels, which "
+                f"sampler.interval={sampler.interval} needs: use a larger dataset or sampler.interval=0"
             )
         self.plateau = PlateauSchedule(
             settings.learning_rate, settings.plateau.factor, settings.plateau.patience

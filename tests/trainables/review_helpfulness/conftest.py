@@ -51,7 +51,7 @@ def random_corpus(
     labels = np.concatenate(
         [rng.permutation(np.resize([4, 2, 0, 1], reviews)) for _ in range(products)]
     )
-    return Corpus(
+    corpus = Corpus(
         product_tokens=[tokens(2, 8) for _ in range(products)],
         record_tokens=[tokens(4, 10) for _ in range(products)],
         product_regions=[regions() for _ in range(products)],
@@ -62,8 +62,10 @@ def random_corpus(
         label=labels.astype(np.int64),
         product_ids=np.repeat([f"p{i}" for i in range(products)], reviews).tolist(),
         review_ids=[f"r{i}" for i in range(rows)],
+        lengths=np.zeros(rows, np.int64),
         roi_dim=ROI_DIM,
     )
+    return replace(corpus, lengths=np.array([len(text) for text in corpus.review_tokens]))
 
 
 def random_inputs(seed=0):

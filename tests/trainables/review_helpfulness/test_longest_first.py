@@ -30,9 +30,12 @@ def reviews(tmp_path_factory):
     )
 
 
-def test_it_is_the_floor_that_a_ranker_reports(reviews):
+@pytest.mark.parametrize("use_text", [True, False])
+def test_it_is_the_floor_that_a_ranker_reports(use_text, reviews):
+    """Also a ranker from which the texts are hidden."""
     (floor,) = longest_first.train(Trial("s", "a", "t", {"max_tokens": 32}, reviews, None, 0))
-    *_, ranker = review_helpfulness.train(Trial("s", "a", "t", SMALL, reviews, None, 0))
+    config = SMALL | {"use_text": use_text}
+    *_, ranker = review_helpfulness.train(Trial("s", "a", "t", config, reviews, None, 0))
     assert floor.step == 1 and floor.metrics["map"] == pytest.approx(ranker.metrics["length_map"])
     assert list(floor.items["map"]) == pytest.approx(list(ranker.items["length_map"]))
     assert set(floor.items) <= set(ranker.items) and len(floor.items["map"]) == 12
