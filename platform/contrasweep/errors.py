@@ -206,7 +206,7 @@ def _short(value: object) -> str:
 
 
 def choose_from(kind: str, known: Iterable[str], value: object) -> str:
-    """Return the hint for an unknown name `value`: the nearest known one, if any is near, then all of them.
+    """Return the hint for an unknown name `value`: the nearest known one, if any is near, then all of them (or none).
 
     `kind` is what the names are, a plural.
     """
@@ -215,7 +215,7 @@ def choose_from(kind: str, known: Iterable[str], value: object) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(str(value), names, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}known {kind}: {', '.join(names)}"
+    return f"{guess}known {kind}: {', '.join(names) or 'none'}"
 
 
 def check_known(

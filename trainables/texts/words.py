@@ -17,9 +17,9 @@ UNKNOWN = 1
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
 
 
-def tokens(text: str) -> list[str]:
-    """Return the words, numbers and punctuation marks of a text, in its order and in lower case."""
-    return WORD.findall(text.lower())
+def tokens(text: str | None) -> list[str]:
+    """Return the words, numbers and punctuation marks of a text (None: there is none), in order and in lower case."""
+    return WORD.findall((text or "").lower())
 
 
 def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:

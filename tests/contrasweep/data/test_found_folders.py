@@ -452,6 +452,15 @@ def test_labels_of_parquet_files_that_are_none_are_refused(first, second, says, 
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_labels_that_are_texts_are_no_class_numbers(tmp_path):
+    parquet(tmp_path / "data" / "train-0.parquet", [0, 1], None)
+    file = tmp_path / "data" / "train-0.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(1, "label", pa.array(["cat", "dog"])), file)
+    with pytest.raises(DataError, match=r"\(or none\); known columns of whole numbers: none$"):
+        stage("hugging-face", str(tmp_path / "to"), source=tmp_path / "data")
+
+
 def test_a_part_without_class_names_has_those_of_the_others(tmp_path):
     parquet(tmp_path / "data" / "train-0.parquet", [0, 1], None)
     parquet(tmp_path / "data" / "train-1.parquet", [1, 1], ["cat", "dog"])

@@ -50,6 +50,7 @@ def test_words():
         "!",
     ]
     assert vocabulary([["b", "a", "b"], ["a", "c"]], min_count=2) == {"a": 2, "b": 3}
+    assert tokens(None) == [], "a sentence that is missing in the data"
 
 
 def test_padding_does_not_show_in_the_features():

@@ -105,7 +105,8 @@ def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
     if "label" in numbers:
         return "label"
     raise DataError(
-        f"{source}: set the column of class numbers, --set label=NAME (or none); it has {numbers}"
+        f"{source}: set the column of class numbers, --set label=NAME (or none); "
+        + choose_from("columns of whole numbers", numbers, "label")
     )
 
 
