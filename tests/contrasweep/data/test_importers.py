@@ -20,6 +20,7 @@ from staged_data import check_staged
 
 from contrasweep.data import images, inspecting, open_dataset, resolve, safety, stage
 from contrasweep.data.importers import DATASETS, labelled_images, xbd
+from contrasweep.data.importers.sick import COLUMNS
 from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.errors import DataError, SpecError
 
@@ -227,6 +228,16 @@ def test_lists_may_lie_elsewhere_than_their_images(tmp_path):
         path.rename(tmp_path / "lists" / path.name)
     apart = staged("imagenet-lt", tmp_path, "again", lists=str(tmp_path / "lists"))
     assert apart.splits == beside.splits
+
+
+@pytest.mark.parametrize("row", ["7\tcut off", "7\ta\tb\tNEUTRAL\t3.0\tDEV"])
+def test_a_row_of_sick_that_is_of_no_split_is_refused(row, tmp_path):
+    good = "\t".join(COLUMNS) + "\n1\ta\tb\tNEUTRAL\t3.0\tTRAIN\n"
+    (tmp_path / "SICK.txt").write_text(good, encoding="utf-8-sig")
+    assert stage("sick", str(tmp_path / "good"), source=tmp_path).rows() == 1
+    (tmp_path / "SICK.txt").write_text(good + row)
+    with pytest.raises(DataError, match=r"SICK\.txt has a row that is not SICK's \(SemEval_set is"):
+        stage("sick", str(tmp_path / "to"), source=tmp_path)
 
 
 def test_bundled_digits_are_scikit_learns(tmp_path):

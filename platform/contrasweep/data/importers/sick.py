@@ -29,12 +29,15 @@ def read(source: Path, settings: Any) -> Content:
     `DataError` if a column is missing, or a row has other values.
     """
     path = source / "SICK.txt" if source.is_dir() else source
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     missing = [name for name in COLUMNS if not rows or name not in rows[0]]
     if missing:
         raise DataError(f"{path} has no column {', '.join(missing)}; it is not SICK.txt")
     try:
+        for row in rows:
+            if row["SemEval_set"] not in SPLITS.values():
+                raise ValueError(f"SemEval_set is {row['SemEval_set']!r}")
         splits = {
             split: [_table([row for row in rows if row["SemEval_set"] == part])]
             for split, part in SPLITS.items()
