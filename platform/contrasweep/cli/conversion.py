@@ -7,6 +7,7 @@ W&B's `sweep.yaml`, SEML's experiments, Hydra's configuration with the Optuna sw
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -591,6 +592,12 @@ class _Script:
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
         nodes = list(ast.walk(self.tree))
+        # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
+        self._times_set = Counter(
+            getattr(node, "id", "") or getattr(node, "arg", "")
+            for node in nodes
+            if isinstance(node, ast.arg) or isinstance(getattr(node, "ctx", None), ast.Store)
+        )
         _name_tune(nodes)
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         self.is_tune = any(re.match(r"(ray\.)?tune\.", ast.unparse(call.func)) for call in calls)
@@ -660,8 +667,10 @@ class _Script:
 
         Only the value of such a name is known without running the script.
         """
-        assignments = self._assignments.get(ast.unparse(node), [])
-        return assignments[0].value if len(assignments) == 1 else node
+        name = ast.unparse(node)
+        assignments = self._assignments.get(name, [])
+        is_known = len(assignments) == 1 and self._times_set[name] < 2
+        return assignments[0].value if is_known else node
 
     def _take_argument(self, call: str, key: str, argument: ast.expr) -> None:
         """Take the argument `key` of the call `call` (of `CALLS`), which declares a search; None says nothing.
@@ -743,6 +752,13 @@ class _Script:
             for part in ast.walk(top):
                 if isinstance(part, ast.Name) and part.id in self._functions:
                     self.function = self.function or part.id
+                # What gives the function more arguments has no counterpart.
+                gives = isinstance(part, ast.Lambda) or (
+                    isinstance(part, ast.Call) and ast.unparse(part.func).endswith("partial")
+                )
+                used = {name.id for name in ast.walk(part) if isinstance(name, ast.Name)}
+                if gives and used & self._functions:
+                    self.found.left_out.append(ast.unparse(part))
 
     def _take_flag(self, call: ast.Call) -> None:
         """Take a flag of argparse with its default; note one that the script needs and that has none."""
