@@ -1,12 +1,13 @@
 """The hosts of a cluster: cores, memory and GPUs by type, as an inventory file lists them and as they are detected."""
 
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pydantic
 
@@ -379,23 +380,36 @@ def _nvml_gpus() -> list[Gpu]:
         return []
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        gpus = [
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return [
             Gpu(
                 short_name(pynvml.nvmlDeviceGetName(h)),
                 pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30,
             )
-            for h in handles
+            for h in (handles if visible is None else _chosen(visible, handles, pynvml))
         ]
     finally:
         pynvml.nvmlShutdown()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return gpus
-    # Of the entries, numbers choose by position; an id (`GPU-...`, `MIG-...`) stands for the first GPU's type.
-    chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
-    if gpus:
-        return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen]
-    return []
+
+
+def _chosen(visible: str, handles: Sequence[Any], nvml: Any) -> Iterator[Any]:
+    """Yield NVML's handles of the GPUs that CUDA_VISIBLE_DEVICES names: by position, by id, or a part of one by its id.
+
+    As for CUDA, an entry that names none ends the list.
+    """
+    for entry in map(str.strip, visible.split(",")):
+        handle = None
+        if entry.isdecimal() and int(entry) < len(handles):
+            handle = handles[int(entry)]
+        elif entry.startswith("GPU-"):  # the beginning of an id is enough
+            ids = [(nvml.nvmlDeviceGetUUID(h), h) for h in handles]
+            handle = next((h for uuid, h in ids if uuid.startswith(entry)), None)
+        elif entry.startswith("MIG-"):
+            with contextlib.suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByUUID(entry)
+        if handle is None:
+            return
+        yield handle
 
 
 def short_name(name: str) -> str:

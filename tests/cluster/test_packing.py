@@ -220,7 +220,8 @@ def test_detect_finds_this_machine(monkeypatch):
 
 
 def test_cuda_visible_devices_hides_gpus(monkeypatch):
-    names = ["NVIDIA H100 80GB HBM3", "Tesla T4"]
+    names = ["NVIDIA H100 80GB HBM3", "Tesla T4", "NVIDIA H100 MIG 1g.10gb"]
+    ids = ["GPU-1a2b", "GPU-3c4d", "MIG-5e6f"]
     nvml = SimpleNamespace(
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
@@ -228,13 +229,26 @@ def test_cuda_visible_devices_hides_gpus(monkeypatch):
         nvmlDeviceGetHandleByIndex=lambda i: i,
         nvmlDeviceGetName=lambda i: names[i],
         nvmlDeviceGetMemoryInfo=lambda i: SimpleNamespace(total=(i + 1) * 2**30),
+        nvmlDeviceGetUUID=lambda i: ids[i],
+        nvmlDeviceGetHandleByUUID=ids.index,
+        NVMLError=ValueError,
     )
     monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
-    for visible, types in ((None, ["H100", "T4"]), ("1", ["T4"]), ("", []), ("-1", [])):
+    for visible, types in (
+        (None, ["H100 1", "T4 2"]),
+        ("1", ["T4 2"]),
+        ("", []),
+        ("-1", []),
+        ("1,7,0", ["T4 2"]),  # CUDA takes none of those behind one that is not there
+        ("GPU-3c,0", ["T4 2", "H100 1"]),
+        ("MIG-5e6f", ["H100 3"]),  # the memory of the part, not of the GPU
+        ("MIG-0,0", []),
+    ):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert [gpu.type for gpu in inventories._nvml_gpus()] == types
+        found = [f"{gpu.type} {gpu.memory_gib:g}" for gpu in inventories._nvml_gpus()]
+        assert found == types, visible
 
 
 @pytest.mark.parametrize(
