@@ -26,10 +26,9 @@ from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.declaration import redeclare, trained_again
 from contrasweep.running.prepare import study_document
-from contrasweep.statistics.comparison import LEVEL_DIVISOR
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence
-from contrasweep.statistics.family import Family
+from contrasweep.statistics.family import LEVEL_DIVISOR, Family
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords

@@ -24,10 +24,10 @@ from contrasweep.planning.plan import Cell
 from contrasweep.planning.stages import stage_after
 from contrasweep.results.interim_analysis import UNIT, PairAtLook, judge_look, look_before
 from contrasweep.results.interim_verdicts import ExtensionVerdicts
-from contrasweep.statistics.comparison import LEVEL_DIVISOR, judge, judged_comparisons
+from contrasweep.statistics.comparison import judge, judged_comparisons
 from contrasweep.statistics.design import contrast
 from contrasweep.statistics.evidence import Evidence, Gaps, collapsed
-from contrasweep.statistics.family import Family
+from contrasweep.statistics.family import LEVEL_DIVISOR, Family
 from contrasweep.statistics.group_sequential import Looks, SpendingName
 from contrasweep.storage.interim_log import EXTENDED, LookLog
 

@@ -26,6 +26,7 @@ from contrasweep.planning.power import (
     EarlierNoise,
     PlannedSize,
     known_noise,
+    looks_before,
     noise_in,
     other_question,
     planned_sizes,
@@ -152,6 +153,7 @@ class Forecast:
     noise: EarlierNoise | None = None  # of the metric, from earlier trials; None: not known
     power: "PlannedPower | None" = None  # None: not computed, or the study has nothing to compare
     kept: str = ""  # the line on checkpoints that stay
+    looks: int = 0  # looks at the table before this one
 
     @property
     def hours(self) -> float | None:
@@ -197,6 +199,11 @@ class Forecast:
         if self.power is None:
             return []
         lines = [f"decides   {self.power.sentence}"]
+        if self.looks:
+            earlier = plural(self.looks, "earlier look")
+            lines.append(
+                f"          {earlier} at the table counted: each leaves a quarter of alpha"
+            )
         # The first size is the study as declared.
         for size in self.sizes[1:]:
             price = ""
@@ -210,7 +217,7 @@ class Forecast:
                 time = "" if hours is None else f", {duration(3600 * hours)}"
                 price = f" ({plural(further, 'trial')} more{time})"
             lines.append(f"  x{size.times}      {plural(size.seeds, 'seed')}{price}: {size.text}")
-        return lines + other_question(self.plan.study, self.power, self.noise)
+        return lines + other_question(self.plan.study, self.power, self.noise, self.looks)
 
     @property
     def sizes(self) -> list[PlannedSize]:
@@ -358,7 +365,8 @@ def forecast(
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, ended.values())
     noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, ended)
-    power = study_power(study, noise=noise)
+    looks = looks_before(plan, records)
+    power = study_power(study, noise=noise, looks=looks)
     warnings = (
         *durations.warnings(),
         *budget.warnings(makespan),
@@ -382,6 +390,7 @@ def forecast(
         noise=noise,
         power=power,
         kept=checkpoints_line(plan, footprints),
+        looks=looks,
     )
 
 

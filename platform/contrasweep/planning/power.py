@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError, StorageError, plural
 from contrasweep.imports import is_installed
+from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
-from contrasweep.storage.planned import axes_of, read_planned
+from contrasweep.storage.interim_log import read_looks
+from contrasweep.storage.planned import axes_of, is_whole, planned_rows, read_planned
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -206,16 +208,20 @@ def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
 
 
 def study_power(
-    study: Study, question: "Question | None" = None, noise: "EarlierNoise | None" = None
+    study: Study,
+    question: "Question | None" = None,
+    noise: "EarlierNoise | None" = None,
+    looks: int = 0,
 ) -> "PlannedPower | None":
     """Return the difference that is decided in 80 % of studies like this one, for its own question or for `question`.
 
-    With the `noise` of earlier trials it is given in units of the metric too. None where there is nothing to compare,
-    and without SciPy, which a machine that only plans and submits need not have.
+    With the `noise` of earlier trials it is given in units of the metric too. The earlier `looks` at the table lower
+    its level. None where there is nothing to compare, and without SciPy, which a machine that only plans and submits
+    need not have.
     """
     if not is_installed("scipy"):
         return None
-    from contrasweep.statistics.family import Family, family_size
+    from contrasweep.statistics.family import LEVEL_DIVISOR, Family, family_size
     from contrasweep.statistics.power_of_designs import planned_power
 
     cells = _cells(study)
@@ -226,8 +232,24 @@ def study_power(
         return None
     # In a study of one cell both questions are the same, so none is named.
     question_name = wanted_question if len(cells) > 1 else ""
-    family = Family(size, study.level, study.smallest_difference)
+    family = Family(size, study.level / LEVEL_DIVISOR**looks, study.smallest_difference)
     return _in_units(planned_power(design, family, what=question_name), noise)
+
+
+def looks_before(plan: Plan, records: StudyRecords) -> int:
+    """Return how many looks at the study's table come before that of `plan`; 0 for a study that grows by its own looks.
+
+    A grid that adds trials of its arms to a whole table takes a look at it.
+    """
+    document = records.document()
+    if document is None or plan.study.replicates is not None:
+        return 0
+    log = read_looks(records)
+    looks = document.spent + (len(log.looks) if log else 0)
+    if isinstance(plan, GridPlan) and is_whole(records, document.plan_digest, records.finished()):
+        stored = {row["trial_id"] for row in planned_rows(records)}
+        looks += any(t.arm in document.arms and t.id not in stored for t in plan.trials)
+    return looks
 
 
 def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPower":
@@ -351,7 +373,7 @@ def planned_sizes(
 
 
 def other_question(
-    study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None
+    study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None, looks: int = 0
 ) -> list[str]:
     """Return a line on what a grid could decide if it asked the other one of the questions `overall` and `cells`.
 
@@ -362,7 +384,7 @@ def other_question(
     if not isinstance(study, AblationGrid):
         return []
     other: Question = "cells" if study.question == "overall" else "overall"
-    power = study_power(study, other, noise)
+    power = study_power(study, other, noise, looks)
     if power is None or not math.isfinite(power.least):
         return []
     # With one cell, both questions have the same number of comparisons.

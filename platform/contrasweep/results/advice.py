@@ -14,8 +14,9 @@ from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
-from contrasweep.statistics.comparison import LEVEL_DIVISOR, freedom
+from contrasweep.statistics.comparison import freedom
 from contrasweep.statistics.design import Contrast
+from contrasweep.statistics.family import LEVEL_DIVISOR
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
     Prediction,

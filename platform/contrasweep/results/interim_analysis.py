@@ -15,9 +15,9 @@ from contrasweep.planning.plan import Cell, Plan
 from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.results import Results
-from contrasweep.statistics.comparison import LEVEL_DIVISOR, Comparison
+from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
-from contrasweep.statistics.family import Family
+from contrasweep.statistics.family import LEVEL_DIVISOR, Family
 from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
 from contrasweep.storage.interim_log import (
     EXTENDED,

@@ -11,8 +11,9 @@ from typing import Self
 
 from contrasweep.config import Config
 from contrasweep.errors import plural
-from contrasweep.statistics.comparison import LEVEL_DIVISOR, Comparison, Decided, verdict_of
+from contrasweep.statistics.comparison import Comparison, Decided, verdict_of
 from contrasweep.statistics.evidence import Evidence
+from contrasweep.statistics.family import LEVEL_DIVISOR
 from contrasweep.storage.interim_log import EXTENDED, VERDICTS, Context, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 

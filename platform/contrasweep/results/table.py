@@ -349,7 +349,9 @@ class Table:
         names = self.style.names
         cells = [*self.cells.values(), *self.averages.values()]
         methods = list(dict.fromkeys(c.interval for c in cells if c.interval))
-        percent = "in percent; the verdicts are not" if self.answer.pairs else "in percent"
+        # Below a caption of the user's there are no verdicts.
+        told = self.answer.pairs and not self.style.caption
+        percent = "in percent; the verdicts are not" if told else "in percent"
         lines = [percent] if self.style.percent else []
         if methods == [NO_INTERVAL]:
             why = dict.fromkeys(c.why_no_interval for c in cells if c.interval)

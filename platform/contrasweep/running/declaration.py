@@ -116,7 +116,7 @@ def redeclare(
     # new cells count as one look together.
     planned_ids = {row["trial_id"] for row in planned}
     looks = len(excluded)
-    if (spend and added_arms) or _grows_after_look(plan, earlier, planned_ids, recorded):
+    if (spend and added_arms) or _grows_after_look(plan, earlier, planned_ids, recorded, spend):
         looks += 1
     # The log's new entry: what changed, after how many trials, and how many looks this costs. The stored plan of a
     # sweep may not know its trials yet, so all of its records count, even if they are more than the table was to have.
@@ -158,18 +158,27 @@ def _with_first_verdicts(declared: Config, first: Config) -> Config:
 
 
 def _grows_after_look(
-    plan: Plan, earlier: StudyDocument, planned_ids: Set[str], recorded: Mapping[str, Record]
+    plan: Plan,
+    earlier: StudyDocument,
+    planned_ids: Set[str],
+    recorded: Mapping[str, Record],
+    spend: bool,
 ) -> bool:
-    """Return whether `plan` adds cells to a whole table, of which the user has had a look.
+    """Return whether `plan` adds cells to a whole table, of which the user has had a look that is counted nowhere else.
 
     `planned_ids` are the trials of the stored plan, and `recorded` the ended trials by id. Another cell changes the
-    arms' means. The looks of a study that grows are counted elsewhere.
+    arms' means. Of a study that grows, and where cells get more replicates too, looks.json has the look; without
+    `spend`, that is.
     """
     if not isinstance(plan, GridPlan) or plan.study.replicates is not None:
         return False
+    # How many trials of each cell the stored plan has.
+    stored = [sum(trial.id in planned_ids for trial in cell.trials) for cell in plan.cells]
+    if not spend and max(stored) < max(len(cell.trials) for cell in plan.cells):
+        return False
     return planned_ids <= recorded.keys() and any(
-        cell.arm in earlier.arms and planned_ids.isdisjoint(trial.id for trial in cell.trials)
-        for cell in plan.cells
+        cell.arm in earlier.arms and not count
+        for cell, count in zip(plan.cells, stored, strict=True)
     )
 
 

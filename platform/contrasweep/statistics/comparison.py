@@ -25,7 +25,7 @@ import pandas as pd
 from contrasweep.errors import plural
 from contrasweep.statistics.design import PERMUTATION, WELCH, Components, Scope
 from contrasweep.statistics.evidence import COPIES, Evidence, Gaps
-from contrasweep.statistics.family import Family
+from contrasweep.statistics.family import LEVEL_DIVISOR, Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
@@ -42,10 +42,6 @@ MATTERS: dict[Relevance | None, str] = {
 """The words behind `better` or `worse`; none where no smallest difference was declared."""
 TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
 """Verdict on a -> the same verdict on b."""
-
-LEVEL_DIVISOR = 4.0
-"""The divisor of the level at each further look at a finished table. With 2, equal arms had a verdict in up to .073 of
-10,000 studies at .05; with 4 in up to .058 (`benchmarks/results/declared_anew.md`)."""
 
 
 @dataclass(frozen=True)

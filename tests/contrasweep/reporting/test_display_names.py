@@ -94,6 +94,9 @@ def test_a_table_for_a_paper_shows_display_names_in_its_legend_and_verdicts_too(
     assert not DECLARED.search(text), text
     assert "OCL (ours)" in text and "SupCon" in text
     assert "in percent; the verdicts are not" in " ".join(text.split()).lower()
+    with_caption = cs.TableStyle(percent=True, caption="A caption.")
+    write_report(results, format, output=tmp_path / "table", style=with_caption)
+    assert "the verdicts are not" not in " ".join((tmp_path / "table").read_text().split())
 
 
 def test_data_keep_the_declared_names(storage, tmp_path):

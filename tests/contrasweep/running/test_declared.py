@@ -14,11 +14,13 @@ from contrasweep import AblationGrid, Arm, Evaluation, Replicates, Sweep, TableS
 from contrasweep.cli.app import app
 from contrasweep.cli.reports import declarations, summary
 from contrasweep.errors import SpecError
+from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
 from contrasweep.reporting import render, render_comparison, write_files
 from contrasweep.results.results import Results
 from contrasweep.running.declaration import FREE
 from contrasweep.running.prepare import check_plan
+from contrasweep.statistics.family import LEVEL_DIVISOR
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import VERDICT
 
@@ -324,14 +326,27 @@ def test_no_level_is_left_for_what_was_chosen_among_all_that_was_seen(tmp_path):
         run(grid(**growing, arms=("a0", "a1", "a2")), tmp_path / "growing", extend=True, spend=True)
 
 
-def test_cells_that_are_added_to_a_finished_table_are_a_look(tmp_path):
-    run(grid(axes={"batch_size": [16]}), tmp_path)
-    results = run(grid(axes={"batch_size": [16, 32]}), tmp_path, extend=True)
-    fresh = run(grid(axes={"batch_size": [16, 32]}), tmp_path / "fresh")
+@pytest.mark.parametrize("more", [{}, {"seeds": list(range(12))}])
+def test_cells_that_are_added_to_a_finished_table_are_one_look(more, tmp_path):
+    """Also where each cell gets more replicates by the same extension."""
+    larger = {"axes": {"batch_size": [16, 32]}, "metric": "m3", **more}
+    first = run(grid(axes={"batch_size": [16]}, metric="m3"), tmp_path, shift)
+    planned = plan(grid(**larger), storage=str(tmp_path))
+    before = forecast(planned, str(tmp_path))
+    assert before.looks == 1 and "1 earlier look at the table counted" in before.to_text()
+    assert forecast(plan(grid(**larger)), str(tmp_path / "fresh")).looks == 0
+    results = run(grid(**larger), tmp_path, shift, extend=True)
+    after = forecast(planned, str(tmp_path))
+    assert after.looks == 1 and first.document.plan_digest != results.document.plan_digest
+    level = after.power.family.level
+    assert level == before.power.family.level == results.compare("a0", "a1").level == 0.05 / 4
+    fresh = run(grid(**larger), tmp_path / "fresh", shift)
+    assert fresh.compare("a0", "a1").p_value < 0.01
     assert results.compare("a0", "a1").p_value == pytest.approx(
-        min(1, 2 * fresh.compare("a0", "a1").p_value)
+        LEVEL_DIVISOR * fresh.compare("a0", "a1").p_value
     )
-    assert "axes batch_size changed; this counts as a look" in results.table().notes[0]
+    notes = " ".join(results.table().notes)
+    assert ("this counts as a look" in notes) != bool(more) and ("this is look 2" in notes)
 
 
 @pytest.mark.parametrize("again", ["a0", "a1"])
