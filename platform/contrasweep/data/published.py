@@ -9,7 +9,7 @@ from contrasweep.data.importers.cifar import LongTailedCifar
 from contrasweep.data.importers.encoded_images import spec as encoded
 from contrasweep.data.importers.labelled_images import long_tail
 from contrasweep.data.importers.long_tail_lists import Settings as Lists
-from contrasweep.data.manifest import ColumnSpec, Manifest, Shard
+from contrasweep.data.manifest import ANY_SIDE, ColumnSpec, Manifest, Shard
 from contrasweep.data.names import importer, parse
 
 
@@ -78,7 +78,7 @@ def _of_images(name: str, settings: Any) -> Published:
         largest = facts.train // facts.classes
         train = sum(long_tail(largest, facts.classes, settings.imbalance_factor))
     elif isinstance(settings, Lists):
-        columns = encoded(side)
+        columns = encoded(settings.size or ANY_SIDE)
     kind = "image" if len(columns) == 1 else "image-pair"
     rows = {"train": train}
     if facts.test:

@@ -91,6 +91,8 @@ def test_what_a_paper_says_of_a_dataset():
         large.columns["image"]["shape"] == [112, 112, 3]
         and large.columns["image"]["encoding"] == "image"
     )
+    as_they_are = described("imagenet-lt?size=null")
+    assert as_they_are and as_they_are.columns["image"]["shape"] == [0, 0, 3]
     pairs = described("hra")
     assert (
         pairs.rows("train") == 3_389 and pairs.kind == "image-pair" and not pairs.rows("test")
