@@ -327,11 +327,11 @@ def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
         if "run" not in table:
             number = seed[1] if seed else None
             table = table.assign(arm=folders[0], run="/".join(folders), seed=number)
+            seeds.append(seed)
         runs.append(table)
-        seeds.append(seed)
     table = pd.concat(runs, ignore_index=True)
     # Seeds in some paths alone would pair runs that do not belong together.
-    if "arm" in table and not all(seeds):
+    if not all(seeds):
         table = table.drop(columns="seed", errors="ignore")
     return table, kind in CURVES
 

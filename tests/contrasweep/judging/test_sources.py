@@ -1,6 +1,7 @@
 """What other programs wrote is read as rows: their files in `written/`, and files that they write here."""
 
 import io
+import itertools
 import json
 import math
 import os
@@ -91,6 +92,22 @@ def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_p
     assert len(read) == 1
     whole = by_run(read_folder(WRITTEN / "states")[0], "eval_accuracy")
     assert by_run(read, "eval_accuracy") == {("base", "0"): whole["base", "0"]}
+
+
+def test_settings_called_arm_and_seed_pair_runs_whatever_their_paths_name(tmp_path):
+    """As those of the runs that `--tracking wandb:FOLDER` writes."""
+    for arm, seed in itertools.product("ab", range(3)):
+        score = 0.5 + 0.1 * (arm == "b") + 0.001 * seed
+        rows = [
+            {"attribute_path": "arm", "attribute_type": "string", "string_value": arm},
+            {"attribute_path": "seed", "attribute_type": "int", "int_value": seed},
+            {"attribute_path": "acc", "attribute_type": "float_series", "step": Decimal(1)}
+            | {"float_value": score},
+        ]
+        frame = pd.DataFrame(rows).assign(run_id=f"{arm}-{seed}")
+        frame.to_parquet(tmp_path / f"{arm}-{seed}_part_0.parquet")
+    judged = cs.judge(tmp_path, metric="acc")
+    assert judged.design.startswith("2 arms, 3 seeds in common: paired by seed")
 
 
 def test_exports_of_neptune_are_read_with_their_settings(tmp_path):
