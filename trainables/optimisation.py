@@ -413,10 +413,24 @@ def optimizer_states(chosen: Component) -> float:
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
     """Return d loss / d parameter for each parameter of the optimizer; zero where the loss does not depend on it."""
     gradients = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
-    return [
-        torch.zeros_like(p) if g is None else g
-        for p, g in zip(optimizer.parameters, gradients, strict=True)
-    ]
+    return each_its_own(optimizer.parameters, gradients)
+
+
+def each_its_own(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor]:
+    """Return a gradient for each parameter that may be overwritten alone; zero in place of None.
+
+    Autograd gives two parameters that are added to each other one tensor, and an expanded one for a sum.
+    """
+    own = []
+    places: set[int] = set()
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            own.append(torch.zeros_like(parameter))
+            continue
+        is_shared = gradient.data_ptr() in places or 0 in gradient.stride()
+        places.add(gradient.data_ptr())
+        own.append(gradient.clone() if is_shared else gradient)
+    return own
 
 
 @dataclass(frozen=True)

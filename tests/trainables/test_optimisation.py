@@ -69,6 +69,15 @@ def test_a_parameter_that_the_loss_does_not_need_has_zero_gradient():
     assert [g.item() for g in gradients] == [3, 4, 0]
 
 
+def test_a_gradient_that_is_overwritten_is_no_other_parameters():
+    """Autograd gives the terms of a sum one tensor, and a sum of values an expanded one."""
+    a, b, c = (torch.full((3,), value, requires_grad=True) for value in (1.0, 2.0, 3.0))
+    gradients = gradients_of(SGD([a, b, c], 0.1), (a + b).square().sum() + c.sum())
+    for i, gradient in enumerate(gradients):
+        gradient.add_(torch.arange(3.0), alpha=i)
+    assert [g.tolist() for g in gradients] == [[6, 6, 6], [6, 7, 8], [1, 3, 5]]
+
+
 def test_the_cosine_ends_at_a_thousandth():
     schedule = Schedule(lr=0.5, steps=100)
     assert schedule.at(0) == 0.5 and schedule.at(50) == pytest.approx(0.5 * 1.001 / 2)
