@@ -37,8 +37,8 @@ WAYS = (
 """How a command can report, for messages."""
 REPORTING = (VARIABLE, "wandb", "lightning", "transformers", "tensorboard", "SummaryWriter")
 """Words in the code of a command that can report without `metrics`."""
-# A name in braces, `{loss}` or `{loss:f}`.
-_FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[a-z])?\}")
+# A name in braces, `{loss}` or `{loss:f}`, also with a format as of the script's own f-string, `{loss:.4f}`.
+_FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[^{}\s]*)?\}")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][-+]?\d+)?")
 # Languages write what is no finite number as nan, NaN, inf, Inf or Infinity.
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
@@ -62,10 +62,9 @@ class Pattern:
             ) from None
         self.names = self.names or list(self.expression.groupindex)
         self.count = 0  # of the lines that it has matched
-        if not self.names:
-            raise SpecError(
-                "a pattern names a metric", place="metrics", value=text, hint='"loss: {loss:f}"'
-            )
+        if not self.names or len(set(self.names)) < len(self.names):
+            rule = "a pattern names a metric, and each one once"
+            raise SpecError(rule, place="metrics", value=text, hint='"loss: {loss:f} ({_})"')
 
     def _expression(self, text: str) -> str:
         """Return the text as a regular expression: a group for each number that it names, the rest as it stands.

@@ -153,6 +153,8 @@ def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
             {"epoch": 2, "loss": 4.8},
         ),
         ("loss {loss}", "loss 1,234.5", {"loss": 1234.5}),
+        ("E {epoch:>3d} loss {loss:.4f}", "E   3 loss 0.1234", {"epoch": 3, "loss": 0.1234}),
+        ('{"loss": {loss}, "a": 1}', '{"loss": 0.5, "a": 1}', {"loss": 0.5}),
         ("loss {loss}", "loss 3, done", {"loss": 3}),
         ("loss {loss}", "loss 0,87", {"loss": "0,87"}),
         ("loss {loss}", "loss Inf", {"loss": float("inf")}),
@@ -201,6 +203,7 @@ def test_lines_of_two_patterns_are_steps_by_their_number(tmp_path):
     [
         ("loss: (?P<loss>", "metrics: a pattern is a regular expression"),
         ("{_}", "metrics: a pattern names a metric"),
+        ("{loss} ({loss})", "metrics: a pattern names a metric, and each one once, got '{loss} ("),
         ("log.md", "metrics: metrics are read from output or from files, got 'log.md'"),
     ],
 )
