@@ -11,8 +11,8 @@ def classification(
 ) -> dict[str, float]:
     """Return `accuracy`, `f1_macro` (the mean F1 of the classes) and the F1 of each class (`f1_class_<k>`).
 
-    As in scikit-learn, a class counts in macro F1 if it occurs in the labels or the predictions. A class that occurs
-    in neither has no F1 and is left out.
+    A class without an item among the labels has no F1 and is left out, also where it is predicted: scikit-learn's macro
+    F1 over the `labels` that occur. A wrong prediction still lowers the F1 of the item's own class.
     """
     # Items by label (row) and predicted label (column), whose pair is one number for `bincount`.
     confusion = (
@@ -22,8 +22,9 @@ def classification(
     )
     # F1 = 2 hits / (predicted + labelled).
     hits = confusion.diag()
-    occurs = confusion.sum(0) + confusion.sum(1)
-    f1 = {k: float(2 * hits[k] / occurs[k]) for k in range(classes) if occurs[k] > 0}
+    labelled = confusion.sum(1)
+    occurs = confusion.sum(0) + labelled
+    f1 = {k: float(2 * hits[k] / occurs[k]) for k in range(classes) if labelled[k] > 0}
     scores = {
         "accuracy": float(hits.sum() / confusion.sum()),
         "f1_macro": sum(f1.values()) / len(f1),

@@ -68,11 +68,13 @@ def norms(ax: Any, rows: Any, names: list[str]) -> None:
 
 
 def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
-    """Draw the F1 of each class, and their mean as a dashed line."""
+    """Draw the F1 of each class that has test rows, and their mean as a dashed line."""
     scores = classification(
         torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names)
     )
-    ax.bar(names, [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], color=COLOURS[0])
+    ax.bar(
+        names, [scores.get(f"f1_class_{k}", np.nan) for k in range(len(names))], color=COLOURS[0]
+    )
     ax.axhline(scores["f1_macro"], color="black", linewidth=0.8, linestyle="--")
     ax.set(ylim=(0, 1), ylabel="F1", title=f"F1 per class (macro {scores['f1_macro']:.3f}, dashed)")
 

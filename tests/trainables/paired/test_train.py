@@ -6,15 +6,17 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from matplotlib.figure import Figure
 from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import open_dataset, resolve
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.paired import fitting
-from contrasweep.trainables.paired.figures import draw
+from contrasweep.trainables.paired.figures import draw, f1_bars
 from contrasweep.trainables.paired.fitting import PairedTraining
 from contrasweep.trainables.paired.objective import class_weights
 from contrasweep.trainables.paired.tables import EmbeddedPart, class_names, write
@@ -287,6 +289,12 @@ def test_a_class_may_have_a_name_that_is_no_formula(tmp_path):
     part = EmbeddedPart(z, e_post, torch.ones(4), labels, labels)
     write(tmp_path, part, part, range(4), (r"$\frac{$", "b"))
     assert len(draw(tmp_path, tmp_path)) == 6
+
+
+def test_a_class_without_test_rows_has_no_bar():
+    ax = Figure().subplots()
+    f1_bars(ax, pd.DataFrame({"label": [0, 1], "predicted": [0, 2]}), ["a", "b", "c"])
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx([1, 0, np.nan], nan_ok=True)
 
 
 @pytest.mark.slow
