@@ -26,8 +26,12 @@ def open_dataset(manifest: Manifest) -> "Dataset":
     """Return the dataset that `manifest` describes.
 
     Its shards are fetched and decoded, once per node, when a part of it is first asked for. Then a `DataError` names a
-    shard that is missing, or that differs from the manifest.
+    shard that is missing, or that differs from the manifest. Raises `SpecError` for a name or a record's reference.
     """
+    if not isinstance(manifest, Manifest):
+        name = getattr(manifest, "name", manifest)
+        hint = f"open_dataset(contrasweep.data.resolve({name!r}, folds=..., storage=...)), with the study's folds"
+        raise SpecError("a dataset is opened by its manifest", place="open_dataset", hint=hint)
     return Dataset(manifest)
 
 

@@ -146,6 +146,10 @@ class Arm:
     def _find_trainable(self) -> None:
         """Replace a short name, or a path with an adapter before it, by the trainable's dotted path."""
         if not isinstance(self.trainable, str):
+            # A trainable's name is part of its trials' identity.
+            if not hasattr(self.trainable, "__qualname__"):
+                rule = 'a partial, or an object that can be called, is given as its dotted path "module:name"'
+                raise SpecError(rule, place="trainable", value=self.trainable)
             return
         # `optuna:package.module:function` is the adapter's trainable, with the function as a setting.
         prefix, _, called = self.trainable.partition(":")

@@ -20,6 +20,7 @@ from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.data.reading import shuffled
 from contrasweep.data.resolving import staged_in
 from contrasweep.errors import DataError, SpecError
+from contrasweep.storage.record import DatasetRef
 from contrasweep.storage.store import open_store
 
 
@@ -71,6 +72,14 @@ def test_folds_that_do_not_exist_are_spec_errors(tmp_path):
         dataset.split("dev")
     with pytest.raises(DataError, match="no array 'pre'; known array columns: image"):
         dataset.split("test").array("pre")
+
+
+@pytest.mark.parametrize("given", [DatasetRef("digits", "0" * 16), "digits"])
+def test_a_dataset_is_opened_by_its_manifest_not_by_name_nor_reference(given):
+    with pytest.raises(
+        SpecError, match=r"manifest; open_dataset\(.*resolve\('digits', folds=..., "
+    ):
+        open_dataset(given)
 
 
 def test_folds_change_the_digest_and_seeds_of_naming_do_not(tmp_path):

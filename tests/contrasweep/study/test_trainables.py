@@ -102,6 +102,13 @@ def test_a_wrong_short_name_says_which_there_are():
         Arm("contrastiv")
 
 
+@pytest.mark.parametrize("nameless", [Method(), functools.partial(with_more, depth=4)])
+def test_what_has_no_name_of_its_own_is_given_by_its_path(nameless):
+    with pytest.raises(SpecError, match=r'trainable: .* is given as its dotted path "module:name"'):
+        Arm(nameless)
+    assert Arm(Method().__call__).path == f"{__name__}:Method.__call__"
+
+
 def test_the_schema_of_a_study_file_knows_the_short_names():
     assert {"contrastive", "paired_images"} <= {
         *study_schema()["$defs"]["Arm"]["properties"]["trainable"]["examples"]
