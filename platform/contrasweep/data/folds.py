@@ -4,7 +4,7 @@
 with a release of NumPy, and with them the folds of a finished table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -186,8 +186,11 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
     # Number of training rows of each class, in the order of the names.
     rows: list[int] = data.counts.get("train", {}).get("classes", [])
     count = count or (data.folds.count if data.folds else 0)
-    small_classes = {name: n for name, n in zip(data.classes, rows, strict=False) if 0 < n < count}
-    empty_classes = {name: n for name, n in zip(data.classes, rows, strict=False) if n == 0}
+    names = [f"class {k} ({name})" for k, name in enumerate(data.classes)]
+    small_classes = [
+        f"{n} of {name}" for name, n in zip(names, rows, strict=False) if 0 < n < count
+    ]
+    empty_classes = [name for name, n in zip(names, rows, strict=False) if n == 0]
     notes = []
     if small_classes:
         notes.append(
@@ -211,9 +214,9 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
     return [f"in {data.name}: {note}" for note in notes]
 
 
-def _named(classes: Mapping[str, int]) -> str:
-    """Return `cat (3), dog (0) and 4 classes more`, with their numbers of rows."""
-    text = ", ".join(f"{name} ({n})" for name, n in list(classes.items())[:MOST_NAMED])
+def _named(classes: Sequence[str]) -> str:
+    """Return the first of these texts on classes, and how many there are more."""
+    text = ", ".join(classes[:MOST_NAMED])
     if len(classes) > MOST_NAMED:
         text += f" and {len(classes) - MOST_NAMED} classes more"
     return text

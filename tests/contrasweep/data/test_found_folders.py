@@ -262,8 +262,8 @@ def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(tmp_p
     shutil.copy(folder / "train" / "dog" / "1.png", folder / "test" / "owl" / "leak.png")
     (folder / "train" / "owl" / "3.png").unlink()
     told = [
-        "fewer training rows than 5 folds: café (4), owl (3)",
-        "no training row at all: horse (0)",
+        "fewer training rows than 5 folds: 4 of class 0 (café), 3 of class 3 (owl)",
+        "no training row at all: class 2 (horse)",
     ]
     told.append("1 across splits, 1 of another class, 1 within; folds may part them")
     with caplog.at_level(logging.WARNING):
@@ -273,7 +273,7 @@ def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(tmp_p
     planned = plan(study, storage=str(tmp_path / "st"))
     noted = "\n".join(study_document(planned).data_notes)
     assert (
-        "fewer training rows than 4 folds: owl (3)" in noted
+        "fewer training rows than 4 folds: 3 of class 3 (owl)" in noted
         and told[1] in noted
         and told[2] in noted
     )
