@@ -47,11 +47,12 @@ _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:
 class Pattern:
     """A text as scripts print it, `loss: {loss:f} acc: {accuracy:f}`, or a regular expression with named groups.
 
-    `{_}` stands for any text. `names` are the metrics that it names, `count` the lines that it has matched so far.
-    Raises `SpecError` for a text that is no regular expression, or names no metric.
+    `{_}` stands for any text, `{checkpoint}` for one without spaces. `names` are the metrics that it names, `count` the
+    lines that it has matched so far. Raises `SpecError` for a text that is no regular expression, or names no metric.
     """
 
     def __init__(self, text: str) -> None:
+        self.text = text
         # A text gives its names while it is made an expression; an expression has them as its groups.
         self.names: list[str] = []
         try:
@@ -67,7 +68,7 @@ class Pattern:
             raise SpecError(rule, place="metrics", value=text, hint='"loss: {loss:f} ({_})"')
 
     def _expression(self, text: str) -> str:
-        """Return the text as a regular expression: a group for each number that it names, the rest as it stands.
+        """Return the text as a regular expression: a group for each name, the rest as it stands.
 
         White space matches any white space. `self.names` gets the names, in the order of the groups.
         """
@@ -81,7 +82,7 @@ class Pattern:
                 expression += ".*?"
             else:
                 self.names.append(part)
-                expression += f"({_NUMBER})"
+                expression += r"(\S+)" if part == files.CHECKPOINT else f"({_NUMBER})"
         return expression
 
     def row(self, line: str) -> Values | None:
@@ -152,6 +153,7 @@ class Metrics:
             self.step, self.numbers = json.loads(reported.read_text())
         self.before = max(self.step, 0)  # the step from which rows are numbered on
         self.lines = 0  # that were read of `file`
+        self.printed = 0  # lines of output
         self._place = ""  # of the row that was read last: a line of `file`, or `metrics`
         self._position = 0  # in bytes, where `file` is read on
         self._left_out = set[str]()  # names of which it was said that they are no metrics
@@ -173,9 +175,15 @@ class Metrics:
                 shutil.rmtree(report.checkpoint, ignore_errors=True)
         self._place = "metrics"
         for line in output:
+            self.printed += 1
             for pattern in self.patterns:
                 if (matched := pattern.row(line)) is not None:
                     yield self._report(matched)
+        for pattern in self.patterns if ended else ():
+            if not pattern.count:
+                log.warning(
+                    "metrics: %r matches none of %d printed lines", pattern.text, self.printed
+                )
         # Nothing was declared and nothing reported: then what the command has left is looked for.
         if ended and not self.declared and not self.lines:
             self.files = self._found()

@@ -5,6 +5,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from contrasweep.commands import OPTIONS
 from contrasweep.commands import PATH as COMMAND_PATH
 from contrasweep.commands.metrics import WAYS as WAYS_TO_REPORT
 from contrasweep.errors import choose_from, clipped
@@ -72,9 +73,10 @@ def unreported_metric(metric: str, record: Record) -> str:
         ways = f'`yield Report(step, {{"{metric}": number}})`'
         if record.trainable == COMMAND_PATH:
             ways = WAYS_TO_REPORT
+            if sources := record.config.get(OPTIONS, {}).get("metrics"):
+                ways = f"none of {sources} is in what it printed and left"
         hint = f"it has reported nothing: {ways}"
     return (
         f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {hint}. "
-        "Nothing more is trained: mend the name in the study "
-        "or in what the trainable reports, and the same command goes on"
+        "Nothing more is trained: mend the study or what the trainable reports, and the same command goes on"
     )

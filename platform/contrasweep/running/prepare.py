@@ -35,7 +35,10 @@ from contrasweep.storage.planned import PLAN, write_planned
 from contrasweep.storage.record import DatasetRef, Phase, Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument, lines_declared_anew
+from contrasweep.study import dotted
+from contrasweep.study.arm import Arm
 from contrasweep.study.file import parse_set, to_plain
+from contrasweep.study.sweep import Study
 from contrasweep.tracking.tracker import TrackedStudy
 
 if TYPE_CHECKING:
@@ -287,7 +290,7 @@ def decide(
         selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()}
     not_selected = {i: record for i, record in recorded.items() if i not in selected}
     # Failed trials run again by request, or because the cause was outside their method.
-    failed = failed_to_run_again(plan.study.metric, not_selected, current, retry_failed)
+    failed = failed_to_run_again(plan.study, not_selected, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, not_selected, selected)
     line = comparison.line()
     if line and changed == "stop":
@@ -318,13 +321,13 @@ def decide(
 
 
 def failed_to_run_again(
-    metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool
+    study: Study, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool
 ) -> set[str]:
     """Return the ids of the failed trials that run again.
 
     With `retry_failed` all of them do, otherwise two kinds. Trials that failed for a cause outside their method run
     again, unless they belong to a search: it has gone on from the failure. Trials that did not report the study's
-    `metric` run again if the metric or the code has changed since.
+    metric run again if the metric, the code or the fixed settings of their search have changed since.
 
     Raises `ContrasweepError` where no trial has reported the metric and nothing has changed.
     """
@@ -338,12 +341,24 @@ def failed_to_run_again(
     # Trials without the metric may have it now: its name was corrected in the study, or the code that reports it.
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
     mended = {
-        i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)
+        i
+        for i, record in lacking.items()
+        if study.metric in record.metrics
+        or is_other(record, current)
+        or _is_of_earlier_search(record, study.arms[record.arm])
     }
     still_lacking = [record for i, record in lacking.items() if i not in mended and i not in again]
-    if still_lacking and not any(metric in record.metrics for record in recorded.values()):
-        raise ContrasweepError(unreported_metric(metric, still_lacking[0]))
+    if still_lacking and not any(study.metric in record.metrics for record in recorded.values()):
+        raise ContrasweepError(unreported_metric(study.metric, still_lacking[0]))
     return again | mended
+
+
+def _is_of_earlier_search(record: Record, arm: Arm) -> bool:
+    """Return whether a trial is of a search of its arm with another trainable or other fixed settings."""
+    is_as_declared = record.trainable == arm.path and same(
+        record.config, dotted.merge(record.config, arm.config)
+    )
+    return record.notes.phase == Phase.SEARCH and not is_as_declared
 
 
 def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[str]) -> set[str]:

@@ -167,6 +167,11 @@ def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
         ),
         (r"(?P<loss>\S+) in (?P<checkpoint>\S+)", "3 in 10", {"loss": 3, "checkpoint": "10"}),
         (
+            "epoch {epoch}/{_} saved {checkpoint}, acc {acc:f}",
+            "epoch 3/9 saved a/ep=3,lr=0.1.pt, acc 0.5",
+            {"epoch": 3, "checkpoint": "a/ep=3,lr=0.1.pt", "acc": 0.5},
+        ),
+        (
             r"(?P<accuracy>0\.\d+) on (?P<part>\w+)",
             "0.75 on test",
             {"accuracy": 0.75, "part": "test"},
@@ -195,6 +200,16 @@ def test_lines_of_two_patterns_are_steps_by_their_number(tmp_path):
     assert ended(metrics, output) == [
         (1, {"loss": 3, "accuracy": 0.1}),
         (2, {"loss": 2, "accuracy": 0.2}),
+    ]
+
+
+def test_a_pattern_that_matches_no_printed_line_is_said(tmp_path, caplog):
+    metrics = metrics_of(tmp_path, "loss {loss}", "lost {lost}")
+    list(metrics.reports(["loss 3"]))
+    assert not caplog.records
+    ended(metrics, ["done"])
+    assert [r.getMessage() for r in caplog.records] == [
+        "metrics: 'lost {lost}' matches none of 2 printed lines"
     ]
 
 

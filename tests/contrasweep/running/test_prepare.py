@@ -192,13 +192,14 @@ def test_cells_are_named_by_lists_and_one_is_not_true(study):
 
 
 def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_no_search_went_on_from_it():
+    study = AblationGrid("s", {"a": Arm("toy:train")}, "digits-lt")
     for cause, phase, asked in product((None, *Cause), (None, *Phase), (False, True)):
         notes = {"cause": cause, "notes": TrialNotes(phase=phase)}
         record = Record(
             "t", "s", "a", "toy:train", {}, DatasetRef("d"), None, 0, Status.FAILED, **notes
         )
         outside = cause not in (None, Cause.METHOD, Cause.TIME_LIMIT)
-        again = failed_to_run_again("accuracy", {"t": record}, CurrentCode({}), asked)
+        again = failed_to_run_again(study, {"t": record}, CurrentCode({}), asked)
         assert bool(again) == (asked or (outside and phase != Phase.SEARCH)), (cause, phase, asked)
 
 

@@ -85,6 +85,26 @@ def test_a_command_that_reports_nothing_ends_the_study_after_its_first_trial(tmp
     } == {0.5}
 
 
+def test_a_pattern_that_matches_nothing_is_named_and_the_search_goes_on_with_the_mended_one(
+    tmp_path,
+):
+    command = ["python", "-c", "print('loss:', {lr})"]
+
+    def study(pattern):
+        arm = Arm(command=command, metrics=pattern, space={"lr": Float(0.1, 1.0)})
+        return dataclasses.replace(
+            SWEEP, arms={"a": arm}, data="none", confirm_on="all", metric="loss"
+        )
+
+    for _ in range(2):
+        with pytest.raises(
+            ContrasweepError, match=r"none of \['lost: {loss}'\] is in what it printed"
+        ):
+            run(study("lost: {loss}"), storage=str(tmp_path), tracking=None)
+    results = run(study("loss: {loss}"), storage=str(tmp_path), tracking=None)
+    assert results.complete and set(results.search["status"]) == {"done"}
+
+
 def test_a_grid_of_which_nothing_ever_reports_ends_early(tmp_path, local_ray, monkeypatch, capsys):
     text = "def train(trial, resume=None):\n    raise ValueError(trial.arm)\n    yield\n"
     (local_ray.importable / "breaks.py").write_text(text)
