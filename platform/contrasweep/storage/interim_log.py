@@ -234,15 +234,21 @@ def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bo
     return any(earlier.goes_on(confirmation) for earlier in recorded)
 
 
+CHOSEN = (
+    "an arm stands for the configuration that its search chose; another search may choose another"
+)
+"""The note on a sweep whose arms are compared."""
+
+
 def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
     """Return notes on the study's confirmations for the table's readers; [] for a grid, and where none is needed.
 
-    A note says that the confirmation used data of the search, or that there were several confirmations. `spec` is the
-    study's plain declaration.
+    A note says that arms stand for chosen configurations, that the confirmation used data of the search, or that
+    there were several confirmations. `spec` is the study's plain declaration.
     """
     if "confirm_on" not in spec:
         return []
-    notes = []
+    notes = [CHOSEN] if len(spec["arms"]) > 1 else []
     if spec["confirm_on"] == "all":
         used = "all folds, also those" if spec.get("folds") else "the data"
         notes.append(

@@ -1,5 +1,6 @@
 """What a confirmation may rest on, and that each is written down: the search's findings 12 to 14, and the ledger."""
 
+import json
 import random
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 from sweeps import ARMS, drive, finished, record_of, sweep
 
 from contrasweep import Arm, Float
+from contrasweep.cli.reports import summary
 from contrasweep.errors import BrokenFileError
 from contrasweep.planning.planner import plan
+from contrasweep.reporting import FORMATS, render
 from contrasweep.results.results import Results
 from contrasweep.storage.interim_log import Confirmation, read_confirmations, write_confirmation
 from contrasweep.storage.record import Phase
@@ -152,9 +155,19 @@ def test_a_broken_ledger_is_said_and_not_taken_for_none(tmp_path):
         read_confirmations(records)
 
 
+def test_the_verdicts_of_a_sweep_are_said_to_be_of_what_was_chosen_in_every_format(tmp_path):
+    results, _ = finished(sweep(), tmp_path)
+    says = "another search may choose another"
+    for format in set(FORMATS) - {"parquet", "yaml"}:
+        text = " ".join(render(results, format).decode().split())
+        assert text.count(says) == (2 if format == "csv" else 1), format
+    assert says in json.dumps(summary(results)["notes"])
+
+
 def test_a_confirmation_on_searched_folds_is_marked(tmp_path):
     results, _ = finished(
         sweep(confirm_on="all", arms={"a": Arm("toy:train", space={"lr": Float(0.1, 1.0)})}),
         tmp_path,
     )
-    assert any("also those that the search chose by" in note for note in results.table().notes)
+    (note,) = results.table().notes
+    assert "also those that the search chose by" in note
