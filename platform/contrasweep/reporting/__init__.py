@@ -174,6 +174,13 @@ def _best_study(results: Results) -> str:
     from contrasweep.results.search import rerun
 
     fields = rerun(results.best_settings, results.document)
+    if not fields["arms"]:
+        raise SpecError(
+            "a study of the best settings needs a trial that was trained to its end",
+            place="--format",
+            value="yaml",
+            hint=f"{command_line('status', results.name, storage=results.records.storage)} says how far it is",
+        )
     lines = [f"The best settings of each arm of {results.name}, as a study, on fresh seeds."]
     if fields.get("folds") and results.document.search:
         # By default a search is on the first fold.

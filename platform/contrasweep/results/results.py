@@ -12,6 +12,7 @@ import pandas as pd
 
 from contrasweep.canonical import label
 from contrasweep.commands import PATH
+from contrasweep.commands.metrics import REPORTED
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.imports import import_path
@@ -214,6 +215,8 @@ class Results(StudyData):
         # A command has no loader: its files, which may be those of any program, are given as they are.
         if record.trainable == PATH:
             folder = self.checkpoint(arm, tempfile.mkdtemp(prefix="contrasweep-"))
+            # What contrasweep has noted of the checkpoint is no file of the command.
+            (folder / REPORTED).unlink(missing_ok=True)
             files = [path for path in folder.rglob("*") if path.is_file()]
             return files[0] if len(files) == 1 else folder
         # Only code and data that the given study names are imported, and those of this package.

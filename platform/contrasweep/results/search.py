@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
+from contrasweep.commands import COMMAND, OPTIONS, PATH
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import row_beside
@@ -238,7 +239,12 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
             for key, value in entry.settings.items()
         }
         config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(settings))
-        arms[entry.arm] = {"trainable": arm["trainable"], "config": config}
+        fixed = {key: arm[key] for key in ("trainable", "start", "resources") if arm.get(key)}
+        # A command is declared by its own fields; in the study they are settings.
+        if arm["trainable"] == PATH:
+            del fixed["trainable"]
+            fixed |= {COMMAND: config.pop(COMMAND), **config.pop(OPTIONS, {})}
+        arms[entry.arm] = fixed | {"config": config}
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
     # As many seeds, all above those that the study has used, or may use as it grows.
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]

@@ -94,6 +94,32 @@ def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     assert not {t.seed for t in again.trials} & {t.seed for t in trials}
 
 
+def test_yaml_of_a_command_has_its_own_fields_and_plans_the_same_trials(tmp_path):
+    command = ["python", "-c", "print()", "{args}", "--seed", "{seed}"]
+    given = {"metrics": ["acc {accuracy}"], "names": {"lr": "rate"}}
+    space = {"lr": cs.Float(0.1, 1.0)}
+    arms = {
+        name: cs.Arm("", {"x": name}, space, command=command, **given, resources={"cpus": 2})
+        for name in "ab"
+    }
+    results, trials = finished(sweep(arms=arms), tmp_path)
+    fields = yaml.safe_load(render(results, "yaml"))
+    arm = fields["arms"]["a"]
+    assert list(arm) == ["resources", "command", "metrics", "names", "config"]
+    assert arm.items() >= (given | {"command": command}).items() and arm["resources"]["cpus"] == 2
+    again = cs.plan(fields | {"seeds": [1000]}, storage=str(tmp_path))
+    confirmed = {t.id for t in trials if t.seed == 1000}
+    assert len(confirmed) == 4 and confirmed <= {t.id for t in again.trials}
+
+
+def test_yaml_needs_a_trial_that_was_trained_to_its_end(tmp_path):
+    results, _ = finished(sweep(), tmp_path, stop_after=0)
+    with pytest.raises(
+        cs.SpecError, match=r"needs a trial that was trained .*contrasweep status toy-sweep"
+    ):
+        render(results, "yaml")
+
+
 @pytest.mark.parametrize("kind", [cs.AblationGrid, cs.Sweep])
 def test_fresh_seeds_of_a_study_that_grows_are_none_that_it_may_use(tmp_path, kind):
     seeds = {cs.AblationGrid: {"seeds": [0]}, cs.Sweep: {"confirm_seeds": [5], "trials_per_arm": 3}}

@@ -17,6 +17,7 @@ from made_up import declared
 from sweeps import finished, sweep
 
 import contrasweep as cs
+from contrasweep.commands.metrics import REPORTED
 from contrasweep.running.prepare import study_document
 from contrasweep.running.publish import clean, plan_cleaning
 from contrasweep.running.upkeep import verify
@@ -401,7 +402,11 @@ def test_the_network_of_an_arm_is_loaded_by_its_function_and_of_a_command_is_a_p
         ):
             results.load_model(arm)
     assert not (tmp_path / "imported").exists()
-    assert results.load_model("file").read_bytes() == bytes(1000)
+    (tmp_path / "w" / REPORTED).write_text("[3, {}]")
+    checkpoints(records, results.best_trial("file").trial_id).save(tmp_path / "w", 3)
+    assert results.load_model("file").read_bytes() == bytes(1000), (
+        "what we note beside it is left out"
+    )
     trial = results.best_trial("folder").trial_id
     (tmp_path / "w" / "config.json").write_text("{}")
     checkpoints(records, trial).save(tmp_path / "w", 3)
