@@ -21,6 +21,7 @@ from contrasweep.trainables.contrastive import method as contrastive_method
 from contrasweep.trainables.contrastive import train
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings
+from contrasweep.trainables.evaluation import pictures
 from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
@@ -282,6 +283,17 @@ def test_figures_are_artifacts_of_the_last_report(make_trial):
     assert report.metrics == plain[-1].metrics, "pictures change no number"
     (*_, last) = train(dataclasses.replace(make_trial(figures="first_fold", epochs=1), fold=1))
     assert not last.artifacts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fold", [None, 1])
+def test_the_title_of_figures_says_of_which_trial_they_are(make_trial, monkeypatch, fold):
+    titles = []
+    monkeypatch.setattr(pictures, "draw", lambda *given: titles.append(given[-1]) or {})
+    trial = replace(make_trial(figures=True, epochs=1), fold=fold)
+    list(train(trial))
+    part = "" if fold is None else ", fold 1"
+    assert titles == [f"{trial.arm} on {trial.data.name}{part}, seed {trial.seed} ({trial.id})"]
 
 
 @pytest.mark.parametrize(

@@ -444,8 +444,11 @@ class Contrastive:
     ) -> dict[str, Path]:
         """Draw pictures of the embeddings of both parts, and histograms of similarities; return name -> file."""
         folder.mkdir(parents=True, exist_ok=True)
-        data = self.trial.data
-        title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
+        trial = self.trial
+        data = trial.data
+        # The trial's id says which cell of its arm it is of.
+        fold = "" if trial.fold is None else f", fold {trial.fold}"
+        title = f"{trial.arm} on {data.name}{fold}, seed {trial.seed} ({trial.id})"
         # Some images, evenly spaced in the part's order, and their views as training draws them, but not normalised.
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
         batches = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)

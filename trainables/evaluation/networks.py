@@ -15,6 +15,7 @@ from contrasweep.rows import FrameRow, ItemColumns
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import StartRef
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import EVALUATED
 from contrasweep.trainables.pytorch import torch
 from contrasweep.trial import Report, Trial
 
@@ -73,7 +74,7 @@ def train(
     name = config["function"]
     function = import_path(name, kind="function") if name else None
     function_prefix = f"{name.rpartition(':')[2]}/" if name else ""
-    metrics = {"evaluated": 1.0}
+    metrics = {EVALUATED: 1.0}
     items = FrameRow()
     with torch.no_grad():
         others = transfer.open_others(tuple(config["on"]), trial.data, trial.fold)

@@ -25,7 +25,6 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 
 import pydantic
 
-from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, plural
 from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
@@ -44,6 +43,7 @@ from contrasweep.storage.record import (
     TrialLike,
 )
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
 
@@ -438,7 +438,7 @@ class Progress:
                 self.state.arms[trial.arm].ended -= 1
             self.planned.pop(trial.id, None)
             # Its last step is that of ended trials of its cell, else its setting of epochs, else unknown.
-            axes = axes_as_text(self.axes, trial.config, trial.data.name)
+            axes = axes_as_text(self.axes, trial)
             steps = self.pace.steps(cell_of(trial.arm, axes))
             epochs = dotted.lookup(trial.config, EPOCHS)
             if not steps and type(epochs) is int:
@@ -532,7 +532,7 @@ class Progress:
         """Count a trial's record, which took `seconds` of its place; `first`: no trial ended at its place before."""
         arm = self.state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
-        axes = axes_as_text(self.axes, record.config, record.data.name)
+        axes = axes_as_text(self.axes, record)
         cell = cell_of(record.arm, axes)
         if record.status.trained:
             to_its_end = record.status.counts
@@ -544,7 +544,8 @@ class Progress:
             for name, searched in self.state.arms.items():
                 self.state.arms[name] = ArmState(searched.ended, searched.total)
             arm = self.state.arms[record.arm]
-        score = record.value(self.state.metric)
+        # That a network was evaluated is no score.
+        score = record.value(self.state.metric) if self.state.metric != EVALUATED else None
         if score is not None and confirms == self._confirming:
             fold = "" if record.fold is None else f"fold={record.fold}"
             where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))
@@ -582,13 +583,14 @@ class Progress:
             )
 
 
-def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
+def axes_as_text(axes: Sequence[str], trial: TrialLike | Record) -> dict[str, str]:
     """Return a trial's values of the study's axes, or of its searched settings, as text for people.
 
-    Axis -> text, such as `{"optimizer.lr": "0.1"}`. `data` is the name of its dataset, which may be an axis. Axes that
-    the trial has no value of are left out.
+    Axis -> text, such as `{"optimizer.lr": "0.1"}`. The axis `data` has the name of the trial's dataset. Axes that the
+    trial has no value of are left out. An evaluation has the values of the trial whose network it evaluates.
     """
-    values = {**config, "data": data}
+    config = trial.config["config"] if trial.trainable == EVALUATION else trial.config
+    values = {**config, "data": trial.data.name}
     by_axis = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
     return {
         axis: f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -604,7 +606,7 @@ def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
 
 def replicate_of(trial: TrialLike, axes: Sequence[str]) -> str:
     """Return a trial as people read it, with its values of `axes`: `ARM lr=0.1 fold=0 seed=1`."""
-    cell = cell_of(trial.arm, axes_as_text(axes, trial.config, trial.data.name))
+    cell = cell_of(trial.arm, axes_as_text(axes, trial))
     fold = "" if trial.fold is None else f"fold={trial.fold}"
     return " ".join(filter(None, (*cell, fold, f"seed={trial.seed}")))
 

@@ -21,7 +21,7 @@ from contrasweep.results.results import Results
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.study_document import EVALUATION
+from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.study.arm import Arm
 from contrasweep.study.evaluation import Evaluation, dataset_name
 from contrasweep.study.grid import AblationGrid
@@ -228,7 +228,7 @@ def _metric(evaluation: Evaluation) -> str:
 
     With the user's own function it is `evaluated`, else the shipped score `knn1` on the first dataset.
     """
-    return "evaluated" if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
+    return EVALUATED if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
 
 
 def _check_names(study: str, settings: Config, names: Iterable[str], storage: str) -> None:

@@ -16,6 +16,8 @@ from contrasweep.storage.record import Count, DatasetRef, Digest, Measure, Time
 
 EVALUATION = "contrasweep.trainables.evaluation.networks:train"
 """The trainable of studies that evaluate the networks of another one."""
+EVALUATED = "evaluated"
+"""The metric of such a study, 1 in every trial, where the scores are those that a user's function returns."""
 STUDY_FORMAT = 4
 """Format version of study.json."""
 VERDICT = ("metric", "mode", "alpha", "reference", "question", "smallest_difference", "evaluate")

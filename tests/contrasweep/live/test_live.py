@@ -24,10 +24,12 @@ from contrasweep.live.state import (
     cell_of,
     progress_line,
     read_live,
+    replicate_of,
     start_line,
 )
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.trial import Trial
 
 DATA = Manifest("digits", "/nowhere", "image", {})
@@ -53,9 +55,7 @@ def state(**fields):
 
 
 def progress(trials, **fields):
-    planned = {
-        t.id: cell_of(t.arm, axes_as_text(["batch_size"], t.config, "digits")) for t in trials
-    }
+    planned = {t.id: cell_of(t.arm, axes_as_text(["batch_size"], t)) for t in trials}
     shown = state(
         total=len(trials),
         arms={arm: ArmState() for arm in dict.fromkeys(t.arm for t in trials)},
@@ -106,6 +106,16 @@ def test_the_state_follows_the_events():
     assert "1 failed, 1 with warnings, " in progress_line(watched.state)
     assert len(watched.planned) == 1
     assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
+
+
+def test_an_evaluation_is_told_by_the_axes_of_its_network_and_has_no_best_score():
+    (one,) = trials = [replace(trial(), trainable=EVALUATION, config={"config": trial().config})]
+    watched = progress(trials, metric=EVALUATED)
+    watched.started(one)
+    assert watched.state.running[one.id].axes == {"batch_size": "16"}
+    assert "batch_size=16" in replicate_of(one, ["batch_size"])
+    watched.ended(Record.of(one, status=Status.DONE, metrics={EVALUATED: 1.0}, seconds=1, step=1))
+    assert (watched.state.arms["ocl"].ended, watched.state.best) == (1, None)
 
 
 def test_a_report_without_the_metric_leaves_the_value_that_is_shown():

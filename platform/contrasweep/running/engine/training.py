@@ -173,9 +173,5 @@ def _progress(
     displays = [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)]
     # trial id -> cell, of the trials to come. Which trials a search will make is not known.
     trials = () if plan.declared_search is not None else plan.trials
-    planned = {
-        t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name))
-        for t in trials
-        if t.id not in ended
-    }
+    planned = {t.id: cell_of(t.arm, axes_as_text(axes, t)) for t in trials if t.id not in ended}
     return Progress(state, axes, displays, planned, earlier)
