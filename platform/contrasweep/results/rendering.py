@@ -84,6 +84,10 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
 
 
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+    "omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -98,6 +102,10 @@ SPECIAL = {
     ">": r"$>$",
     "*": r"$*$",
     **{c: f"\\{c}" for c in "&%$#_{}"},
+    **{
+        letter: rf"$\{name}$"
+        for letter, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)
+    },
 }
 """Characters that LaTeX would obey or its fonts lack, and what prints them."""
 

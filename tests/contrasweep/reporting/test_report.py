@@ -247,8 +247,12 @@ def test_of_many_comparisons_those_of_the_arm_that_is_ahead_are_told(frame):
 def test_latex_compiles(frame, tmp_path):
     frame.loc[frame["arm"] == "sincere", "status"] = "infeasible"
     frame.loc[0, "status"] = "pending"
-    awkward = frame.assign(arm=frame["arm"].replace("supcon", r"a_b & 50% #1 {x} ~^\ <é>"))
+    greek = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
+    awkward = frame.assign(
+        arm=frame["arm"].replace("supcon", rf"a_b & 50% #1 {{x}} ~^\ <é> {greek}")
+    )
     latex = table(awkward, title="study_1").to_latex()
+    assert r"$\sigma$$\tau$" in latex and latex.count("[U+") == latex.count("[U+00E9]")
     assert r"\toprule" in latex and r"\bottomrule" in latex and r"\bfseries 0." in latex
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed, so that the table compiles was not checked")
