@@ -223,7 +223,7 @@ class Answer:
         return [*lines, *(wrapped(f"Note: {note}.", width) for note in self.notes)]
 
     def rows(self) -> list[list[str]]:
-        """Return a head and a row for each comparison: place, both values, difference, interval, p, n and verdict."""
+        """Return a head and a row for each comparison: place, values, difference, interval, p, replicates, verdict."""
         factors = [self.names(factor) for factor, _ in self.pairs[0].context]
         rows = [[*factors, "a", "b", "difference a - b", *_head(self.pairs)]]
         for pair in self.pairs:
@@ -235,7 +235,15 @@ class Answer:
 def _head(pairs: Sequence[Pair]) -> list[str]:
     """The titles of the columns that `Pair.numbers` fills after the difference."""
     correction = next((p.comparison.family.correction for p in pairs if p.has_verdict), "")
-    return ["interval", f"p by {correction}" if correction else "p", "n", "verdict"]
+    units = sorted({f"{_unit(pair.comparison.evidence.common)}s" for pair in pairs})
+    return ["interval", f"p by {correction}" if correction else "p", " or ".join(units), "verdict"]
+
+
+def _unit(contrast: Contrast) -> str:
+    """Return what the replicates of a contrast are, one of them: `fold`, `seed`, `run`, `item`, `task`."""
+    if contrast.design.folds:
+        return "fold"
+    return "run" if isinstance(contrast, UnpairedContrast) else contrast.design.unit
 
 
 def replicates_text(contrast: Contrast, turned: bool = False) -> str:
@@ -248,15 +256,15 @@ def replicates_text(contrast: Contrast, turned: bool = False) -> str:
     if design.folds:
         repeats = f" in {design.repeats} repeats" if design.repeats > 1 else ""
         seeds = f" x {design.seeds} seeds" if design.seeds > 1 else ""
-        return plural(contrast.n, "fold") + repeats + seeds
+        return plural(contrast.n, _unit(contrast)) + repeats + seeds
     if isinstance(contrast, UnpairedContrast):
         first = len(contrast.a)
         second = len(contrast.b)
         if turned:
             first, second = second, first
-        return f"{first} and {plural(second, 'run')}"
+        return f"{first} and {plural(second, _unit(contrast))}"
     items = f" x {plural(design.items, 'item')}" if design.items else ""
-    return plural(contrast.n, design.unit) + items
+    return plural(contrast.n, _unit(contrast)) + items
 
 
 @dataclass(frozen=True, repr=False)
@@ -348,7 +356,7 @@ class Versus:
         return list(dict.fromkeys(notes))
 
     def rows(self, pairs: Sequence[Pair]) -> list[list[str]]:
-        """Return a head and a row for each of these comparisons: place, difference, interval, p, n and verdict."""
+        """Return a head and a row for each of these: place, difference, interval, p, replicates and verdict."""
         rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
         for pair in pairs:
             where = dict(pair.context)

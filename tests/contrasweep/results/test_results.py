@@ -209,6 +209,9 @@ def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
         load("made-up", storage=str(tmp_path)).versus("b", "a"), format
     ).decode()
     assert all(word in text for word in ("batch", "8", "16", "better", "difference"))
+    # The column of numbers of replicates has the name of these.
+    if format not in ("csv", "json"):
+        assert re.search(r"\bp\b.*\bfolds\b.*\bverdict\b", text)
     if format == "csv":
         assert list(pd.read_csv(io.StringIO(text))["verdict"]) == [
             "better",
