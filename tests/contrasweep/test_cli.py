@@ -93,6 +93,7 @@ def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
         (["list", "metods"], "did you mean 'methods'?"),
         (["list", "studies", "json"], "list studies: there are no entries, got 'json'"),
         (["ui", "--port", "-1"], "Invalid value for '--port'"),
+        (["list", "metrics"], "docs/methods.md has a method's scores"),
         (
             ["list", "losses", "oclx"],
             "list losses: there is no such loss, got 'oclx'; did you mean 'ocl'?",

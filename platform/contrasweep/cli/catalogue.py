@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from contrasweep.components import Declared, Table, declared
 from contrasweep.data.names import own_importer
-from contrasweep.errors import check_known
+from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_from_here, import_module, import_path, installed, path_of
 from contrasweep.schema import JsonSchema, field_help, json_schema
 
@@ -143,6 +143,9 @@ def with_method_settings(schema: JsonSchema) -> JsonSchema:
 
 def _table(kind: str) -> Mapping[str, object]:
     """Return name -> entry of a kind, imported now; `SpecError` for a kind that is not in `TABLES`."""
+    if kind == "metrics":
+        hint = "docs/methods.md has a method's scores; `contrasweep report STUDY --metric ?` names those of its trials"
+        raise SpecError("metrics are what each trainable reports", place="list", hint=hint)
     check_known(kind, "kinds", [*TABLES, "studies"], "there is no such kind of thing", place="list")
     module, _, table = TABLES[kind].partition(":")
     return typing.cast(Mapping[str, object], getattr(importlib.import_module(module), table))
