@@ -224,7 +224,7 @@ class PlanDocument(TypedDict):
     - `makespan`: hours, cost and use of the hosts; null where `hours` is.
     - `budget`: name of a declared budget -> its limit and what is spent of it; empty without budgets.
     - `warnings`: sentences.
-    - `sizes`: what the study can decide, at sizes around its own.
+    - `sizes`: what the study can decide as declared; of a grid of fixed replicates with 2 and 4 times these too.
     - `missing`: datasets that are not staged.
     - `table`: a row for each cell of a grid, or each arm of a sweep.
     - `other_code`: sentences on recorded trials of other code, and on what is declared anew.
@@ -339,7 +339,7 @@ class ComparisonRow(TypedDict):
     - `difference`: the mean over the replicates that both arms finished. `low`, `high`: its interval, at the level of
       the test; null for an infinite end.
     - `p_value`: two-sided p of no difference, adjusted over the family and its looks; 1 while replicates are to run.
-      `raw_p`: that of this comparison alone.
+      `raw_p`: that of this comparison alone. Both are null for less than two replicates, which are not tested.
     - `verdict`: in words, of `a`, such as `better, by less than matters`, `undecided` or, outside the study's family of
       comparisons, `exploratory`.
     - `direction`: `better`, `worse` or `not sure`. `relevance`: whether the difference is `above` or

@@ -221,17 +221,17 @@ class Forecast:
 
     @property
     def sizes(self) -> list[PlannedSize]:
-        """What a grid of fixed replicates can decide, as declared and with two and four times its replicates.
+        """What a study can decide as declared, and a grid of fixed replicates with two and four times its replicates.
 
-        [] for other studies, without SciPy, and where nothing can be decided at any of these sizes.
+        [] where nothing is compared, without SciPy, and where nothing can be decided at any of these sizes.
         """
-        study = self.plan.study
-        # A study that grows declares its own sizes, and a sweep confirms one configuration an arm.
-        if study.replicates is not None or not isinstance(study, AblationGrid):
-            return []
         if self.power is None:
             return []
+        study = self.plan.study
         sizes = planned_sizes(self.power, self.plan.total, self.noise)
+        # A study that grows declares its own sizes, and a sweep confirms one configuration an arm.
+        if study.replicates is not None or not isinstance(study, AblationGrid):
+            sizes = sizes[:1]
         return sizes if any(math.isfinite(size.detectable) for size in sizes) else []
 
     def to_dict(self) -> dict[str, object]:

@@ -488,8 +488,9 @@ class Comparison:
         """Return every number of the comparison by its name, for JSON.
 
         Returns:
-            Name -> value; differences are in units of the metric. A number that is infinite or NaN is None. Names that
-            begin with `earlier_` are of the look that decided the comparison first.
+            Name -> value; differences are in units of the metric. A number that is infinite or NaN is None, and so is
+            the p of less than two replicates. Names that begin with `earlier_` are of the look that decided the
+            comparison first.
         """
         common = self.evidence.common
         gaps = self.gaps
@@ -522,6 +523,9 @@ class Comparison:
                 for name in EARLIER
             },
         }
+        # Less than two replicates are not tested.
+        if self.n < 2:
+            row |= dict.fromkeys(("p_value", "raw_p", "equivalence_p"))
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in row.items()

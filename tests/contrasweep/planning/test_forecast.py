@@ -341,6 +341,15 @@ def test_arms_that_differ_in_nothing_but_their_names_are_warned_of():
     ]
 
 
+def test_programs_have_what_a_sweep_can_decide(tmp_path):
+    arms = {arm: Arm("toy:train", space={"lr": Float(0.1, 1)}) for arm in "ab"}
+    sweep = Sweep("s", arms, "d", folds=2, trials_per_arm=4, confirm_on="all")
+    expected = forecast(make_sweep_plan(sweep, lambda name: DATA), str(tmp_path))
+    shown = expected.to_dict()["sizes"]
+    assert [(size["times"], size["trials"]) for size in shown] == [(1, expected.plan.total)]
+    assert f"{shown[0]['detectable']:.2g} spreads" in expected.to_text()
+
+
 def test_the_power_of_a_sweep_counts_the_folds_that_its_search_leaves():
     def power(**fields):
         arms = {arm: Arm("toy:train", space={"lr": Float(0.1, 1)}) for arm in "ab"}

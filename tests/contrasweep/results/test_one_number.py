@@ -196,7 +196,8 @@ def holds_for(row, alpha, mode):
         "equivalent",
         "undecided",
     ), row
-    assert (row["p_value"] <= alpha) == (better or worse), row
+    assert (row["p_value"] is None) == (row["n"] < 2), row
+    assert (row["p_value"] is not None and row["p_value"] <= alpha) == (better or worse), row
     if row["verdict"] == "equivalent":
         assert (
             -row["smallest_difference"] < low <= high < row["smallest_difference"]

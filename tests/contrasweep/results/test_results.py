@@ -118,7 +118,11 @@ def test_one_replicate_a_cell_has_no_interval_in_any_format(format, tmp_path):
     for score, trial in zip((0.7, 0.5), plan.trials, strict=True):
         records.write_metrics(trial.id, [{"step": 1, "time": 1.0, "accuracy": score}])
         records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": score}))
-    shown = render(load("single", storage=str(tmp_path)), format).decode()
+    results = load("single", storage=str(tmp_path))
+    row = summary(results)["comparisons"][0]
+    assert {row[name] for name in ("low", "high", "p_value", "raw_p")} == {None}
+    assert results.table().comparisons()["p_value"].isna().all()
+    shown = render(results, format).decode()
     assert "0.70" in shown and "one replicate" in shown.lower()
     assert not re.search(r"[-+−]inf\b|∞|infty|0\.00, 1\.00|interval: none", shown)
 
