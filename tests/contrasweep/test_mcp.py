@@ -256,6 +256,7 @@ def test_without_leave_there_is_no_tool_that_spends(folder):
         async with Client(
             make_server(Tools(str(folder / "runs"), folder, None, allowance))
         ) as client:
+            assert ("--allow run" in client.instructions) == (allowance is None)
             return {
                 tool.name: tool.annotations.read_only_hint
                 for tool in (await client.list_tools()).tools

@@ -181,8 +181,8 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
 
     Not linked is what earlier runs have left there, told by its name, because metrics are read from it or because git
     ignores it, except for data: no trial may read or write what another has written. Entries that the arm's `code`
-    names are linked always. The links are removed once the command has ended. A warning names each file and folder that
-    was written into through its link.
+    names are linked always. The links are removed once the command has ended. A warning names each file and folder
+    behind them that has changed meanwhile.
     """
     # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)
@@ -217,10 +217,8 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
         # What was changed has a newer time than the command's start; Python's own cache changes a folder too.
         there = [link for link in links if link.exists() and not (link / "__pycache__").exists()]
         if shared := [link.name for link in there if link.stat().st_mtime > began]:
-            why = (
-                "trials share these of the project: name them in .gitignore, or write into {folder}"
-            )
-            log.warning("the command has written into %s; %s", ", ".join(shared), why)
+            why = "where the command writes them, trials share them: name them in .gitignore, or write into {folder}"
+            log.warning("%s of the project changed as the command ran; %s", ", ".join(shared), why)
     finally:
         for link in links:
             if link.is_symlink():

@@ -766,7 +766,7 @@ def test_what_git_ignores_is_linked_if_it_is_data_and_a_shared_folder_that_is_wr
         "x y z" in printed
         and "relative paths do not reach experiments, runs of the project, as runs" in printed
     )
-    assert written.startswith("the command has written into shelf;")
+    assert written.startswith("shelf of the project changed as the command ran;")
 
 
 @pytest.mark.parametrize("source", ["eval.csv", "ev*.csv", "scores/eval.csv", "sc*/**/eval.csv"])
@@ -783,7 +783,7 @@ def test_a_file_that_metrics_are_read_from_is_the_trials_own(source, project, tm
     assert [(report.step, report.metrics) for report in train(trial)] == [(1, {"accuracy": 0.5})]
     assert left.read_text() == old
     (said,) = [line.getMessage() for line in caplog.records]
-    assert said.startswith("the command has written into best.txt;")
+    assert said.startswith("best.txt of the project changed as the command ran;")
 
 
 def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
