@@ -663,11 +663,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             yield base
-            yield from (
-                f"{base}{'.' if node.module else ''}{alias.name}"
-                for alias in node.names
-                if alias.name != "*"
-            )
+            yield from (f"{base}{'.' if node.module else ''}{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):

@@ -274,8 +274,6 @@ def read(records: StudyRecords, finished: set[str]) -> Learned:
     file is missing or counts another number of records, a driver was killed before it could write it. Then the peaks
     are made from the records.
     """
-    if not finished:
-        return learned_of(records, ())
     key = peaks_key(records)
     file = _file(records.store, key) if records.store.exists(key) else None
     if file is not None and file.records == len(finished):

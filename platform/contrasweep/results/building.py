@@ -265,8 +265,8 @@ def comparisons(
         if comparison.judgement is not None and why:
             comparison = replace(comparison, judgement=replace(comparison.judgement, reason=why))
         # The better side stands first.
-        a_is_worse = (comparison.difference < 0) == (rule.mode == "max")
-        if a_is_worse and comparison.difference != 0:
+        gain = comparison.difference if rule.mode == "max" else -comparison.difference
+        if gain < 0:
             a, b, comparison = b, a, comparison.reversed()
         pairs.append(Pair(context, a, b, replace(comparison, names=(a, b)), metric))
     return pairs

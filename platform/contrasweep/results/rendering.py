@@ -39,8 +39,6 @@ def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNam
     `words` are all arms, axes and metrics of the study. Where several names would be shown alike, the declared name
     stands behind the display name, so that two arms never look like one.
     """
-    if not labels:
-        return NONE
     by_word = {word: labels.get(word, word) for word in [*labels, *words]}
     counts = Counter(by_word.values())
     return DisplayNames(
