@@ -118,6 +118,15 @@ def test_hue_turns_back_to_where_it_was():
     assert torch.allclose(turned[1] @ grey, grey, atol=1e-3)
 
 
+@pytest.mark.parametrize("field", ["flip", "jitter_share", "grayscale", "blur", "solarize"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_change_is_made_to_its_share_of_views(field, share):
+    policy = Policy(aspect=(1, 1), jitter=(0.5, 0.5, 0.5, 0.1), **{field: share})
+    images = torch.rand(500, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    changed = ((views(policy, images) - images).abs() > 1e-4).flatten(1).any(1)
+    assert changed.double().mean().item() == pytest.approx(share, abs=0.07 if share else 0)
+
+
 def test_grayscale_images_have_three_equal_channels():
     changed = views(Policy(grayscale=1.0, aspect=(1, 1)))
     assert torch.allclose(changed[:, 0], changed[:, 1], atol=1e-6) and torch.allclose(

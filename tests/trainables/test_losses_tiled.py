@@ -72,6 +72,11 @@ def test_large_batches_are_tiled(loss, monkeypatch):
     torch.testing.assert_close(composed(z, ids), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("reduction", [*REDUCTIONS, "mean_nonzero"])
+def test_a_mean_of_values_above_zero_needs_the_whole_matrix(reduction):
+    assert made("sincere", "cosine", reduction).can_tile == (reduction != "mean_nonzero")
+
+
 def test_a_base_temperature_scales_tiles_too():
     z, ids = batches(30, 4, 3, seed=1)
     composed = made("supcon", "cosine", temperature=0.1, base_temperature=0.07)

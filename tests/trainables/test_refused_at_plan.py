@@ -74,6 +74,7 @@ def fit(first, second, scale: float = 2.0):
 CONTRASTIVE = "contrastive"
 IMAGES = "paired_images"
 TEXTS = "paired_texts"
+TOWERS = "contrasweep.trainables.two_tower:train"
 REVIEWS = "contrasweep.trainables.review_helpfulness:train"
 SYNTHETIC_REVIEWS = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS"
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
@@ -83,6 +84,18 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (TEXTS, "digits-lt", {}, "paired_texts trains on text pairs"),
     (REVIEWS, "digits-lt", {}, "review_helpfulness trains on reviews"),
     ("contrasweep.trainables.raw_pixels:train", "synthetic-pairs", {}, "needs labelled images"),
+    *(
+        (
+            TOWERS,
+            "digits-lt",
+            {"loss": f"own_parts:{loss}", "learnable_temperature": False},
+            f"loss: {says}",
+        )
+        for loss, says in (
+            ("Nothing", "own_parts:Nothing fails on "),
+            ("rows_alone", "a loss gives one finite number"),
+        )
+    ),
     (CONTRASTIVE, "unlabelled", {"loss": "supcon"}, "has no labels, which this loss needs"),
     (CONTRASTIVE, "unlabelled", {"loss": "arcface"}, "has no labels, which this loss needs"),
     (
@@ -211,6 +224,7 @@ def test_what_does_not_fit_is_one_line(storage, unchecked_shapes, trainable, dat
     assert (
         says in text and "\n" not in text and "Traceback" not in text and "(settings.py" not in text
     )
+    assert "loss.loss" not in text
 
 
 @pytest.mark.parametrize(

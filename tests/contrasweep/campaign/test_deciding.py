@@ -82,6 +82,9 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
         {"t": "http://m:5000/#/t"},
     )
     shown = stored_history("speed", str(tmp_path))
+    (line,) = shown.figure.series
+    assert (line.low[-1], line.y[-1], line.high[-1]) == (better.low, better.estimate, better.high)
+    assert len(line.x) == len(line.low) == len(line.high)
     studies = [name for row in shown.rows for name in row.studies]
     assert (
         "speed.1" in studies

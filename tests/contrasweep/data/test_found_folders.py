@@ -112,6 +112,7 @@ INSIDE: dict[str, Callable[[Path, Rows], None]] = {
     "a Mac's zip": added("train/__MACOSX/dog/._0.png", b"\0\5\x16\7"),
     "a Mac's second file": added("train/dog/._0.png", b"\0\5\x16\7"),
     "a thumbnail folder": added("test/@eaDir/0.png"),
+    "thumbnails in a class": added("test/owl/@eaDir/0.png"),
     "accents by a Mac": decomposed,
     "a file from Windows": added("train/dog/caf\xe9.png", label="dog"),
     "a class from Windows": added("train/caf\xe9/0.png", label="caf\\xe9"),
@@ -239,6 +240,7 @@ def test_what_is_left_out_is_counted_by_its_kind(tmp_path, caplog):
         "no suffix",
         "an image beside the classes",
         "checkpoints in a class",
+        "thumbnails in a class",
         "a Mac's second file",
     ):
         INSIDE[name](folder, rows)
@@ -247,7 +249,7 @@ def test_what_is_left_out_is_counted_by_its_kind(tmp_path, caplog):
         "file .gif": ["dog/a.gif"],
         "file without suffix": ["dog/picture"],
         "hidden file": ["dog/._0.png"],
-        "hidden folder": ["dog/.ipynb_checkpoints"],
+        "hidden folder": ["dog/.ipynb_checkpoints", "owl/@eaDir"],
         "image beside the class folders": ["loose.png"],
     }
     assert "image-folder: left out 1 (file .gif), 1 (file without suffix), " in caplog.text
@@ -327,7 +329,8 @@ def tar(
 
 
 @pytest.mark.parametrize(
-    ("train", "test"), [("training-0", "testing-0"), ("Train-0", "eval-0"), ("train", "dev")]
+    ("train", "test"),
+    [("training-0", "testing-0"), ("Train-0", "eval-0"), ("train", "dev"), ("train/0", "test/0")],
 )
 def test_a_test_file_is_never_one_of_training(train, test, tmp_path):
     tar(tmp_path / "tars" / f"{train}.tar", [0, 1, 1])

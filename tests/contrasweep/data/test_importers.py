@@ -596,6 +596,20 @@ def test_images_of_8_bits_or_fewer_a_channel_are_read(kind, mode):
     assert np.unique(images.decode(file.getvalue())).tolist() == [255]
 
 
+def test_a_png_that_ends_before_its_pixels_is_broken():
+    Image.new("RGB", (8, 8)).save(file := io.BytesIO(), "PNG")
+    header, _, _ = file.getvalue().partition(b"IDAT")
+    with pytest.raises(images.BrokenImage, match="cannot be decoded"):
+        images.decode(header[:-4] + b"\0\0\0\0IEND\xaeB`\x82")
+
+
+def test_an_image_of_another_shape_is_cut_about_its_centre():
+    tall = np.random.default_rng(0).integers(256, size=(20, 8, 3), dtype=np.uint8)
+    for whole, middle in ((tall, tall[6:14]), (tall.swapaxes(0, 1), tall[6:14].swapaxes(0, 1))):
+        Image.fromarray(whole).save(file := io.BytesIO(), "PNG")
+        assert np.array_equal(images.decode(file.getvalue(), [8, 8, 3]), middle)
+
+
 def test_deep_images_are_counted_with_what_to_do(tmp_path):
     reason = "more than 8 bits a channel, convert to 8 bit first"
     path = sources.image_pairs(tmp_path / "pairs")

@@ -217,6 +217,15 @@ def test_an_interval_of_unpaired_runs_leaves_out_0_exactly_where_both_tests_reje
             assert (low > 0 or high < 0) == rejects
 
 
+@pytest.mark.parametrize("n", [2, 3])  # too few for the permutation test
+def test_few_unpaired_runs_are_judged_by_welchs_test(n):
+    a, b = RNG(n).normal(size=(2, n))
+    contrast = unpaired_contrast(a, b)
+    for p, side in ((contrast.p_above, "greater"), (contrast.p_below, "less")):
+        oracle = stats.ttest_ind(a - 0.5, b, equal_var=False, alternative=side)
+        assert p(0.5) == pytest.approx(oracle.pvalue)
+
+
 def test_unequal_numbers_of_runs_are_judged_by_welchs_test():
     frame = runs(["a", "b"], seeds=9)[3:].drop(columns="seed")
     oracle = stats.ttest_ind(values(frame, "a"), values(frame, "b"), equal_var=False)

@@ -104,6 +104,14 @@ def test_a_broken_file_costs_no_plan_and_is_one_line_that_says_what_to_do(tmp_pa
     )
 
 
+@pytest.mark.parametrize("gpu", [None, "H100"])
+def test_host_memory_is_learned_of_trials_without_a_gpu_alone(gpu):
+    key = f"{gpu or 'cpu'}/cnn"
+    taught = Learned([peak_of(record(0, gpu=gpu, gib=None, host_memory_gib=50.0))]).host
+    told = 50.0 if gpu is None else Learned().host.predict(key, 1.0)
+    assert taught.predict(key, 1.0) == pytest.approx(told, rel=0.05)
+
+
 def test_a_gpu_is_known_to_be_busy_only_by_whom_it_belonged_to_alone():
     alone = TrialNotes(gpu_type="H100", gpus=1.0)
     assert [peak_of(record(0)).gpu_busy, peak_of(record(0, notes=alone)).gpu_busy] == [0.0, 0.3]

@@ -1,5 +1,7 @@
 """What grids and sweeps have in common: one protocol, so that nothing after planning asks which one it has."""
 
+import dataclasses
+
 import pytest
 import yaml
 from sweeps import drive, record_of, sweep
@@ -101,6 +103,14 @@ def test_a_plan_is_complete_when_nothing_is_left(study, tmp_path):
     assert not planned.complete(records, records.finished() - {last.id})
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"), [({}, "3 folds x 1 seed"), ({"folds": None}, "the test split x 1 seed")]
+)
+def test_a_plan_says_its_replicates(fields, says, tmp_path):
+    planned = plan(dataclasses.replace(GRID, **fields), storage=str(tmp_path))
+    assert says in "\n".join(planned.lines({}))
+
+
 def test_the_package_lists_its_public_names_and_nothing_else():
     names = [name for name in dir(cs) if not name.startswith("__") or name == "__version__"]
     assert sorted(names) == sorted(cs.__all__)
@@ -111,7 +121,7 @@ def test_the_package_lists_its_public_names_and_nothing_else():
 def test_a_plan_shows_itself_in_one_line_and_as_html(study, tmp_path):
     plan = cs.plan(study, storage=str(tmp_path))
     assert len(repr(plan)) < 120
-    assert study.name in repr(plan)
+    assert f"({study.name}: {plan.total} trials on digits-lt, " in repr(plan)
     shown = plan._repr_html_()
     assert all(f"<td>{arm}</td>" in shown for arm in study.arms)
     assert shown.count("<tr") == len(plan.cells) + 1

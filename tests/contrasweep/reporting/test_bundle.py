@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 from command_line import contrasweep, python
+from hypothesis import given
+from hypothesis import strategies as st
 from made_up import made
+from scipy import stats
 
 from contrasweep.reporting import verify
 from contrasweep.reporting.bundle import SAME_TIME
@@ -140,6 +143,12 @@ def test_a_bundle_agrees_with_itself_and_is_the_same_bytes_again(bundle, kind):
     )  # 20 seeds are drawn; a gap counts as a loss too
     text = data.decode("latin-1")
     assert "/runs" not in text.replace("contrasweep-runs", ""), "a path of this machine"
+
+
+@given(st.floats(1, 1e4), st.floats(0, 60))
+def test_its_p_is_that_of_the_t_distribution(degrees, t):
+    p = verify.incomplete_beta(degrees / 2, degrees / (degrees + t * t))
+    assert p == pytest.approx(2 * stats.t.sf(t, degrees), rel=1e-6, abs=1e-12)
 
 
 def test_its_verifier_needs_no_package_and_ends_with_0_or_1(bundle, tmp_path):
@@ -320,8 +329,13 @@ def data_digest(data):
     ]
 
 
-def test_a_study_that_has_not_ended_is_refused_in_a_line(tmp_path):
-    made(tmp_path / "runs", "open", ends=(None, "pending"))
+@pytest.mark.parametrize("end", ["pending", None])  # None: all have ended, and a record is broken
+def test_a_study_that_has_not_ended_is_refused_in_a_line(tmp_path, end):
+    plan = made(tmp_path / "runs", "open", ends=(None, end))
+    if not end:
+        StudyRecords(str(tmp_path / "runs"), "open").store.write(
+            f"open/records/{plan.trials[0].id}/record.json", b"{"
+        )
     done = contrasweep("bundle", "open", "--storage", "runs", "-o", "x.zip", folder=tmp_path)
     assert (
         done.returncode == 2

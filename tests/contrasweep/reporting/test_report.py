@@ -4,6 +4,7 @@ import dataclasses
 import html.parser
 import io
 import itertools
+import math
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from reports import report_of
 
 from contrasweep import reporting
 from contrasweep.reporting import html_report
-from contrasweep.reporting.figures import Bars
+from contrasweep.reporting.figures import Bars, Lines, Series
 from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
 from contrasweep.results.building import DecisionRule, build_table
@@ -128,6 +129,12 @@ def test_marks_against_a_reference(frame):
     assert [arm for arm in ("supcon", "sincere", "ocl") if cells[("4",), (arm,)].best] == ["ocl"]
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_arms_that_tie_stand_in_their_declared_order(frame, mode):
+    tied = table(frame.assign(f1_macro=0.5), rule=replace(FOLDS, mode=mode))
+    assert {(pair.a, pair.b) for pair in tied.pairs} == set(itertools.combinations(ARMS, 2))
+
+
 def test_a_smaller_metric_can_be_the_better(frame):
     built = table(frame, rule=replace(FOLDS, mode="min"))
     assert not built.cells[("4",), ("ocl",)].best and built.cells[("4",), ("ocl",)].mark == "worse"
@@ -159,6 +166,7 @@ def test_an_interval_lies_around_its_mean_where_folds_lack_trials(frame):
     )
     cell = table(pd.concat([frame, more[more["fold"] > 1]])).cells[("4",), ("ocl",)]
     assert (cell.low + cell.high) / 2 == pytest.approx(cell.mean)
+    assert cell.over == "8 replicates on 5 folds"
 
 
 def test_nothing_done_yet_is_a_table_too(frame):
@@ -490,6 +498,15 @@ def test_no_template_lets_text_become_markup(frame):
     checker.feed(page)
     assert "<script>alert" not in page and checker.open == []
     assert page.count("</script>") == 2  # of the trials' data and the page's own
+
+
+@pytest.mark.parametrize("bars", [False, True])
+@pytest.mark.parametrize("at", ["y", "low", "high"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_is_not_drawn(value, at, bars):
+    line = {"x": [1, 2, 3], "y": [1, 2, 3], "low": [0, 1, 2], "high": [2, 3, 4]}
+    line[at][1] = value
+    assert not re.search(r"\b(nan|inf)\b", str(draw(Lines([Series("a", 0, **line, bars=bars)]))))
 
 
 def test_no_text_of_bars_is_cut_off():

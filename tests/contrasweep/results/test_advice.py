@@ -332,11 +332,11 @@ def test_a_price_counts_no_time_of_failed_trials(tmp_path):
     run(tmp_path, grid(), failed=lambda trial: trial.arm == "a" and trial.seed == 2)
     records = StudyRecords(str(tmp_path), "advised")
     for record in records.read(sorted(records.finished())).values():
-        records.write(replace(record, started=0.0, ended=3.6e3 if record.status.counts else 3.6e6))
+        hours = (4 if record.arm == "c" else 1) if record.status.counts else 1e3
+        records.write(replace(record, started=0.0, ended=3.6e3 * hours))
     sizes = Results.load("advised", str(tmp_path)).advice().sizes
-    assert [size.hours for size in sizes] == pytest.approx([18 / 17, 54 / 17]), (
-        "an hour a trial, 17 at a time"
-    )
+    # The 17 trials took 35 hours, in 4 hours; six more of each arm take 36.
+    assert [size.hours for size in sizes] == pytest.approx([36 / (35 / 4), 3 * 36 / (35 / 4)])
 
 
 def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):

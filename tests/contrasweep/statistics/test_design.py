@@ -225,6 +225,10 @@ def test_p_and_interval_agree_at_every_n(n, level):
         comparison = contrast(rng.normal(0.8, 1, n))
         low, high = comparison.interval(level, level)
         assert (comparison.p_value(level) <= level) == (not low <= 0 <= high)
+        for bound in (0.0, 0.8, 1.6):
+            above, below = comparison.p_above(bound, level), comparison.p_below(bound, level)
+            assert above + below == pytest.approx(1)
+            assert (below - above) * (comparison.difference - bound) >= 0
 
 
 def test_equal_differences_are_judged_by_the_exact_test():

@@ -114,6 +114,12 @@ def test_a_candidate_is_kept_only_where_its_interval_is_above_zero_whatever_the_
     assert ruling.verdict != "keep" or ruling.low > 0
 
 
+@pytest.mark.parametrize("fields", [{"first": 0}, {"step": 0}, {"first": 4, "step": 3, "most": 6}])
+def test_a_rule_has_seeds_for_a_second_look(fields):
+    with pytest.raises(SpecError, match="seeds: seeds have a first number, a step and a most"):
+        Rule(**fields)
+
+
 @pytest.mark.parametrize("sizes", [range(1, 9), [1.0] * 8, [0, 0, 1, 1, 2, 3, 5, 40]])
 def test_no_more_than_the_level_of_all_sign_patterns_keep_at_any_look(sizes):
     """Exact under sign symmetry with ties and zeros: each pattern of signs is as likely where nothing has changed."""

@@ -266,6 +266,14 @@ def test_an_object_larger_than_what_is_read_is_named(store):
         store.read("big", 99)
 
 
+def test_an_object_that_grows_after_its_size_was_asked_is_too_large(monkeypatch):
+    store = open_store(f"memory://{uuid.uuid4().hex}/storage")
+    store.write("log", b"x" * 100)
+    monkeypatch.setattr(store.fs, "size", lambda path: 1)
+    with pytest.raises(BrokenFileError, match=r"log is broken .it has 100 bytes, and 99 are read"):
+        store.read("log", 99)
+
+
 def test_an_object_of_another_size_has_another_tag_where_times_are_coarse(monkeypatch):
     store = open_store(f"memory://{uuid.uuid4().hex}/storage")
     size = 1

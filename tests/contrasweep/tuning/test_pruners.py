@@ -100,11 +100,14 @@ def test_halving_keeps_the_best_and_what_is_not_finite_is_worst(mode, values, be
     pruner = build(
         "halving", mode=mode, budget=len(values), reduction=len(values), bracket=len(values)
     )
+    decisions = []
     for i, value in enumerate(values):
         pruner.add(str(i), i, 0)
-        pruner.on_report(str(i), 1, value)
+        decisions.append(pruner.on_report(str(i), 1, value))
         pruner.on_pause(str(i))
     assert pruner.resumable() == [best]
+    last = CONTINUE if best == str(len(values) - 1) else STOP
+    assert decisions == [*[PAUSE] * (len(values) - 1), last]
 
 
 OUTSIDE = """

@@ -210,6 +210,14 @@ def test_repeats_of_the_folds_are_added_and_the_first_partition_stays(tmp_path):
     assert set(folds) >= set(range(6)) and log_of(tmp_path).unit == "repeats"
 
 
+def test_looks_over_folds_need_no_factor_of_t(tmp_path):
+    looks = Replicates(first=2, step=2, most=6)
+    drive_looks(grid(axes={}, folds=5, replicates=looks), tmp_path, value)
+    last = min(log_of(tmp_path).looks[-1].comparisons, key=lambda one: one.p_value)
+    told = Looks.of([2, 4, 6]).repeated_p(last.p_value, 2)
+    assert last.adjusted_p == pytest.approx(3 * told), "of three comparisons"
+
+
 def test_a_sweep_confirms_with_looks(tmp_path):
     def value(trial):
         return 0.5 + 0.1 * (trial.arm == "long") + 0.01 * noise(trial.id)
