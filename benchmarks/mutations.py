@@ -800,8 +800,8 @@ MUTANTS = (
         ),
         (
             "the better arm does not come first",
-            '(comparison.difference < 0) == (rule.mode == "max")',
-            '(comparison.difference > 0) == (rule.mode == "max")',
+            "if gain < 0:",
+            "if gain > 0:",
             f"{VERDICTS} {TESTS}/results/test_results.py",
         ),
     ),
