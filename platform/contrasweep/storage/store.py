@@ -207,19 +207,23 @@ class LocalStore:
             self._path(key).unlink(missing_ok=True)
 
     def copy(self, key: str, to: str) -> None:
-        """Make `to` a second name of the file where the file system can do that, else copy the file."""
+        """Make `to` a second name of the file where the file system can do that, else copy the file.
+
+        A link or a pipe, which nothing reads, gets a second name too. `StorageError` where that cannot be.
+        """
 
         def link(temporary: Path) -> None:
             """Make the hidden file a second name of the object, or a copy of it."""
             # Two names may share a file, because a file is replaced and never written in place.
             try:
-                os.link(self._path(key), temporary)
+                # Else, from Python 3.15 on, what a link leads to would be in the storage.
+                os.link(self._path(key), temporary, follow_symlinks=False)
             except OSError:
                 self.get_file(key, temporary)
 
         # Within `_place` a file that is not found is a failure of the write.
-        if not self.exists(key):
-            raise FileNotFoundError(f"{self.uri}/{key}")
+        with self._error_if_it_cannot("be looked up", key):
+            self._path(key).lstat()
         self._place(to, link, if_absent=False)
 
     def check_writable(self) -> None:

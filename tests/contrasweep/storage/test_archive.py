@@ -1,5 +1,7 @@
 """Putting trials aside and back: nothing is lost, wherever it is killed."""
 
+import os
+
 import pytest
 
 from contrasweep.errors import SpecError, StorageError
@@ -248,6 +250,22 @@ def test_a_file_that_a_worker_deletes_while_its_trial_moves_is_no_error(records,
     assert standing(records, "a", f"s/archive/{when}").keys() == trial("a").keys() - {
         "checkpoint/3/weights.npz"
     }
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [lambda path: path.symlink_to(path.parent / "nothing"), os.mkfifo],
+    ids=["link", "pipe"],
+)
+def test_what_is_no_plain_file_moves_as_it_is(tmp_path, forge):
+    """Nothing reads it, before and after."""
+    records = filled(StudyRecords(str(tmp_path), "s"))
+    forge(tmp_path / "s/trials/a/odd")
+    mode = (tmp_path / "s/trials/a/odd").lstat().st_mode
+    when = archive_trials(records, ["a"], "because")
+    assert (tmp_path / f"s/archive/{when}/trials/a/odd").lstat().st_mode == mode
+    restore_trials(records, find_archived(records, when))
+    assert (tmp_path / "s/trials/a/odd").lstat().st_mode == mode
 
 
 def test_a_place_that_cannot_be_written_is_one_error_and_changes_nothing(tmp_path):
