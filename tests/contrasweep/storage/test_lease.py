@@ -274,7 +274,7 @@ def test_a_storage_that_is_away_says_nothing_of_the_holder(tmp_path, monkeypatch
 
 
 def test_a_folder_without_hard_links_is_a_storage_too(tmp_path, monkeypatch):
-    def no_links(*args):
+    def no_links(*args, **options):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", no_links)
