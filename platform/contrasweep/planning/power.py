@@ -19,7 +19,7 @@ from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
 from contrasweep.storage.interim_log import read_looks
-from contrasweep.storage.planned import axes_of, is_whole, planned_rows, read_planned
+from contrasweep.storage.planned import axes_of, planned_rows, read_planned
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -246,8 +246,8 @@ def looks_before(plan: Plan, records: StudyRecords) -> int:
         return 0
     log = read_looks(records)
     looks = document.spent + (len(log.looks) if log else 0)
-    if isinstance(plan, GridPlan) and is_whole(records, document.plan_digest, records.finished()):
-        stored = {row["trial_id"] for row in planned_rows(records)}
+    stored = {row["trial_id"] for row in planned_rows(records)}
+    if isinstance(plan, GridPlan) and stored and stored <= records.finished():
         looks += any(t.arm in document.arms and t.id not in stored for t in plan.trials)
     return looks
 
