@@ -421,16 +421,16 @@ def each_its_own(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None
 
     Autograd gives two parameters that are added to each other one tensor, and an expanded one for a sum.
     """
-    own = []
+    separate = []
     places: set[int] = set()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
-            own.append(torch.zeros_like(parameter))
+            separate.append(torch.zeros_like(parameter))
             continue
         is_shared = gradient.data_ptr() in places or 0 in gradient.stride()
         places.add(gradient.data_ptr())
-        own.append(gradient.clone() if is_shared else gradient)
-    return own
+        separate.append(gradient.clone() if is_shared else gradient)
+    return separate
 
 
 @dataclass(frozen=True)

@@ -197,8 +197,8 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
 
     A layer is a child module of the encoder with weights of two dimensions or more. Sequences of modules count as their
     members where they have no parameters of their own, and an encoder that is a wrapper of one module counts as that
-    module. Biases, normalisation and other
-    parameters without such a layer (tokens of a transformer) join the layer before them, or else the first.
+    module. Biases, normalisation and other parameters without such a layer (tokens of a transformer) join the layer
+    before them, or else the first.
     """
     # Parameters that come before the first layer; they join it at the end.
     before = list(encoder.parameters(recurse=False))

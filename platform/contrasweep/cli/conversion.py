@@ -766,14 +766,11 @@ class _Script:
         # Of `-l, --learning-rate` the long one.
         flag = max(map(self.value, call.args), key=len)
         name = flag.lstrip("-")
-        action = (
-            ast.unparse(words.get("action", ast.Constant("store"))).rpartition(".")[2].strip("'")
-        )
+        action_text = ast.unparse(words.get("action", ast.Constant("store")))
+        action = action_text.rpartition(".")[2].strip("'")
         default = self.value(words["default"]) if "default" in words else None
-        if action not in (
-            *WITH_VALUE,
-            ON_OR_OFF,
-        ):  # such as store_true: the default is not the flag's
+        # The default of any other action, such as store_true, is not what the flag passes.
+        if action not in (*WITH_VALUE, ON_OR_OFF):
             default = False
         elif action == ON_OR_OFF and default:
             self.found.left_out.append(
@@ -831,13 +828,13 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     """
     script = _Script(found, text, file)
     # What the top of the module calls would run as soon as the study imports it.
-    search = r"\.(fit|optimize|run)\("
+    searches = r"\.(fit|optimize|run)\("
     functions = [part for part in script.tree.body if isinstance(part, ast.FunctionDef)]
     for function in functions:
-        if re.search(search, ast.unparse(function)):  # a call of it runs the search too
-            search += rf"|\b{function.name}\("
+        if re.search(searches, ast.unparse(function)):  # a call of it runs the search too
+            searches += rf"|\b{function.name}\("
     for part in script.tree.body:
-        runs = re.search(search, ast.unparse(part))
+        runs = re.search(searches, ast.unparse(part))
         if runs and isinstance(part, ast.Assign | ast.Expr):
             line = f"line {part.lineno} runs as the module is imported"
             found.left_out.append(f'{line}; put it below `if __name__ == "__main__":`')
@@ -846,12 +843,12 @@ def _read_script(found: Found, file: Path, text: str) -> None:
             script.read(node)
         except (ValueError, TypeError):
             found.left_out.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
-    said = script.search
+    search = script.search
     # Optuna minimises where nothing else is said, Ray Tune maximises. The first three letters of "minimize", as Optuna
     # says it, are our word.
     usual = "min" if "optuna" in text and not script.is_tune else "max"
-    found.study["mode"] = str(said.get("direction", said.get("mode", usual)))[:3]
-    found.study["name"] = _name(said.get("name", "")) or found.study["name"]
+    found.study["mode"] = str(search.get("direction", search.get("mode", usual)))[:3]
+    found.study["name"] = _name(search.get("name", "")) or found.study["name"]
     path = _from_here(file.resolve())
     if found.space and script.function:
         _as_trainable(script, path, text)

@@ -432,11 +432,11 @@ class Tools:
         for what leads out of the folder, and for what is not there.
         """
         hint = "a .yaml file of the study folder, FILE.yaml:NAME, or module:NAME of a module in it"
-        name, *one = study.split(":", 1)
-        if name.endswith((".yaml", ".yml")) and "\0" not in study:
-            file = (self.folder / name).resolve()
+        file_name, *chosen = study.split(":", 1)
+        if file_name.endswith((".yaml", ".yml")) and "\0" not in study:
+            file = (self.folder / file_name).resolve()
             if file.is_relative_to(self.folder) and os.path.isfile(file):
-                return ":".join([str(file.relative_to(self.folder)), *one])
+                return ":".join([str(file.relative_to(self.folder)), *chosen])
         elif module := _MODULE.fullmatch(study):
             place = self.folder / module[1]
             if os.path.isdir(place) or os.path.isfile(f"{place}.py"):

@@ -405,7 +405,7 @@ def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
     names = {name for row in rows for name in row.values}
     step_column = next((name for name in files.STEPS if name in names), "")
     steps: dict[int, Values] = {}
-    said: dict[tuple[int, str], tuple[Path, Any]] = {}
+    first: dict[tuple[int, str], tuple[Path, Any]] = {}  # step and name -> run and value
     unclear = {}
     for run, number, values in rows:
         step: int | None = number
@@ -416,7 +416,7 @@ def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
             step = max(steps, default=number)
         steps.setdefault(step, {}).update(values)
         for name, value in values.items():
-            other, its_value = said.setdefault((step, name), (run, value))
+            other, its_value = first.setdefault((step, name), (run, value))
             # NaN differs from itself.
             if other != run and isinstance(value, int | float) and value != its_value == its_value:
                 unclear[name] = f"{other.name} and {run.name}"

@@ -344,7 +344,8 @@ def forecast(
     study = plan.study
     records = StudyRecords(storage, study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
-    ended = records.read(sorted(plan.own_trials(records.finished())))
+    finished = records.finished()
+    ended = records.read(sorted(plan.own_trials(finished)))
     footprints = Footprints(study, inventory, learned_of(records, ended.values()))
     durations = Durations(ended.values(), inventory)
     rows = []
@@ -365,7 +366,7 @@ def forecast(
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, ended.values())
     noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, ended)
-    looks = looks_before(plan, records)
+    looks = looks_before(plan, records, finished)
     power = study_power(study, noise=noise, looks=looks)
     warnings = (
         *durations.warnings(),

@@ -18,7 +18,7 @@ from contrasweep.imports import is_installed
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
-from contrasweep.storage.interim_log import read_looks
+from contrasweep.storage.interim_log import read_confirmations, read_looks
 from contrasweep.storage.planned import axes_of, planned_rows, read_planned
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -236,18 +236,21 @@ def study_power(
     return _in_units(planned_power(design, family, what=question_name), noise)
 
 
-def looks_before(plan: Plan, records: StudyRecords) -> int:
+def looks_before(plan: Plan, records: StudyRecords, finished: Collection[str]) -> int:
     """Return how many looks at the study's table come before that of `plan`; 0 for a study that grows by its own looks.
 
-    A grid that adds trials of its arms to a whole table takes a look at it.
+    A grid that adds trials of its arms to a table whose trials are all `finished` takes a look at it. Each confirmation
+    of a sweep but the last is a look.
     """
     document = records.document()
     if document is None or plan.study.replicates is not None:
         return 0
     log = read_looks(records)
     looks = document.spent + (len(log.looks) if log else 0)
+    if not isinstance(plan, GridPlan):
+        return looks + max(0, len(read_confirmations(records)) - 1)
     stored = {row["trial_id"] for row in planned_rows(records)}
-    if isinstance(plan, GridPlan) and stored and stored <= records.finished():
+    if stored and stored <= set(finished):
         looks += any(t.arm in document.arms and t.id not in stored for t in plan.trials)
     return looks
 

@@ -167,8 +167,8 @@ def _grows_after_look(
     """Return whether `plan` adds cells to a whole table, of which the user has had a look that is counted nowhere else.
 
     `planned_ids` are the trials of the stored plan, and `recorded` the ended trials by id. Another cell changes the
-    arms' means. Of a study that grows, and where cells get more replicates too, looks.json has the look; without
-    `spend`, that is.
+    arms' means. In looks.json are the looks of a study that grows and, without `spend`, those before cells get more
+    replicates.
     """
     if not isinstance(plan, GridPlan) or plan.study.replicates is not None:
         return False

@@ -269,7 +269,7 @@ def _broken_starts(results: Results, deleted: set[str]) -> Iterable[str]:
 
 
 def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Iterable[str]:
-    """Yield that sentence where the study of `records` starts from networks of `study`."""
+    """Yield a sentence where the study of `records` starts from networks of `study`, of which some are `deleted`."""
     document = records.document()
     if document is None:
         return

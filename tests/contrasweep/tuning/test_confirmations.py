@@ -10,6 +10,7 @@ from sweeps import ARMS, drive, finished, record_of, sweep
 from contrasweep import Arm, Float
 from contrasweep.cli.reports import summary
 from contrasweep.errors import BrokenFileError
+from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
 from contrasweep.reporting import FORMATS, render
 from contrasweep.results.results import Results
@@ -128,13 +129,15 @@ def test_another_best_other_seeds_and_other_folds_are_a_second_confirmation(tmp_
 
 
 def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_path):
-    results, _ = finished(sweep(confirm_seeds=[1000, 1001]), tmp_path)
+    study = sweep(confirm_seeds=[1000, 1001])
+    results, _ = finished(study, tmp_path)
     assert not [note for note in results.table().notes if "confirmation" in note]
     first = results.compare("short", "long")
     for confirmations, seed in enumerate((1000, 7, 8)):
         again = Confirmation.of({"short": {"lr": 0.1}}, [seed], [1])
         write_confirmation(StudyRecords(str(tmp_path), "toy-sweep"), again)
         now = Results.load("toy-sweep", str(tmp_path))
+        assert forecast(plan(study, storage=str(tmp_path)), str(tmp_path)).looks == confirmations
         p = now.compare("short", "long").p_value
         assert p == pytest.approx(min(1.0, 4**confirmations * first.p_value)) and (
             p > 0.05 or first.p_value < 0.01
