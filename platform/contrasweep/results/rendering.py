@@ -3,6 +3,7 @@
 import functools
 import re
 import textwrap
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,16 @@ SPECIAL = {
     "∞": r"$\infty$",
     "±": r"$\pm$",
     "†": r"$\dagger$",
+    "ß": r"\ss{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ı": r"\i{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
     "<": r"$<$",
     ">": r"$>$",
     "*": r"$*$",
@@ -106,12 +117,38 @@ SPECIAL = {
     },
 }
 """Characters that LaTeX would obey or its fonts lack, and what prints them."""
+ACCENTS = {
+    "\N{COMBINING GRAVE ACCENT}": "`",
+    "\N{COMBINING ACUTE ACCENT}": "'",
+    "\N{COMBINING CIRCUMFLEX ACCENT}": "^",
+    "\N{COMBINING TILDE}": "~",
+    "\N{COMBINING MACRON}": "=",
+    "\N{COMBINING BREVE}": "u",
+    "\N{COMBINING DOT ABOVE}": ".",
+    "\N{COMBINING DIAERESIS}": '"',
+    "\N{COMBINING RING ABOVE}": "r",
+    "\N{COMBINING DOUBLE ACUTE ACCENT}": "H",
+    "\N{COMBINING CARON}": "v",
+    "\N{COMBINING CEDILLA}": "c",
+}
+"""The commands by which LaTeX puts an accent on a letter."""
 
 
 def latex_text(value: str) -> str:
     """Return a text escaped for LaTeX. A character that pdflatex lacks is written by its code point: `[U+4E2D]`."""
-    text = "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
+    text = "".join(map(_latex_character, unicodedata.normalize("NFC", value)))
     return re.sub(r" x (?=\d)", r" $\\times$ ", text)  # 5 folds x 2 seeds
+
+
+def _latex_character(character: str) -> str:
+    """Return what prints one character: itself, a command, an accent over a letter, or the code point."""
+    if character.isascii() or character in SPECIAL:
+        return SPECIAL.get(character, character)
+    decomposed = unicodedata.normalize("NFD", character)
+    letter, accent = decomposed[0], decomposed[1:]
+    if letter.isascii() and accent in ACCENTS:
+        return rf"\{ACCENTS[accent]}{{{letter}}}"
+    return f"[U+{ord(character):04X}]"
 
 
 def latex_row(entries: Iterable[str]) -> str:
