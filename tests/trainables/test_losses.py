@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -446,3 +447,12 @@ def test_the_table_tells_what_spaces_need():
         "m_neg": 0.5,
         "squared": False,
     }
+
+
+def test_the_page_shows_a_loss_in_a_loop_of_ones_own():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    z, labels = batch(8, 4, 3, 0)
+    embeddings = z.clone().requires_grad_()
+    exec(page.partition('title="loss"\n')[2].partition("```")[0], locals())
+    expected = value_and_gradient(build("sincere", "neg_arc_length", temperature=0.1), z, labels)[1]
+    assert embeddings.grad.equal(expected) and expected.abs().sum() > 0
