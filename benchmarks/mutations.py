@@ -932,8 +932,8 @@ MUTANTS = (
         ("templates escape nothing", "autoescape=True", "autoescape=False"),
         (
             "a backslash is a command",
-            'SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]")',
-            "c",
+            "return SPECIAL.get(character, character)",
+            "return character",
         ),
     ),
     *_mutants(
