@@ -1,7 +1,8 @@
 """Discrete-event simulator: how long a plan takes on an inventory, what that costs, how full the GPUs are.
 
-Trials wait in the order of the plan. Whenever something is free, the first waiting trial that fits there
-starts, on the fullest GPU that still takes it, as Ray does; a large trial may be overtaken by small ones.
+Trials wait in the order of the plan; near the end the longest are first. Whenever something is free, the first waiting
+trial that fits there starts, on the fullest GPU that still takes it, as Ray does; a large trial may be overtaken by
+small ones.
 """
 
 import heapq
@@ -17,6 +18,17 @@ from contrasweep.cluster.packing import Footprint, Packing, Placement, fits, pla
 
 UNITS = 720720
 """Parts of a GPU: divisible by every n up to 16, so that shares add up exactly."""
+SIMILAR = 1.5
+"""Of trials that take less than this times as long as each other none is taken to be the longer one."""
+
+
+def near_end(remaining_s: float, longest_s: float, places: int) -> bool:
+    """Return whether the longest waiting trials should begin before the others.
+
+    It is so where the waiting trials together take the `places` no longer than the longest takes: begun in its turn it
+    might run on alone after all others have ended.
+    """
+    return remaining_s <= longest_s * places
 
 
 @dataclass(frozen=True)
@@ -136,6 +148,9 @@ class _Simulation:
     spent: float = 0.0  # cost of the parts of hosts, times 3600
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
     ends: list[_End] = field(default_factory=list)  # a heap of the ends of all running trials
+    turns: dict[int, int] = field(
+        default_factory=dict
+    )  # of waiting trials; its index is the turn of any other one
 
     def run(self) -> Makespan:
         """Fill the hosts, then end one trial after another and fill its host again; return what all that took."""
@@ -156,6 +171,7 @@ class _Simulation:
             self.kinds[placement].waiting.append(i)
         for h in range(len(self.hosts)):
             self._fill(h)
+        self._longest_before_the_end()
         while self.ends:
             self._end_one()
         capacity = inventory.gpus or inventory.cpus
@@ -170,6 +186,26 @@ class _Simulation:
             infeasible=self.infeasible,
         )
 
+    def _longest_before_the_end(self) -> None:
+        """Put the longest of the last waiting trials before the others of them, as the source of a grid does."""
+        waiting = sorted(i for kind in self.kinds.values() for i in kind.waiting)
+        remaining = longest = 0.0
+        last = len(waiting)  # where the part of `waiting` begins that is near the end
+        for i in reversed(waiting):
+            remaining += self.seconds[i]
+            longest = max(longest, self.seconds[i])
+            if not near_end(remaining, longest, len(self.ends)):
+                break
+            last -= 1
+        waiting[last:] = sorted(waiting[last:], key=lambda i: -self._length(i))
+        self.turns = {i: turn for turn, i in enumerate(waiting)}
+        for kind in self.kinds.values():
+            kind.waiting = deque(sorted(kind.waiting, key=self.turns.__getitem__))
+
+    def _length(self, i: int) -> int:
+        """Return how long trial `i` takes, in steps that make trials of about one length equal."""
+        return round(math.log(max(self.seconds[i], 1e-3), SIMILAR))
+
     def _end_one(self) -> None:
         """Move the clock to the next end of a trial, give its host back what it held, and fill that host again."""
         end = heapq.heappop(self.ends)
@@ -183,12 +219,12 @@ class _Simulation:
         self._fill(end.host)
 
     def _fill(self, h: int) -> None:
-        """Start on host `h` all waiting trials that fit, in the order of the plan."""
-        # A heap of (first waiting trial, kind): the trials of one kind wait in the plan's order, so the first entry
+        """Start on host `h` all waiting trials that fit, each in its turn."""
+        # A heap of (turn of the first waiting trial, kind): the trials of one kind wait in turns, so the first entry
         # is the first of all waiting trials.
         host = self.hosts[h]
         firsts = [
-            (kind.waiting[0], kind)
+            (self.turns.get(kind.waiting[0], kind.waiting[0]), kind)
             for kind in self.kinds.values()
             if kind.waiting and id(host.node) in kind.nodes
         ]
@@ -200,7 +236,8 @@ class _Simulation:
             if where is not None:
                 self._start(kind.waiting.popleft(), h, kind, where)
                 if kind.waiting:
-                    heapq.heappush(firsts, (kind.waiting[0], kind))
+                    first = kind.waiting[0]
+                    heapq.heappush(firsts, (self.turns.get(first, first), kind))
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
         """Start trial `i` on host `h`, on its GPUs `where` (indices): take what it holds, and enter its end."""

@@ -1,6 +1,6 @@
 """The plan of an `AblationGrid`: its cells and trials."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from contrasweep import canonical
 from contrasweep.canonical import label
+from contrasweep.cluster.simulate import SIMILAR, near_end
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError, plural
+from contrasweep.planning.budget import UNITS
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
@@ -28,11 +30,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class FixedSource(Source):
-    """A source of a fixed list of trials. It stops none early, and no trial depends on another's result."""
+_CellKey = tuple[str, int, str]
 
-    def __init__(self, trials: Iterable[Trial]) -> None:
+
+def _cell_key(trial: Trial) -> _CellKey:
+    """Return what tells a trial's cell from others: all trials of a cell share one object `config`."""
+    return trial.arm, id(trial.config), trial.data.digest
+
+
+class FixedSource(Source):
+    """A source of a fixed list of trials. It stops none early, and no trial depends on another's result.
+
+    Trials are handed out in the order of the list. Near the end the longest come first, so that few places of the
+    cluster are idle while the last trials run.
+    """
+
+    def __init__(self, trials: Iterable[Trial], *, in_order: bool = False) -> None:
+        """Hand out `trials`; with `in_order`, in the order of the list to the end."""
         self.waiting = deque(trials)
+        self.in_order = in_order
+        self.running: dict[str, _CellKey] = {}
+        self.waiting_of_cell = Counter(map(_cell_key, self.waiting))
+        self.seconds: dict[_CellKey, float] = {}  # of the last trial of a cell that has ended
 
     @property
     def finished(self) -> bool:
@@ -41,7 +60,40 @@ class FixedSource(Source):
 
     def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
         """Return the next trial of the list, `Finished` after the last; that an arm is paused changes nothing."""
-        return NextTrial(self.waiting.popleft()) if self.waiting else Finished()
+        if not self.waiting:
+            return Finished()
+        position = self._next_position()
+        trial = self.waiting[position]
+        del self.waiting[position]
+        self.running[trial.id] = _cell_key(trial)
+        self.waiting_of_cell[_cell_key(trial)] -= 1
+        return NextTrial(trial)
+
+    def done(self, record: Record) -> None:
+        """Note how long a trial of the cell took."""
+        cell = self.running.pop(record.trial_id, None)
+        if cell is not None and record.status.counts:
+            self.seconds[cell] = record.seconds
+
+    def _next_position(self) -> int:
+        """Return where in `waiting` the next trial is: the first, or near the end the first of the longest ones."""
+        if self.in_order or not self.seconds:
+            return 0
+        # A cell of which no trial has ended yet is not shorter than those that began with it.
+        longest = max(self.seconds.values())
+        expected = {
+            cell: self.seconds.get(cell, longest) for cell, n in self.waiting_of_cell.items() if n
+        }
+        remaining = sum(self.waiting_of_cell[cell] * seconds for cell, seconds in expected.items())
+        longest = max(expected.values())
+        if not near_end(remaining, longest, len(self.running)):
+            return 0
+        # Cells that take about as long as each other stay in turns.
+        return next(
+            i
+            for i, trial in enumerate(self.waiting)
+            if expected[_cell_key(trial)] >= longest / SIMILAR
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,9 +200,13 @@ class GridPlan(PlanDisplay):
     def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:
         """Return a source of the trials that are not `finished`, in the plan's order.
 
-        In a study with interim analyses, these are the trials before the next one.
+        In a study with interim analyses, these are the trials before the next one. A study with a budget may end
+        before its last trial, so that its cells stay in turns.
         """
-        return FixedSource(trial for trial in self._granted(records) if trial.id not in finished)
+        return FixedSource(
+            (trial for trial in self._granted(records) if trial.id not in finished),
+            in_order=any(getattr(self.study, budget) is not None for budget in UNITS),
+        )
 
     def _granted(self, records: StudyRecords) -> tuple[Trial, ...]:
         """Return the trials that may run before the next look: all of them in a study of a fixed size."""

@@ -1,6 +1,7 @@
 """What grids and sweeps have in common: one protocol, so that nothing after planning asks which one it has."""
 
 import dataclasses
+from heapq import heappop, heappush
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from contrasweep.search_spaces.tuned_losses import STUDY as SWEEP
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study, to_plain
-from contrasweep.tuning.source import Finished
+from contrasweep.tuning.source import Finished, NextTrial
 
 GRID = AblationGrid(
     name="toy-grid",
@@ -56,6 +57,38 @@ def test_a_source_hands_out_as_many_trials_as_the_plan_says(study, tmp_path):
     again = planned.source(records, records.finished())
     assert isinstance(again.next(), Finished) and again.adaptive == (study is not GRID)
     assert set(planned.keys) >= {"epochs", "lr"} and planned.varied == ["lr"]
+
+
+def run_on_places(source, seconds, places):
+    """Hand out trials to `places` that are never idle; return the arms in turn and when the last trial ended.
+
+    A trial of an arm takes the arm's `seconds`.
+    """
+    now, arms, running = 0.0, [], []
+    while True:
+        while len(running) < places and isinstance(answer := source.next(), NextTrial):
+            arms.append(answer.trial.arm)
+            heappush(running, (now + seconds[arms[-1]], answer.trial.id, answer))
+        if not running:
+            return arms, now
+        now, _, answer = heappop(running)
+        source.done(record_of(answer.trial, answer.notes, seconds=seconds[answer.trial.arm]))
+
+
+def test_near_the_end_the_longest_trials_begin_first(tmp_path):
+    study = dataclasses.replace(GRID, axes={}, folds=2, seeds=range(5))  # 10 trials of each arm
+
+    def ran(seconds, **fields):
+        planned = plan(dataclasses.replace(study, **fields), storage=str(tmp_path))
+        return run_on_places(planned.source(StudyRecords(str(tmp_path), "s"), ()), seconds, 4)
+
+    # 110 s of work on four places take 27.5 s or more; in the plan's order the last long trial ends at 36.
+    arms, seconds = ran({"a": 1, "b": 10})
+    assert sorted(arms) == ["a"] * 10 + ["b"] * 10 and arms[:4] == ["a", "b"] * 2 and seconds <= 31
+    # Two cells of about one length stay in turns, and those of a study that a budget may stop.
+    assert ran({"a": 10, "b": 11})[0] == ["a", "b"] * 10
+    in_turns, longer = ran({"a": 1, "b": 10}, budget_hours=1)
+    assert in_turns == ["a", "b"] * 10 and longer > seconds
 
 
 def test_the_cells_are_those_of_the_table(study, tmp_path):
