@@ -27,6 +27,7 @@ from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import pairs_of
 from contrasweep.statistics.noise import Noise
 
+COLLAPSED = "collapsed"
 MOST_COMPARISONS = 1000
 """The most comparisons of one table."""
 
@@ -176,13 +177,13 @@ def judge(
             unpaired.
         item: The column that names test items, where each row is the score of one item.
         group: The column that names groups of items that belong together.
-        block: The column that names tasks or datasets.
+        block: The column that names tasks or datasets; or the columns of settings that are averaged over, with `over`.
         reference: The arm that all others are compared with; without it every two arms are compared.
         mode: "max" where larger values are better, or "min".
         margin: The smallest difference of interest, in units of the metric.
         alpha: The chance of any false verdict.
-        over: What verdicts over tasks hold for: "further" tasks like these, "these" tasks together, or "each" task by
-            itself.
+        over: What verdicts over tasks hold for: "further" tasks like these, "these" tasks (or settings) together, or
+            "each" by itself.
         at: Which value of a curve counts: `last`, `best-of-validation:METRIC` or `step:N`.
         reader: The dotted path `package.module:name` of a function that is called with the source and returns a frame.
         i_know: Whether the best value of the metric itself may count, which is a maximum over noise.
@@ -432,7 +433,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
         "seed": [name for name in roles.pair if name not in roles.folds],
         "item": [roles.item],
         "group": [roles.group],
-        "block": [roles.block],
+        "block": list(roles.block),
     }
     runs = pd.DataFrame(
         {"arm": row_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)}
@@ -440,6 +441,9 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     for role, names in columns.items():
         if any(names):
             runs[role] = row_labels(frame, names)
+    # A study's trials say whether their embeddings collapsed, which the table notes.
+    if COLLAPSED in frame and COLLAPSED not in roles.columns:
+        runs[COLLAPSED] = frame[COLLAPSED]
 
     # Where columns tell runs apart, two rows of one run would count it twice.
     if roles.item or roles.pair:
@@ -454,7 +458,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             hint = "drop one"
             if apart:
                 hint = (
-                    f"what tells them apart is a part of the arm or of the pair: {', '.join(apart)}"
+                    "what tells them apart is a part of the arm, or averaged over: "
+                    f"--block {','.join(apart)} --over these"
                 )
             raise SpecError("each run is there once", place=place, value=dict(first_run), hint=hint)
     return runs
@@ -478,7 +483,7 @@ def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
     guessed = [role for role in roles.guessed if role in values]
     if guessed:
         text += f" (guessed: {', '.join(guessed)})"
-    unused = [str(name) for name in frame if name not in roles.columns]
+    unused = [str(name) for name in frame if name not in (*roles.columns, COLLAPSED)]
     if unused:
         text += f"; not used: {', '.join(unused)}"
     return text

@@ -10,6 +10,7 @@ import pandas as pd
 
 from contrasweep.errors import SpecError, plural
 from contrasweep.judging.roles import Roles, row_labels
+from contrasweep.results.building import joined
 from contrasweep.results.items import ItemValues
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Status
@@ -59,7 +60,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     if "block" in has and over == "further":
         return _of_tasks(runs, roles, notes)
     if "block" in has:
-        axis = roles.block
+        axis = joined(roles.block)
         if axis in {*runs.columns.drop("block"), *OWN_COLUMNS}:
             axis = f"axis.{axis}"
         axes = (axis,)
@@ -67,7 +68,9 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         if "item" in has and over == "these":
             axes = ()
             runs = runs.assign(item=row_labels(runs, ["block", "item"]))
-        notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
+        name = joined(roles.block)
+        averaged = f", averaged over {name}, for these values alone"
+        notes += averaged if over == "these" else f", in each {name}"
     # Else a replicate is an item, a seed crossed with items, a fold, a seed, or a run that nothing pairs.
     if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
         return _of_items(runs, axes, notes)
@@ -86,7 +89,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
 def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> RunLayout:
     """Return the layout for verdicts on further tasks: a task is a replicate, with the mean over all of its runs."""
     # A table is built of seeds; here a task takes the place of a seed.
-    word = roles.block
+    word = joined(roles.block)
     trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
     count = trials["seed"].nunique()
     pairing = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"

@@ -34,7 +34,7 @@ METRIC = "metric|score|value|main_score"
 """Usual names of the metric, where several columns may be it."""
 NO_METRIC = (
     r"step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
-    r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size"
+    r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size|collapsed"
 )
 """Usual names of columns of numbers that are no metrics."""
 LARGER = re.compile(
@@ -46,7 +46,7 @@ LARGER = re.compile(
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column has which role. `arm` and `pair` may be several columns; each other role is one, or "" for none.
+    """Which column has which role. `arm`, `pair` and `block` may be several columns; each other is one, or "" for none.
 
     `mode` says whether larger or smaller values of the metric are better. `reference` is the arm that others are
     compared with; None: every two are. `guessed` names the roles that the user has not given.
@@ -58,7 +58,7 @@ class Roles:
     pair: tuple[str, ...] = ()
     item: str = ""
     group: str = ""
-    block: str = ""
+    block: tuple[str, ...] = ()
     reference: str | None = None
     guessed: tuple[str, ...] = ()
 
@@ -69,7 +69,8 @@ class Roles:
             *self.arm,
             self.metric,
             *self.pair,
-            *filter(None, (self.item, self.group, self.block)),
+            *filter(None, (self.item, self.group)),
+            *self.block,
         ]
 
     @property
@@ -114,10 +115,21 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
             continue
         columns_of[role] = [name for name in names if _is(name, usual_names) and name not in named]
     for role in ("item", "group", "block", "metric"):
-        if len(columns_of[role]) > 1:
+        if len(columns_of[role]) > 1 and not (role == "block" and options[role]):
             raise SpecError(
                 f"one column is the {role}", place=f"--{role}", value=", ".join(columns_of[role])
             )
+
+    # Runs that differ in a setting alone are no further replicates: what a seed does they have in common.
+    seeds = [name for name in columns_of["pair"] if not _is(name, FOLD)]
+    combinations = frame[seeds].drop_duplicates()
+    if any(combinations[name].duplicated().any() for name in seeds):
+        raise SpecError(
+            "one column of a pair names seeds; over a setting values are averaged",
+            place="--pair",
+            value=", ".join(seeds),
+            hint="--block COLUMN --over these for each setting",
+        )
 
     # The arm and the metric are among the columns without a role. The metric's name tells which values are better.
     free = [name for name in names if not any(name in columns for columns in columns_of.values())]
@@ -148,7 +160,7 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         # Each of these has one column at most.
         item=next(iter(columns_of["item"]), ""),
         group=next(iter(columns_of["group"]), ""),
-        block=next(iter(columns_of["block"]), ""),
+        block=tuple(columns_of["block"]),
         reference=None if base == "none" else base,
         guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not options[role]),
     )

@@ -13,7 +13,7 @@ import pandas as pd
 from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.manifest import NO_DATA
-from contrasweep.errors import BrokenFileError, SpecError, check_known, choose_from, plural
+from contrasweep.errors import BrokenFileError, SpecError, choose_from, plural
 from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
@@ -353,6 +353,13 @@ class StudyData:
         Raises:
             SpecError: Unless `value` is one of `known`.
         """
-        check_known(
-            value, PLURALS[kind], known, f"there is no such {kind}", place=f"study {self.name}"
+        if value in known:
+            return
+        hint = choose_from(PLURALS[kind], known, value)
+        # A value of an axis is an arm for `judge`, which averages over the study's own arms.
+        for axis in self.axes if kind == "arm" else []:
+            if value in set(map(canonical.label, self.planned[axis])):
+                hint += f"; contrasweep judge contrasweep:STORAGE:{self.name} --arm {axis} --block arm --over these"
+        raise SpecError(
+            f"there is no such {kind}", place=f"study {self.name}", value=value, hint=hint
         )

@@ -135,6 +135,29 @@ def test_tasks_may_stand_in_a_column_of_any_name(name):
         assert len(judged.table.cells) == cells and judged.pairs[0].comparison.n == 8
 
 
+@pytest.mark.parametrize("folds", [1, 5])
+def test_what_a_seed_does_at_each_setting_is_no_further_replicate(folds):
+    """A seed's effect that all its settings share: means over settings tell the noise, settings as seeds do not."""
+    rng = RNG(3)
+    effect = {(m, s): rng.normal(scale=0.02) for m in "ab" for s in range(4)}
+    rows = [
+        (m, f, s, lr, wd, effect[m, s] + rng.normal(scale=0.001), lr == 1)
+        for m in "ab"
+        for f in range(folds)
+        for s in range(4)
+        for lr in (1, 2, 3)
+        for wd in (0, 1)
+    ]
+    columns = ["model", "fold", "seed", "lr", "wd", "acc", "collapsed"]
+    frame = pd.DataFrame(rows, columns=columns).drop(columns=["fold"] * (folds == 1))
+    judged = cs.judge(frame, block="lr,wd", over="these")
+    keys = [name for name in ("model", "fold", "seed") if name in frame]
+    means = frame.groupby(keys, as_index=False)["acc"].mean()
+    assert only(judged).raw_p == pytest.approx(only(cs.judge(means)).raw_p)
+    assert "averaged over lr wd, for these values alone" in judged.design
+    assert "not used" not in judged.columns and "collapsed" in judged.to_text()
+
+
 def test_items_of_groups_are_as_many_replicates_as_there_are_groups():
     frame = items().assign(group=lambda f: f["doc_id"] % 20)
     comparison = only(cs.judge(frame))
@@ -399,7 +422,12 @@ REFUSED = {
     "apart": (
         {},
         lambda f: pd.concat([f, f]).assign(lr=range(32)),
-        "part of the arm or of the pair: lr",
+        "part of the arm, or averaged over: --block lr --over these",
+    ),
+    "crossed": (
+        {"pair": "seed,lr"},
+        lambda f: pd.concat([f.assign(lr=lr) for lr in (1, 2)]),
+        "--block COLUMN --over these for each setting",
     ),
     "text": (
         {"metric": "accuracy"},
