@@ -93,6 +93,7 @@ __getattr__ = importer(
     __name__,
     {
         "__version__": "version",
+        "data": "data",
         "Comparison": "statistics.comparison",
         "Judged": "judging.judged",
         "judge": "judging.judged",

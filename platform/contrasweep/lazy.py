@@ -9,13 +9,14 @@ from typing import Any
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a `__getattr__` for `package`; `modules` is name -> the module of the package that defines it.
 
-    A module must not have the name of what it defines: Python would put the module in that name's place.
+    A module with the name itself is what the name stands for. So a module must not have the name of what it defines.
     """
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        module = importlib.import_module(f"{package}.{modules[name]}")
+        value = module if modules[name] == name else getattr(module, name)
         # From now on the package has it, and Python does not ask here again.
         setattr(sys.modules[package], name, value)
         return value

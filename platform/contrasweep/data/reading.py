@@ -265,9 +265,11 @@ class Part:
     def _named(self, columns: Mapping[str, T], name: str) -> T:
         """Return the array column `name`; `DataError`, with the names of the array columns, where there is none."""
         if name not in columns:
+            hint = choose_from("array columns", columns, name)
+            if name in self.split.table.column_names:
+                hint = "labels are `labels`" if name == "label" else f"column({name!r}) gives it"
             raise DataError(
-                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; "
-                + choose_from("array columns", columns, name)
+                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {hint}"
             )
         return columns[name]
 

@@ -19,7 +19,7 @@ from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
 
 
-def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) -> Manifest:
+def resolve(name: str, *, folds: int | None = None, storage: str, write: bool = False) -> Manifest:
     """Return the manifest of the dataset `name`.
 
     Args:
