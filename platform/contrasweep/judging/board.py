@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from contrasweep.errors import SpecError
+from contrasweep.errors import SpecError, plural
 from contrasweep.markdown_text import markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.rendering import markdown_table, render_fragment
@@ -71,7 +71,8 @@ class Board:
         about_first = "the first is the best"
         if self.ties:
             others = ", ".join(self.ties[:8]) + (", ..." if len(self.ties) > 8 else "")
-            about_first = f"{self.rows[0].arm} is not shown to be better than {len(self.ties)} others: {others}"
+            count = plural(len(self.ties), "other")
+            about_first = f"{self.rows[0].arm} is not shown to be better than {count}: {others}"
         times = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
         lines = [
             f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",
@@ -166,7 +167,8 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
     finished = np.isfinite(values).all(axis=0)
     units = len({*(folds if design.folds else seeds)[finished]})
     if units < 2:
-        rule = f"all arms of a board have two {design.unit}s or more in common"
+        unit = "fold" if design.folds else design.unit
+        rule = f"all arms of a board have two {unit}s or more in common"
         raise SpecError(rule, value=units)
 
     def contrast_of(differences: Any) -> Contrast:
@@ -235,7 +237,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
             BoardRow(
                 rank=place + 1,
                 arm=names[i],
-                mean=sign * means[i],
+                mean=sign * means[i] + 0.0,  # no -0
                 low=1 + int(sure[:, place].sum()),
                 high=count - int(sure[place].sum()),
                 p_next=p_next,

@@ -48,8 +48,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     has = set(runs.columns)
     notes = ""  # the end of the sentence on how arms are paired
     axes: tuple[str, ...] = ()
-    if "block" in has and runs["block"].nunique() < 2:
-        has.discard("block")
+    has -= {name for name in ("fold", "block") if name in has and runs[name].nunique() < 2}
     # All items of a fold are scored by one training, so that their mean is a replicate.
     if "item" in has and "fold" in has:
         runs = _means(runs, ["arm", *({"repeat", "fold", "seed", "block"} & has)])
@@ -139,18 +138,18 @@ def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> RunLayout:
 
 def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> RunLayout:
     """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share."""
-    if roles.repeats_alone:
+    count = runs["fold"].nunique()
+    folds = count
+    # A repeat is a partition of its own, into as many folds as any repeat has.
+    if "repeat" in runs:
+        folds = int(runs.groupby("repeat")["fold"].nunique().max())
+    if roles.repeats_alone or folds < 2:
         raise SpecError(
             "repeats without folds do not say which training rows they share",
             place="--pair",
             value=roles.folds[-1],
             hint="call the column fold if it names the folds of one partition, or seed if all runs share a split",
         )
-    count = runs["fold"].nunique()
-    folds = count
-    # A repeat is a partition of its own, into as many folds as any repeat has.
-    if "repeat" in runs:
-        folds = int(runs.groupby("repeat")["fold"].nunique().max())
     replicates = plural(count, "fold")
     if "seed" in runs:
         replicates += f" x {plural(runs['seed'].nunique(), 'seed')}"
@@ -172,11 +171,9 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     unpaired = sum(len(a & b) < 2 for a, b in pairs)
     if unpaired == len(pairs):
         pairing = f"unpaired: no two arms have two values of {word} in common{notes}"
-        counts = sorted(map(len, seeds))
-        replicates = f"{counts[0]} to {plural(counts[-1], 'run')} each"
-        return RunLayout(
-            _as_trials(runs), Design(seeds=counts[0], unit="run"), replicates, pairing, axes
-        )
+        counts = seeds.map(len)
+        design = Design(seeds=counts.min(), unit="run")
+        return RunLayout(_as_trials(runs), design, _runs_each(counts), pairing, axes)
     replicates = f"{plural(len(common_seeds), 'seed')} in common"
     if len(all_seeds) > len(common_seeds):
         replicates += f" of {len(all_seeds)}"
@@ -191,13 +188,17 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
 def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> RunLayout:
     """Return the layout of runs that nothing pairs: the runs of two arms are compared as two samples."""
     sizes = runs.groupby(["arm", *axes]).size()
-    least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
-    replicates = f"{least}{plural(sizes.max(), 'run')} each"
     # Each run gets a seed of its own, which no run of another arm has.
     number = runs.groupby("arm").cumcount().astype(str)
     trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
     design = Design(seeds=int(sizes.median()), unit="run")
-    return RunLayout(trials, design, replicates, f"unpaired{notes}", axes)
+    return RunLayout(trials, design, _runs_each(sizes), f"unpaired{notes}", axes)
+
+
+def _runs_each(sizes: "pd.Series[int]") -> str:
+    """Return in words how many runs each arm has: `5 runs each`, or `3 to 5 runs each`."""
+    least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
+    return f"{least}{plural(sizes.max(), 'run')} each"
 
 
 def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

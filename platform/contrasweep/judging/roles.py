@@ -98,11 +98,15 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     columns_of: dict[str, list[str]] = {}
     for role in COLUMNS:
         text = "" if options[role] == "none" else options[role]
-        columns_of[role] = [name.strip() for name in text.split(",") if name.strip()]
+        # The name of one column may have a comma.
+        several = [name.strip() for name in text.split(",") if name.strip()]
+        columns_of[role] = [text] if text in names else several
     named = list(itertools.chain.from_iterable(columns_of.values()))
     for role, columns in columns_of.items():
         for name in columns:
-            check_known(name, "columns", names, "there is no such column", place=f"--{role}")
+            check_known(
+                name, "columns with values", names, "there is no such column", place=f"--{role}"
+            )
             if named.count(name) > 1:
                 raise SpecError("a column has one role", place=f"--{role}", value=name)
 

@@ -9,6 +9,7 @@ counts. The best value of the metric itself is a maximum over noise, and is take
 import json
 import re
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -60,8 +61,12 @@ def _read_texts(read: Callable[..., Any], path: Path, **as_texts: object) -> pd.
 
     With the options `as_texts` `read` takes no text for a number, or for nothing: an arm may be called 1.10 or null.
     """
-    frame: pd.DataFrame = read(path)
-    texts = read(path, **as_texts)
+    with warnings.catch_warnings():
+        # Cells beyond the head are an error, unless all are empty; empty texts are not known as such.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        frame: pd.DataFrame = read(path)
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)
+        texts = read(path, **as_texts)
     for name, column in frame.items():
         written = texts[name].replace("", np.nan)
         if column.isna().all():
@@ -77,8 +82,15 @@ def _read_texts(read: Callable[..., Any], path: Path, **as_texts: object) -> pd.
     return frame
 
 
-_READ_CSV = partial(pd.read_csv, compression=None, skipinitialspace=True)
-_READ_JSON = partial(pd.read_json, lines=True, compression=None)
+# Without `index_col=False` separators at the ends of rows would make the first column an index and shift all others.
+_READ_CSV = partial(
+    pd.read_csv,
+    index_col=False,
+    compression=None,
+    skipinitialspace=True,
+    float_precision="round_trip",
+)
+_READ_JSON = partial(pd.read_json, lines=True, compression=None, precise_float=True)
 _CSV = partial(_read_texts, dtype=str, keep_default_na=False)
 READERS: Mapping[str, Callable[..., Any]] = {
     ".csv": partial(_CSV, _READ_CSV),
@@ -452,7 +464,8 @@ def read_table(
     if named:
         frame = frame.reset_index(named)
     # An empty column has no role, such as that of folds where a study has none.
-    frame = frame.dropna(axis=1, how="all").rename(columns=lambda name: as_line(str(name)))
+    frame = frame.dropna(axis=1, how="all")
+    frame.columns = pd.Index([as_line(str(name)).strip() for name in frame.columns])
     repeated = frame.columns[frame.columns.duplicated()]
     if len(repeated):
         raise SpecError("each column has a name of its own", place=place, value=repeated[0])

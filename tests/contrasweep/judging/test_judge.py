@@ -376,6 +376,39 @@ def test_labels_of_several_columns_are_equal_only_where_every_column_is():
     assert "12 items" in cs.judge(tasks, over="these").design
 
 
+@pytest.mark.parametrize("cells", [",", ",0.5,"])
+def test_separators_at_the_ends_of_rows_shift_no_column(tmp_path, cells):
+    frame = runs(["a", "b"])
+    head, *rows = frame.to_csv(index=False).splitlines()
+    lines = [head + cells.rstrip(",").replace("0.5", "f1"), *(row + cells for row in rows)]
+    (tmp_path / "runs.csv").write_text("\n".join(lines))
+    judged = cs.judge(tmp_path / "runs.csv", metric="accuracy")
+    assert only(judged).difference == only(cs.judge(frame)).difference
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: f.assign(fold=0),
+        lambda f: f.rename(columns={"accuracy": "accuracy, top 1"}),
+        lambda f: f.rename(columns={"accuracy": "accuracy, top 1 "}),
+        lambda f: f.set_axis(pd.MultiIndex.from_product([["runs"], f.columns]), axis=1),
+    ],
+)
+def test_columns_of_one_fold_or_of_any_name_change_no_verdict(change):
+    frame = change(runs(["a", "b"]))
+    names = {str(name).strip() for name in frame}
+    options = {
+        role: next(name for name in names if text in name)
+        for role, text in {"arm": "model", "metric": "accuracy", "pair": "seed"}.items()
+    }
+    judged = cs.judge(frame, mode="max", **options)
+    assert only(judged).raw_p == only(cs.judge(runs(["a", "b"]))).raw_p
+    if "fold" in frame:
+        assert only(cs.judge(frame)).raw_p == only(judged).raw_p
+        assert [row.arm for row in rank(frame).rows] == ["b", "a"]
+
+
 @pytest.mark.parametrize("index", ["seed", "model", ["model", "seed"]])
 def test_an_index_with_a_name_is_a_column(tmp_path, index):
     frame = runs(["a", "b"])
@@ -461,6 +494,16 @@ REFUSED = {
         )
         for name in ("repeat", "split_id")
     },
+    "one fold": (
+        {},
+        lambda f: f.rename(columns={"seed": "repeat"}).assign(fold=0),
+        "--pair: repeats without folds",
+    ),
+    "no value": (
+        {"metric": "accuracy"},
+        lambda f: f.assign(accuracy=None),
+        "got 'accuracy'; known columns with values: model, seed",
+    ),
     "empty": ({}, lambda f: f[:0], "a row for each run"),
     "reference": ({"reference": "c"}, lambda f: f, "--reference: there is no such arm"),
 }
@@ -481,6 +524,7 @@ def test_files_that_are_broken_or_hostile_are_one_line_and_nothing_is_fetched_or
         "b.csv": b"",
         "c.jsonl": b"[" * 10**5,
         "d.parquet": b"PAR1nothingPAR1",
+        "more cells than the head.csv": b"model,seed,acc\n1,a,0,1\n2,b,0,2\n",
         "e.csv": b"model,model,acc\na,b,1",
         "f.txt": b"a",
         "g.csv": b'a,b\n"1,2\n',
@@ -580,6 +624,7 @@ def test_a_board_has_the_ranks_that_independent_tests_leave():
     assert [row.p_next for row in board.rows[:-1]] == pytest.approx(nexts)
     assert board.separable == sum(p <= 0.05 for p in nexts)
     assert board.ties == ("b",)
+    assert "a is not shown to be better than 1 other: b" in board.lines
 
 
 @pytest.mark.parametrize(("mode", "lost"), [("max", 1 - 4), ("min", 5 + 4)])
