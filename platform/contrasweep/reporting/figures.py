@@ -90,7 +90,7 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     step = min(power * f for f in factors if power * f >= smallest * (1 - 1e-9))
     # Its multiples from `low` to `high`, both included up to rounding.
     first = math.ceil(low / step - 1e-9)
-    return [round(step * i, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [float(f"{step * i:.12g}") for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -101,7 +101,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
         numbers = [digit * 10.0**decade for decade in decades for digit in digits]
-        marks = [round(n, 12) for n in numbers if low * (1 - 1e-9) <= n <= high * (1 + 1e-9)]
+        marks = [n for n in numbers if low * (1 - 1e-9) <= n <= high * (1 + 1e-9)]
         if len(marks) <= 6:
             break
     return marks if len(marks) > 1 else [low, high]

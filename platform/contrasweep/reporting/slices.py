@@ -76,9 +76,9 @@ def _replicates(data: ReportData) -> Figure:
                 titles,
             )
         )
-    # The means: cells of the table over all axes, which has no columns. The last label of a row is the arm.
+    # The means: cells of the table over all axes, whose only label is the arm.
     table = data.overall or data.table
-    cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
+    cells = {(*row, *column)[0]: cell for (row, column), cell in table.cells.items()}
     series = []
     for i, arm in enumerate(data.arms):
         cell = cells.get(arm)

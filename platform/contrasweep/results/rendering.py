@@ -110,6 +110,7 @@ SPECIAL = {
     "<": r"$<$",
     ">": r"$>$",
     "*": r"$*$",
+    "|": r"$|$",
     **{c: f"\\{c}" for c in "&%$#_{}"},
     **{
         letter: rf"$\{name}$"
@@ -136,7 +137,9 @@ ACCENTS = {
 
 def latex_text(value: str) -> str:
     """Return a text escaped for LaTeX. A character that pdflatex lacks is written by its code point: `[U+4E2D]`."""
-    text = "".join(map(_latex_character, unicodedata.normalize("NFC", value)))
+    # On one line, as an empty line would end an argument.
+    line = unicodedata.normalize("NFC", " ".join(value.split()))
+    text = "".join(map(_latex_character, line))
     return re.sub(r" x (?=\d)", r" $\\times$ ", text)  # 5 folds x 2 seeds
 
 
@@ -153,7 +156,9 @@ def _latex_character(character: str) -> str:
 
 def latex_row(entries: Iterable[str]) -> str:
     """Return a line of a tabular; the entries are LaTeX already."""
-    return " & ".join(entries) + r" \\"
+    row = " & ".join(entries) + r" \\"
+    # A bracket would be an argument of the line break or the rule before it.
+    return "{}" + row if row.startswith("[") else row
 
 
 def latex_table(

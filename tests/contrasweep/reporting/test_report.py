@@ -19,7 +19,7 @@ from reports import report_of
 
 from contrasweep import reporting
 from contrasweep.reporting import html_report
-from contrasweep.reporting.figures import Bars, Lines, Series
+from contrasweep.reporting.figures import Bars, Lines, Series, log_ticks
 from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
 from contrasweep.results.building import DecisionRule, build_table
@@ -243,8 +243,9 @@ def test_of_many_comparisons_those_of_the_arm_that_is_ahead_are_told(frame):
         for i, (arm, gain) in enumerate(means.items())
     ]
     rule = DecisionRule(Design(folds=5), question="overall")
-    answer = table(pd.concat(arms), rows=("arm",), columns=(), rule=rule, axes=()).answer
-    assert len(answer.pairs) == 15
+    built = table(pd.concat(arms), rows=("arm",), columns=(), rule=rule, axes=())
+    answer = built.answer
+    assert len(answer.pairs) == 15 and built.to_html().count("<tr><td>") == 15
     five = answer.leading(5)
     assert all("e" in (pair.a, pair.b) for pair in five)
     assert {"worst", *"abcd"} <= {arm for pair in five for arm in (pair.a, pair.b)}
@@ -257,11 +258,12 @@ def test_latex_compiles(frame, tmp_path):
     frame.loc[0, "status"] = "pending"
     greek = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
     awkward = frame.assign(
-        arm=frame["arm"].replace("supcon", rf"a_b & 50% #1 {{x}} ~^\ <éÅıçőœß中> {greek}")
+        arm=frame["arm"].replace("supcon", rf"a_b|c & 50% #1 {{x}} ~^\ <éÅıçőœß中> {greek}"),
+        batch_size=frame["batch_size"].map("[{}] 中".format),
     )
-    latex = table(awkward, title="study_1").to_latex()
+    latex = table(awkward, title="study_1\n\none").to_latex()
     assert r"$\sigma$$\tau$" in latex and set(re.findall(r"U\+\w+", latex)) == {"U+4E2D"}
-    assert r"\'{e}\r{A}" in latex and r"\c{c}\H{o}" in latex
+    assert r"\'{e}\r{A}" in latex and r"\c{c}\H{o}" in latex and r"b$|$c" in latex
     assert r"\toprule" in latex and r"\bottomrule" in latex and r"\bfseries 0." in latex
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed, so that the table compiles was not checked")
@@ -422,6 +424,8 @@ def test_a_big_study_stays_small(frame):
 def test_ticks_are_round_and_inside():
     assert ticks(0.13, 0.92) == [0.2, 0.4, 0.6, 0.8]
     assert ticks(3, 3) == [3]
+    assert ticks(1e-14, 3e-14) == [1e-14, 1.5e-14, 2e-14, 2.5e-14, 3e-14]
+    assert min(log_ticks(1e-14, 1e-8)) == 1e-14
 
 
 def test_the_interval_of_a_share_stays_between_0_and_1(frame):
@@ -451,8 +455,11 @@ def test_a_report_of_the_smallest_study(frame):
         {"trial_id": one["trial_id"], "step": 1, "f1_macro": one["f1_macro"], "loss": 0.5}
     )
     document = dataclasses.replace(DOCUMENT, axes=(), folds=None, arms=tuple(one["arm"]))
-    page = html_report(report_of(one, document, curves=steps))
+    report = report_of(one, document, curves=steps)
+    page = html_report(report)
     assert 'id="table"' in page and 'id="curves"' not in page
+    across = table(one, rows=(), columns=("arm",), axes=())
+    assert 'id="slices"' in html_report(replace(report, table=across))
     with_a_course = html_report(
         report_of(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)]))
     )
