@@ -353,9 +353,11 @@ def _first_kind(folder: Path, at: CurveRow) -> tuple[str, Reader, list[Path]]:
     # An installed part for reading is called by the pattern of the files that it reads.
     parts = {pattern: path_of("readers", pattern) for pattern in installed("readers")}
     kinds = [*parts, *KINDS] if at == LAST else [*CURVES]
-    # The first kind with any file is read: the surest signs stand first, and a folder is of one program.
+    # The first kind with any file is read: the surest signs stand first, and a folder is of one program. MTEB describes
+    # the model beside its results.
     for kind in kinds:
-        paths = sorted(filter(Path.is_file, folder.rglob(kind)))
+        found = folder.rglob(kind)
+        paths = sorted(path for path in found if path.is_file() and path.name != "model_meta.json")
         if paths:
             if kind in KINDS:
                 return kind, KINDS[kind], paths

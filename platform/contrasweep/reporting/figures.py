@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Dots:
     colour: int
     x: Sequence[float]
     y: Sequence[float]
-    titles: Sequence[str] = field(default_factory=list)
+    titles: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,17 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars: each has its name above it, its text and note at its end, and a line at the value of its mark.
+    """Horizontal bars in one colour: each has its name above it, its text at its end, and a line at its mark's value.
 
-    All sequences have one entry for each bar; `notes`, `colours` and `marks` may be empty.
+    All sequences have one entry for each bar.
     """
 
     title: str
     names: Sequence[str]
     values: Sequence[float]
     texts: Sequence[str]
-    notes: Sequence[str] = ()
-    colours: Sequence[int] = ()
-    marks: Sequence[float] = ()
+    marks: Sequence[float]
+    colour: int
 
 
 Chart = Lines | Bars

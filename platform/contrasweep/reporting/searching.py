@@ -82,10 +82,9 @@ def importance_figures(data: TrialData) -> list[Figure]:
             title=f"importance, {data.names(arm)}",
             names=list(part["setting"]),
             values=list(part["share"]),
-            texts=list(map(percent, part["share"])),
-            notes=list(part["verdict"]),
-            colours=[data.colour(arm)] * len(part),
+            texts=[f"{percent(row['share'])}, {row['verdict']}" for row in part.to_dict("records")],
             marks=list(part["noise"]),
+            colour=data.colour(arm),
         )
         n = part["configurations"].iloc[0]
         caption = f"{plural(n, 'configuration')}: too few to say."

@@ -169,7 +169,7 @@ def path(points: Sequence[tuple[float, float]]) -> str:
 
 def _dots(d: Dots, px, py) -> str:  # type: ignore[no-untyped-def]
     """Return points as an element, without those that are not finite."""
-    points = zip(d.x, d.y, d.titles or [""] * len(d.x), strict=True)
+    points = zip(d.x, d.y, d.titles, strict=True)
     circles = "".join(
         f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{escape(title)}</title></circle>'
         for x, y, title in points
@@ -193,29 +193,27 @@ def _bars(chart: Bars) -> Markup:
     # The longest text leaves a width for the bars, which the largest value or mark fills.
     names = chart.names
     values = chart.values
-    marks = chart.marks
-    texts = list(chart.texts)
-    if chart.notes:
-        texts = [f"{text}, {note}" for text, note in zip(texts, chart.notes, strict=True)]
-    wide = WIDTH - max(140, *(12 + LETTER * len(text) for text in texts))
-    high = max([v for v in [*values, *marks] if math.isfinite(v)], default=0.0) or 1.0
+    wide = WIDTH - max(140, *(12 + LETTER * len(text) for text in chart.texts))
+    high = max([v for v in [*values, *chart.marks] if math.isfinite(v)], default=0.0) or 1.0
     row = 34  # the height of a bar with its name
+    colour = chart.colour % COLOURS
     parts = []
-    for i, (name, value, text) in enumerate(zip(names, values, texts, strict=True)):
+    for i, (name, value, text, mark) in enumerate(
+        zip(names, values, chart.texts, chart.marks, strict=True)
+    ):
         top = i * row
         length = max(0.0, value / high) * wide if math.isfinite(value) else 0
-        colour = chart.colours[i] if chart.colours else 0
         # The text stands behind the bar and its mark.
         end = length
-        if marks and math.isfinite(marks[i]):
-            at = marks[i] / high * wide
+        if math.isfinite(mark):
+            at = mark / high * wide
             end = max(length, at)
             parts.append(
                 f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{top + 14}" y2="{top + 31}"/>'
             )
         parts.append(
             f'<text class="tick" x="0" y="{top + 12}">{escape(name)}</text>'
-            f'<rect class="c{colour % COLOURS} fill" x="0" y="{top + 17}" width="{length:.1f}" height="11" rx="2"/>'
+            f'<rect class="c{colour} fill" x="0" y="{top + 17}" width="{length:.1f}" height="11" rx="2"/>'
             f'<text class="tick" x="{end + 6:.1f}" y="{top + 26}">{escape(text)}</text>'
         )
     return svg(parts, WIDTH, row * len(names) + 6, chart.title)

@@ -23,9 +23,6 @@ class DisplayNames:
 
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(self.names)
-
     def __call__(self, word: str) -> str:
         """Return the display name of a declared name."""
         return self.names.get(word, word)

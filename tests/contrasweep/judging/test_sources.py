@@ -482,6 +482,7 @@ def test_result_folders_of_mteb_are_a_board_of_tasks(tmp_path):
             (folder / f"{task}.json").write_text(
                 json.dumps({"task_name": task, "scores": {"test": parts}})
             )
+        (folder / "model_meta.json").write_text("{}")
     frame = read_folder(tmp_path)[0]
     read = frame.pivot(index="arm", columns="task", values="main_score")
     assert np.allclose(read.to_numpy(), scores.to_numpy())

@@ -132,7 +132,7 @@ def test_every_name_in_a_chart_is_text(name):
     charts = [
         (Lines((series,), (dots,), name, name), 2),
         (Lines((series,), x_label=name, x_names=(name, name)), 1),
-        (Bars(name, (name,), (0.5,), (name,), (name,)), 0),
+        (Bars(name, (name,), (0.5,), (name,), (0.1,), 0), 0),
     ]
     for chart, named in charts:
         drawn = ElementTree.fromstring(str(draw(chart)))

@@ -169,11 +169,6 @@ def test_an_interval_lies_around_its_mean_where_folds_lack_trials(frame):
     assert cell.over == "8 replicates on 5 folds"
 
 
-def test_nothing_done_yet_is_a_table_too(frame):
-    built = table(frame.assign(status="pending").drop(columns="f1_macro"))
-    assert "pending" in built.to_text() and built.pairs == ()
-
-
 def test_axes_left_out_are_averaged_within_a_replicate(frame):
     built = table(frame, rows=["arm"], columns=[])
     whole = frame[frame["arm"] == "ocl"].groupby("fold")["f1_macro"].mean()
@@ -212,11 +207,6 @@ def test_verdicts_are_sentences(frame):
         in said
     )
     assert said.count("Holm over 6 comparisons") == 1 == said.count("alpha")
-
-
-def test_markdown_marks_the_best_bold_and_escapes_bars(frame):
-    text = table(frame.assign(arm=frame["arm"].replace("ocl", "o|cl"))).to_markdown()
-    assert "o\\|cl" in text and re.search(r"\*\*0\.\d+ \[.*?\]\*\*", text)
 
 
 def test_frames_hold_every_cell_and_comparison(frame, tmp_path):
@@ -389,14 +379,15 @@ def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
 
 def test_a_report_of_a_study_that_has_just_begun(frame):
     begun = frame.assign(status="pending", seconds=np.nan).drop(columns="f1_macro")
-    page = html_report(report_of(begun, DOCUMENT))
-    assert "No two arms have finished" in page
+    assert "pending" in table(begun).to_text() and table(begun).pairs == ()
+    assert "No two arms have finished" in html_report(report_of(begun, DOCUMENT))
 
 
 def test_a_report_without_axes(frame):
     alone = frame[frame["batch_size"] == 4].drop(columns="batch_size")
-    page = html_report(report_of(alone, dataclasses.replace(DOCUMENT, axes=())))
-    assert "f1_macro by arm" in page
+    report = report_of(alone, replace(DOCUMENT, axes=()))
+    across = replace(report, table=table(alone, rows=(), columns=("arm",), axes=()))
+    assert all("f1_macro by arm" in html_report(shown) for shown in (report, across))
 
 
 def test_a_big_study_stays_small(frame):
@@ -424,8 +415,7 @@ def test_a_big_study_stays_small(frame):
 def test_ticks_are_round_and_inside():
     assert ticks(0.13, 0.92) == [0.2, 0.4, 0.6, 0.8]
     assert ticks(3, 3) == [3]
-    assert ticks(1e-14, 3e-14) == [1e-14, 1.5e-14, 2e-14, 2.5e-14, 3e-14]
-    assert min(log_ticks(1e-14, 1e-8)) == 1e-14
+    assert ticks(1e-14, 3e-14)[0] == log_ticks(1e-14, 1e-8)[0] == 1e-14
 
 
 def test_the_interval_of_a_share_stays_between_0_and_1(frame):
@@ -455,11 +445,8 @@ def test_a_report_of_the_smallest_study(frame):
         {"trial_id": one["trial_id"], "step": 1, "f1_macro": one["f1_macro"], "loss": 0.5}
     )
     document = dataclasses.replace(DOCUMENT, axes=(), folds=None, arms=tuple(one["arm"]))
-    report = report_of(one, document, curves=steps)
-    page = html_report(report)
+    page = html_report(report_of(one, document, curves=steps))
     assert 'id="table"' in page and 'id="curves"' not in page
-    across = table(one, rows=(), columns=("arm",), axes=())
-    assert 'id="slices"' in html_report(replace(report, table=across))
     with_a_course = html_report(
         report_of(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)]))
     )
@@ -518,13 +505,8 @@ def test_what_is_not_finite_is_not_drawn(value, at, bars):
 
 
 def test_no_text_of_bars_is_cut_off():
-    chart = Bars(
-        "importance",
-        ["lr", "width"],
-        [1.0, 0.2],
-        ["100 %", "20 %"],
-        ["too few configurations", "matters"],
-    )
+    words = ["100 %, too few configurations", "20 %, matters"]
+    chart = Bars("importance", ["lr", "width"], [1.0, 0.2], words, [0.5, math.nan], 0)
     texts = re.findall(r'<text class="tick" x="([\d.]+)"[^>]*>([^<]+)</text>', str(draw(chart)))
     assert len(texts) == 4 and all(float(x) + LETTER * len(words) <= WIDTH for x, words in texts)
 
