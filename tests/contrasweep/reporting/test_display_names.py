@@ -140,4 +140,3 @@ def test_a_run_is_shown_with_display_names(storage, tmp_path):
 def test_what_would_be_shown_alike_keeps_its_declared_name():
     names = display_names({"a": "Ours", "b": "Ours", "c": "d"}, ["a", "b", "c", "d"])
     assert [names(word) for word in "abcde"] == ["Ours (a)", "Ours (b)", "d (c)", "d", "e"]
-    assert not display_names({}, ["a"])
