@@ -48,11 +48,15 @@ SAME_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class JobRow(TypedDict):
-    """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before the job has them."""
+    """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before the job has them.
+
+    `by` says who sent it from which machine.
+    """
 
     id: str
     study: str
     storage: str
+    by: str
     status: str
     start: float | None
     end: float | None
@@ -391,12 +395,12 @@ def _row(job: JobAnswer) -> JobRow:
     """
     start = job["start_time"]
     end = job["end_time"]
-    study = job["metadata"]["contrasweep"]
-    storage = job["metadata"].get("storage", "")
+    metadata = job["metadata"]
     return JobRow(
         id=job["submission_id"],
-        study=study,
-        storage=storage,
+        study=metadata["contrasweep"],
+        storage=metadata.get("storage", ""),
+        by=metadata.get("by", ""),
         status=_status(job["status"]),
         start=None if start is None else int(start) / 1000,
         end=None if end is None else int(end) / 1000,

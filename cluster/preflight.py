@@ -93,8 +93,8 @@ def check_not_running(
             return
         if time.monotonic() > deadline:
             raise SubmissionError(
-                f"job {running[0]} is running {study} on {storage}; `contrasweep logs` follows it, "
-                f"`contrasweep stop` ends it"
+                f"job {running[0]} is running {study} on {storage}; `contrasweep logs {running[0]}` prints its log, "
+                f"`contrasweep stop {running[0]}` ends it"
             )
         time.sleep(0.5)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from benchmarks.tracking_services import S3_ENV, s3_server
-from command_line import python
+from command_line import contrasweep, python
 from made_up import nowhere
 from raylets import alive_nodes, free_ports, wait_for
 from without_packages import HIDE
@@ -665,6 +665,7 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
             "id": f"job-{number}",
             "study": study,
             "storage": storage,
+            "by": "ann on laptop",
             "status": status,
             "start": 1.0,
             "end": None,
@@ -681,6 +682,44 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
         preflight.check_not_running(
             Starting(listed=[*others, mine]), "a", "s3://b/one", timeout_s=0
         )
+
+
+@pytest.mark.parametrize("command", ["stop", "logs", "status"])
+def test_a_job_is_found_by_the_name_of_its_study_on_the_same_storage_alone(
+    command, server, tmp_path
+):
+    """Another person's job of a study of the same name is named, and never stopped or printed."""
+
+    def job(number, storage, start):
+        return {
+            "submission_id": f"contrasweep-a-0000000{number}",
+            "metadata": {"contrasweep": "a", "storage": storage, "by": "bob on desk"},
+            "status": "SUCCEEDED",
+            "start_time": start,
+            "end_time": None,
+        }
+
+    def ask(storage):
+        words = (command, "a", "--address", server.address, "--storage", str(storage))
+        done = contrasweep(*words, folder=tmp_path)
+        return done.returncode, done.stdout + done.stderr
+
+    mine, bobs = tmp_path / "mine", tmp_path / "bobs"
+    server.answers["/api/jobs/"] = (200, json.dumps([job(1, str(mine), 1), job(2, str(bobs), 2)]))
+    for number in (1, 2):
+        path = f"/api/jobs/contrasweep-a-0000000{number}"
+        server.answers[path] = (200, json.dumps({"status": "SUCCEEDED"}))
+        server.answers[f"{path}/logs"] = (200, json.dumps({"logs": f"log of {number}"}))
+    said = {
+        "stop": (2, "this job has ended: SUCCEEDED, got 'contrasweep-a-00000001'"),
+        "logs": (0, "log of 1"),
+        "status": (0, "SUCCEEDED"),
+    }
+    status, printed = ask(mine)
+    assert (status, said[command][1] in printed) == (said[command][0], True), printed
+    status, printed = ask(tmp_path / "none")
+    assert status == 2 and f"contrasweep-a-00000001 on {mine}" in printed, printed
+    assert f"contrasweep-a-00000002 on {bobs}" in printed and "log of" not in printed
 
 
 # ----------------------------------------------------------------------------------------------- a real head
@@ -801,6 +840,11 @@ def train(trial, resume=None):
 """
 
 
+def jobs_of(head, folder):
+    """What `contrasweep jobs` prints."""
+    return contrasweep("jobs", "--address", head, folder=folder).stdout
+
+
 def light_client(folder, storage):
     """What runs `contrasweep` on a study in `folder`, as on a laptop without Ray and torch, and returns its output."""
     (folder / "study.yaml").write_text(SUBMITTED)
@@ -851,7 +895,9 @@ def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_ta
             )
             assert "high is better than low" in printed and "4/4 trials, ended" in printed
             assert "4/4 trials, ended" in client("logs", "from-a-client", "--address", head)
-            assert client("stop", "from-a-client", "--address", head) == "SUCCEEDED\n"
+            ended = client("stop", "from-a-client", "--address", head, status=2)
+            assert "this job has ended: SUCCEEDED" in ended
+            assert re.search(r"s3://far/runs +\S.* on \S+ +SUCCEEDED", jobs_of(head, tmp_path))
         assert cs.load("from-a-client", storage="s3://far/runs").complete
         assert "4: 4 done, 0 to run" in client("plan", "study.yaml"), (
             "both know the trials by the same ids"

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 JobOrStudy = Annotated[
     str,
     typer.Argument(
-        metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file."
+        metavar="JOB|STUDY",
+        help="A job's id, or a study of the storage: its name, module:NAME, or a .yaml file.",
     ),
 ]
 Follow = Annotated[bool, flag("--follow", "Print what the job prints until it ends.")]
@@ -178,7 +179,7 @@ def status(
         return
     if address is None:  # raises, with the names of the studies that there are
         watching.known_study(study, storage)
-    job = _job(name, str(address))
+    job = _job(name, str(address), storage)
     state = job.status()
     if json:
         watching.print_polled("status", {"job": job.id, "status": state}, since)
@@ -220,7 +221,7 @@ def logs(
             value=name,
             hint=f"{command_line('logs', name, 'TRIAL')}, or {command_line('logs', name, address='http://HEAD:8265')}",
         )
-    job = _job(name, address)
+    job = _job(name, address, storage)
     if follow:
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
     _write(job.logs())
@@ -239,7 +240,12 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     that runs a study of the campaign of this name. Finished trials are kept, and the same command goes on from there.
     """
     if address is not None:
-        print(_job(name, address).stop())
+        from contrasweep.cluster.jobs import ENDED
+
+        job = _job(name, address, storage)
+        if (state := job.status()) in ENDED:
+            raise SpecError(f"this job has ended: {state}", place="stop", value=job.id)
+        print(f"{job.id}: {job.stop()}")
         return
     from contrasweep.live.overview import study_names
     from contrasweep.live.state import has_driver
@@ -261,16 +267,30 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     print(f"asked {stop_driver(records)} to stop")
 
 
-def _job(name: str, address: str) -> "Job":
-    """Return the job with the id `name`; for the name of a study, the newest job of that study on the cluster.
+def _job(name: str, address: str, storage: str) -> "Job":
+    """Return the job with the id `name`; for the name of a study, its newest job on this storage.
 
-    The cluster is asked for the name of a study alone. Where it has no job of that study, `name` is taken for an id:
-    the first call of the job then raises that there is none.
+    `SpecError` where the cluster has jobs of a study of this name on other storages alone: they may be another
+    person's. Where it has none, `name` is taken for an id: the first call of the job then raises that there is none.
     """
     from contrasweep.cluster.jobs import JOB_ID, Dashboard, Job
+    from contrasweep.storage.store import open_store
 
     if JOB_ID.fullmatch(name):
         return Job(name, address)
     study = reports.name(name)
-    ids = (job["id"] for job in Dashboard(address).jobs() if job["study"] == study)
-    return Job(next(ids, name), address)
+    place = open_store(storage).uri
+    others = []
+    for job in Dashboard(address).jobs():
+        if job["study"] == study:
+            if job["storage"] == place:
+                return Job(job["id"], address)
+            others.append(f"{job['id']} on {job['storage']}")
+    if others:
+        raise SpecError(
+            f"no job of study {study} is on this storage",
+            place="--storage",
+            value=place,
+            hint=f"pass the job's storage or its id: {', '.join(others[:5])}",
+        )
+    return Job(name, address)

@@ -96,9 +96,18 @@ def jobs(address: Address, json: Json = False) -> None:
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
-        head = ["job", "study", "status", "began", "ended"]
+        head = ["job", "study", "storage", "by", "status", "began", "ended"]
         rows = [
-            [j["id"], j["study"], j["status"], date(j["start"]), date(j["end"])] for j in listed
+            [
+                j["id"],
+                j["study"],
+                j["storage"],
+                j["by"],
+                j["status"],
+                date(j["start"]),
+                date(j["end"]),
+            ]
+            for j in listed
         ]
         print_table([head, *rows], rule=True)
 

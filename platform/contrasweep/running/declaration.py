@@ -412,12 +412,17 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
-def _who() -> str:
-    """Return who asks, on which machine and by which command."""
+def who() -> str:
+    """Return who asks and on which machine, `ann on laptop`."""
     # a container may have no name for its user
     with contextlib.suppress(OSError, KeyError, ImportError):
-        return f"{getpass.getuser()} on {platform.node()}{''.join(f': {command}' for command in this_command())}"
+        return f"{getpass.getuser()} on {platform.node()}"
     return platform.node()
+
+
+def _who() -> str:
+    """Return who asks, on which machine and by which command."""
+    return ": ".join([who(), *this_command()])
 
 
 def this_command() -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.planning.planner import plan
+from contrasweep.running.declaration import who
 from contrasweep.running.prepare import Changed, check_plan, run_flags
 from contrasweep.running.study_code import write_submitted
 from contrasweep.secrets import redacted
@@ -135,7 +136,7 @@ def submit(
             uris=uris,
             name=declared.name,
             files=_write_job_files(declared, cluster, Path(folder)),
-            metadata={"commit": versions().get("commit", "")},
+            metadata={"commit": versions().get("commit", ""), "by": who()},
         )
 
 
