@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from command_line import python
-from without_packages import HIDDEN, HIDE
+from sweeps import finished, sweep
+from without_packages import HIDDEN, HIDE, READING, hide
 
 import contrasweep as cs
 from contrasweep import cli
@@ -35,11 +36,11 @@ metric: accuracy
 """
 
 
-def client(work: Path, code: str) -> str:
+def client(work: Path, code: str, missing: str = HIDE) -> str:
     """What a process prints that lacks the packages."""
     done = python(
         "-c",
-        HIDE + textwrap.dedent(code),
+        missing + textwrap.dedent(code),
         cwd=work,
         env={**os.environ, "PYTHONPATH": str(ROOT / "platform")},
     )
@@ -80,7 +81,7 @@ def test_a_client_plans_the_same_trials_and_says_what_it_could_not_check(work):
         "torch is not installed here" in lines
         and "the settings of mine:train are not checked" in lines
     )
-    assert "decides   not computed: SciPy is not installed here" in lines
+    assert re.search(r"decides   not computed: SciPy is not installed here \(pip .*\[judge]", lines)
 
 
 def test_a_setting_that_is_wrong_is_refused_without_torch_too(work):
@@ -161,6 +162,41 @@ def test_a_sweep_is_planned_and_a_command_that_trains_says_what_it_needs(work):
     assert printed.rstrip().endswith("exit 2")
 
 
+def commands(*lines):
+    """The code of a process that runs these commands on the storage `runs` and prints how each ended."""
+    return f"""
+        from contrasweep.cli import main
+        sys.stderr = sys.stdout
+        for words in {[line.split() for line in lines]!r}:
+            sys.argv = ["contrasweep", *words]
+            try:
+                main()
+            except SystemExit as end:
+                print("exit", words[0], end.code or 0)
+        """
+
+
+def test_a_command_names_the_smallest_extra_and_judge_reads_every_study(work):
+    """A sweep too, whose table says how much each setting matters."""
+    finished(sweep(), work / "runs")
+    reading = {
+        "report": "toy-sweep",
+        "compare": "toy-sweep short long",
+        "verify": "toy-sweep",
+        "clean": "toy-sweep --dry-run",
+        "diff": "toy-sweep toy-sweep",
+    }
+    lines = [f"{name} {words} --storage runs" for name, words in reading.items()]
+    printed = client(work, commands(*lines, "run own.yaml", "sync toy-sweep", "schema"))
+    extras = [extra[0] for extra in re.findall(r"pip install .*\[((all|judge))]", printed)]
+    assert extras == ["judge"] * 5 + ["all"] * 2 and "exit schema 0" in printed
+    printed = client(work, commands(*lines), hide(set(HIDDEN) - set(READING)))
+    assert "pip install" not in printed and "up to 100 %" in printed, printed
+    ended = dict(re.findall(r"^exit (\w+) (\d)", printed, re.MULTILINE))
+    # records that this process made name a code that it did not keep
+    assert ended == {name: "1" if name == "verify" else "0" for name in reading}, printed
+
+
 def test_the_doctor_of_a_laptop_does_not_call_a_missing_ray_a_failure(work):
     printed = client(
         work,
@@ -185,4 +221,6 @@ def test_the_extras_of_the_distribution():
     names_of_all = {re.split(r"[\[<>=]", line)[0] for line in extras["all"]}
     assert {imported.get(name, name) for name in names_of_all} == cli.PACKAGES_OF_ALL
     assert set(extras["judge"]) < set(extras["all"]), "the bounds of both are the same"
+    assert {re.split("[>=]", line)[0] for line in extras["judge"]} == {*READING}
+    assert {*READING} == cli.PACKAGES_OF_JUDGE
     assert "GITHUB_ACTION_PATH[judge]" in (ROOT / "action.yml").read_text()

@@ -23,13 +23,19 @@ PACKAGES_OF_ALL = {
     "torchvision",
 }
 """Packages that the extra `all` installs, by the names under which they are imported."""
-EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "mcp": "mcp"}
-"""Package, by the name under which it is imported -> the extra that installs it."""
+PACKAGES_OF_JUDGE = {"optuna", "pandas", "scipy"}
+"""Those that the smaller extra `judge` installs too: what reads results."""
+EXTRAS = {
+    **dict.fromkeys(PACKAGES_OF_ALL, "all"),
+    **dict.fromkeys(PACKAGES_OF_JUDGE, "judge"),
+    "mcp": "mcp",
+}
+"""Package, by the name under which it is imported -> the smallest extra that installs it."""
 MIN_ADDRESS_SPACE = 2**30
 """Bytes of address space that compiled libraries need to be loaded; with less they raise, or hang."""
 
-JUDGING = {"judge", "compare", "ledger", "noise"}
-"""Commands for which the smaller extra `judge` (pandas and SciPy) is enough."""
+NEED_ALL = {"run", "evaluate", "decide", "sync"}
+"""Commands that need the extra `all`, whichever package is missed first."""
 ACTING = {"run", "evaluate", "decide", "submit"}
 """Commands whose exit status says what became of a study. All other commands are run for their output."""
 
@@ -158,9 +164,10 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
+        extra = "all" if _command() in NEED_ALL else EXTRAS[package]
         _fail(
             f"this command needs the package {package}, which is not installed here; planning, submitting and watching "
-            f"do without: {install_command('judge' if _command() in JUDGING else EXTRAS[package])}"
+            f"do without: {install_command(extra)}"
         )
     except SystemExit as error:  # no command of ours raises it
         if _raised_in(error) == "typer":  # --show-completion, and what the shell asks at each Tab

@@ -437,17 +437,17 @@ def schema(
 
     The schema of a study file is for editors, and has the settings of all methods.
     """
-    from contrasweep.cli.catalogue import with_method_settings
-    from contrasweep.cli.schemas import document_schema
-    from contrasweep.study.file import study_schema
+    # Documents are made of results, which need pandas; an editor's schema does without.
+    if name is None:
+        from contrasweep.cli.catalogue import with_method_settings
+        from contrasweep.study.file import study_schema
 
-    print(
-        dumps(
-            with_method_settings(study_schema()) if name is None else document_schema(name),
-            indent=1,
-            default=str,
-        )
-    )
+        made = with_method_settings(study_schema())
+    else:
+        from contrasweep.cli.schemas import document_schema
+
+        made = document_schema(name)
+    print(dumps(made, indent=1, default=str))
 
 
 @app.command()

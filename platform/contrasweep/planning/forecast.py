@@ -15,7 +15,7 @@ from contrasweep.cluster.packing import Footprint, PackingRow, Placement, place
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.data.folds import class_notes
 from contrasweep.errors import plural
-from contrasweep.imports import is_installed
+from contrasweep.imports import install_command, is_installed
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
@@ -195,7 +195,9 @@ class Forecast:
         where it is not known. [] where there is nothing to compare; without SciPy a line that says so.
         """
         if not is_installed("scipy"):
-            return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
+            return [
+                f"decides   not computed: SciPy is not installed here ({install_command('judge')})"
+            ]
         if self.power is None:
             return []
         lines = [f"decides   {self.power.sentence}"]

@@ -11,11 +11,14 @@ import time
 import urllib.request
 
 from contrasweep.errors import SpecError, StorageError
+from contrasweep.imports import is_installed
 from contrasweep.tracking.mlflow.address import UI_PORT, checked_uri
 from contrasweep.tracking.mlflow.client import SETTINGS, new_client
 from contrasweep.tracking.mlflow.server import PAGE_KIND, study_page
 from contrasweep.tracking.tracker import TrackingError
 
+STUDIES = f"#/experiments?{PAGE_KIND}"
+"""The page with the list of all studies."""
 PORTS_TRIED = 20
 START_S = 240.0  # seconds for the server to start on a busy machine; an idle one takes 10
 
@@ -26,7 +29,8 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     Args:
         uri: The tracking store. For one that is a server already, its address is printed, and that is all.
         port: Where to serve; a taken port gives way to the next free one.
-        study: Whose page the address opens; None: the list of all studies.
+        study: Whose page the address opens; None: the list of all studies. So it is for a server where MLflow is not
+            installed here.
 
     Raises:
         SpecError: There is nothing to show, or no port is free.
@@ -35,6 +39,10 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     address = checked_uri(uri)
     if address.is_none:
         raise SpecError("there is nothing to show without tracking", place="tracking", value="none")
+    # Which page is a study's only MLflow's client can ask; a server is elsewhere, and this machine may have none.
+    if address.is_server and not is_installed("mlflow"):
+        print(f"{address}/{STUDIES}")
+        return 0
     # This makes a missing database. The server's workers would each try to, and break it.
     client = new_client(address)
     try:
@@ -42,7 +50,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     except TrackingError as error:
         raise StorageError(f"tracking: {error}") from None
     # The list of studies where none is named, or it was never tracked.
-    page = study_page(experiment.experiment_id) if experiment else f"#/experiments?{PAGE_KIND}"
+    page = study_page(experiment.experiment_id) if experiment else STUDIES
     if address.is_server:
         print(f"{address}/{page}")
         return 0
