@@ -50,7 +50,8 @@ SAME_TIME = (1980, 1, 1, 0, 0, 0)
 class JobRow(TypedDict):
     """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before the job has them.
 
-    `by` says who sent it from which machine.
+    `by` says who sent it from which machine; `exit_status` is that of `contrasweep run`, None before its end and where
+    the job was stopped.
     """
 
     id: str
@@ -58,6 +59,7 @@ class JobRow(TypedDict):
     storage: str
     by: str
     status: str
+    exit_status: int | None
     start: float | None
     end: float | None
 
@@ -402,6 +404,7 @@ def _row(job: JobAnswer) -> JobRow:
         storage=metadata.get("storage", ""),
         by=metadata.get("by", ""),
         status=_status(job["status"]),
+        exit_status=job.get("driver_exit_code"),
         start=None if start is None else int(start) / 1000,
         end=None if end is None else int(end) / 1000,
     )

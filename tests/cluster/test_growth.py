@@ -11,6 +11,7 @@ import pytest
 import yaml
 from raylets import RayCluster, wait_for
 
+from contrasweep.live.state import is_living, read_live
 from contrasweep.results.results import Results
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
@@ -116,6 +117,9 @@ def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path, clust
         process, lambda: "no host of the cluster can hold a trial yet" in command.errors
     )
     wait_for(lambda: time.monotonic() - began > 10, 20)
+    # whoever watches sees what the run waits for
+    waiting = read_live(StudyRecords(command.storage, "growing"))
+    assert is_living(waiting) and "no host of the cluster" in waiting.events[-1][1]
     cluster.add_node(
         "small", "T4", "workers"
     )  # an autoscaler's, so that what it has not started yet is waited for

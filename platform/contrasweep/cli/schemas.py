@@ -511,12 +511,7 @@ class JudgeDocument(TypedDict):
     required: Required | None
 
 
-StudyState = _members(
-    "StudyState",
-    Overview,
-    statuses=dict[StatusWord, int],
-    state=Literal["running", "complete", "failures", "stopped"],
-)
+StudyState = _members("StudyState", Overview, statuses=dict[StatusWord, int])
 
 
 class Polled(TypedDict):

@@ -2,6 +2,7 @@
 
 import datetime
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,9 @@ from contrasweep.cli.options import (
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, choose_from, plural
 from contrasweep.shell import command_line
+
+ENDED_AS = {1: ": failures", 3: ": budget used up"}
+"""Exit status of `run` -> what is shown behind Ray's status of the job, which is FAILED for any status but 0."""
 
 if TYPE_CHECKING:
     from contrasweep.live.overview import Overview
@@ -52,7 +56,7 @@ def watch(
     except KeyboardInterrupt:  # nothing but the watching ends
         return
     if state is None:
-        print(f"{records.study} has no live.json, which its next run writes", file=sys.stderr)
+        print(f"no run of {records.study} has begun to train", file=sys.stderr)
     elif state.ended:
         print(f"ended: {state.ended}; {command_line('report', records.study, storage=storage)}")
 
@@ -70,7 +74,7 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
     elif not listed:
         print(f"there are no studies in {storage}")
     else:
-        head = ["study", "state", "trials", "began", "last sign of life", "metric", "best"]
+        head = ["study", "state", "trials", "began", "last sign of life", "metric", "best trial"]
         rows = [
             [
                 entry.study,
@@ -97,18 +101,11 @@ def jobs(address: Address, json: Json = False) -> None:
         print(f"no study was submitted to {address} since its head started")
     else:
         head = ["job", "study", "storage", "by", "status", "began", "ended"]
-        rows = [
-            [
-                j["id"],
-                j["study"],
-                j["storage"],
-                j["by"],
-                j["status"],
-                date(j["start"]),
-                date(j["end"]),
-            ]
-            for j in listed
-        ]
+        rows = []
+        for job in listed:
+            how = job["status"] + ENDED_AS.get(job["exit_status"] or 0, "")
+            times = (date(job["start"]), date(job["end"]))
+            rows.append([job["id"], job["study"], job["storage"], job["by"], how, *times])
         print_table([head, *rows], rule=True)
 
 
@@ -145,7 +142,13 @@ def print_polled(
 
 
 def print_overview(entry: "Overview") -> None:
-    """Print a study in a few lines: its state, trials by status, when it began, its last sign of life, its best."""
+    """Print a study in a few lines: its state, trials by status, when it began, its last sign of life, its best trial.
+
+    A driver that was killed counts as running for a minute: how long ago the sign was tells it from a living one.
+    """
+    from contrasweep.planning.durations import duration
+
+    ago = duration(max(0.0, time.time() - entry.last_sign))
     rows = [
         [
             "state",
@@ -153,8 +156,8 @@ def print_overview(entry: "Overview") -> None:
         ],
         ["trials", _trials(entry)],
         ["began", date(entry.started)],
-        ["last sign of life", date(entry.last_sign)],
-        ["best", f"{_metric(entry)} {_best(entry)}" if entry.best is not None else "–"],
+        ["last sign of life", f"{date(entry.last_sign)}, {ago} ago"],
+        ["best trial", f"{_metric(entry)} {_best(entry)}" if entry.best is not None else "–"],
     ]
     print_table(rows)
 

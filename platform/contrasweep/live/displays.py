@@ -47,8 +47,8 @@ TEXTS = ("running", "settings", NOTE, "arm", "of")
 """Columns that are cut where there is too little room; all others are numbers."""
 STYLES = {"failed:": "red", "silent:": "yellow", "again:": "yellow", "no sign of life": "yellow"}
 PAGE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.25;margin:0">{code}</pre>'
-TROUBLE = (*STYLES, "arm ")
-"""Beginnings of lines that say what went wrong, or that an arm waits for a larger host."""
+TROUBLE = (*STYLES, "arm ", "no host")
+"""Beginnings of lines that say what went wrong, or that an arm or the whole run waits for a larger host."""
 
 
 class Lines:

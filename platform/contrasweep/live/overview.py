@@ -4,24 +4,30 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from contrasweep.errors import BrokenFileError
-from contrasweep.live.state import is_living, read_live
+from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, is_living, read_live
 from contrasweep.storage import compact
 from contrasweep.storage.lease import is_held_here
-from contrasweep.storage.record import Phase, Status
+from contrasweep.storage.planned import planned_rows
+from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
+
+StudyState = Literal["running", "complete", "failures", "budget used up", "stopped"]
 
 
 @dataclass(frozen=True)
 class Overview:
     """A study as its storage has it. Times are unix seconds.
 
-    `statuses` counts the trials that have ended by their status. `running` counts the trials of a living driver, and
-    `alive` says whether there is one. `started` is when the study was declared. `best` is the best score of a trial and
-    `best_arm` its arm; None and "" where no trial has a score.
+    `state` is `running`; `complete` or `failures` once every trial has ended; `budget used up`; or `stopped`. A trial
+    of the table that failed or fits no host makes it `failures`. `statuses` counts the trials that have ended by their
+    status, without confirmations of configurations that the search found worse later. `running` counts the trials of a
+    living driver, and `alive` says whether there is one. `started` is when the study was declared. `best` is the best
+    score of a trial and `best_arm` its arm; None and "" where no trial has a score.
     """
 
     study: str
@@ -30,6 +36,7 @@ class Overview:
     statuses: dict[str, int]
     running: int
     alive: bool
+    state: StudyState
     started: float
     last_sign: float
     best: float | None
@@ -37,24 +44,9 @@ class Overview:
     # What people read in place of declared names
     labels: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def state(self) -> str:
-        """The study's state: `running`, `complete`, `failures` or `stopped`.
-
-        Without a living driver the state is `stopped` until as many trials have ended as were planned; then it is
-        `failures` where any of them failed, else `complete`. A study under a budget plans no number of trials, so it is
-        `stopped`.
-        """
-        if self.alive:
-            return "running"
-        finished = sum(self.statuses.values())
-        if self.trials is not None and finished >= self.trials:
-            return "failures" if any(Status(word).failed for word in self.statuses) else "complete"
-        return "stopped"
-
     def to_dict(self) -> dict[str, object]:
-        """Return every field and the state, for programs."""
-        return vars(self) | {"state": self.state}
+        """Return every field, for programs."""
+        return dict(vars(self))
 
 
 def study_names(storage: str) -> list[str]:
@@ -78,7 +70,13 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
 
     `last_sign` is the newest time that a record, the run or the declaration has.
     """
-    recorded = compact.read_records(records, records.etags()).values()
+    # Trials of an earlier plan do not count: of a larger grid, or confirmations of what is no longer the best.
+    planned = {row["trial_id"] for row in planned_rows(records)}
+    recorded = [
+        record
+        for record in compact.read_records(records, records.etags()).values()
+        if not planned or record.trial_id in planned or record.notes.phase == Phase.SEARCH
+    ]
     live = read_live(records)
     # Before its first state a run starts Ray, which takes seconds.
     alive = (live is not None and is_living(live)) or is_held_here(records)
@@ -91,6 +89,19 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     ]
     pick = max if document.mode == "max" else min
     best, best_arm = pick(scored, key=lambda entry: entry[0], default=(None, ""))
+    # Under a budget or with looks, only the run knows that all has ended; a trial that was removed since is to run.
+    ended = live.ended if live is not None else ""
+    is_whole = document.trials is not None and len(recorded) >= document.trials
+    if live is not None and ended in (COMPLETE, FAILURES):
+        is_whole = is_whole or len(recorded) >= live.done
+    state: StudyState = "stopped"
+    if alive:
+        state = "running"
+    elif is_whole:
+        table = [record for record in recorded if record.notes.phase != Phase.SEARCH]
+        state = "complete" if all(record.status.trained for record in table) else "failures"
+    elif ended == USED_UP:
+        state = "budget used up"
     return Overview(
         study=document.name,
         metric=document.metric,
@@ -98,6 +109,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         statuses=dict(Counter(str(record.status) for record in recorded)),
         running=len(live.running) if live is not None and alive else 0,
         alive=alive,
+        state=state,
         started=document.created,
         last_sign=max(
             [

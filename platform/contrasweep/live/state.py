@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -47,6 +47,13 @@ from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
 
+COMPLETE = "complete"
+"""The state of a study, or the end of a run: every trial of the table was trained."""
+FAILURES = "failures"
+"""Every trial has ended, and some of the table failed or fit no host."""
+USED_UP = "budget used up"
+STOPPED = "stopped"
+"""It was interrupted, killed, or ended by an error."""
 MAX_EVENTS = 20
 MAX_LINE = 1000
 
@@ -115,8 +122,9 @@ class ArmState:
 class RunState:
     """The state of a run that began at `began`, when `before` trials were done already.
 
-    `total` is how many trials the study has; None under a budget. `slots` trials run at once. `ended` says why the run
-    is over; empty as long as it runs. `updated` is the time of this state, in unix seconds by the clock of its host.
+    `total` is how many trials the study has; None under a budget. `slots` trials run at once; 0 until a host is there.
+    `ended` is empty as long as the run goes on, and then `complete`, `failures`, `budget used up`, or `stopped`, with
+    the error that stopped it. `updated` is the time of this state, in unix seconds by the clock of its host.
     """
 
     __pydantic_config__ = SCHEMA
@@ -204,7 +212,7 @@ def counts_line(state: RunState) -> str:
     ]
     # In place of how many run: that the run is over.
     if state.ended:
-        parts[1] = "interrupted" if state.ended == "interrupted" else "ended"
+        parts[1] = STOPPED if state.ended.startswith(STOPPED) else "ended"
     # At 0 all that is left is overdue, and nothing can be said.
     elif state.eta_s and state.total is not None and state.done < state.total:
         parts.append(f"about {duration(state.eta_s)} to go")
@@ -390,6 +398,9 @@ class Progress:
         self._said = list[str]()  # messages that no display has yet
         self._warned = set[str]()  # ids of trials that printed warnings
         self._confirming = False  # whether a search has come to its confirmations
+        # arm, fold and seed -> id of the trial that confirms there
+        self._confirmations: dict[tuple[str, int | None, int], str] = {}
+        self._failed = set[str]()  # ids of trials of the table that failed or fit no host
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -409,23 +420,29 @@ class Progress:
         return any(arm.scored for arm in self.state.arms.values())
 
     @contextmanager
-    def shown(self, slots: float) -> Iterator[None]:
-        """Show the run, of which `slots` trials run at once, while the context is open; then show how it ended."""
-        self.state.slots, self.state.began = slots, time.time()
+    def shown(self, used_up: Callable[[], str]) -> Iterator[None]:
+        """Show the run while the context is open; then show how it ended.
+
+        `used_up` returns which budgets have ended the run; "" where none has.
+        """
         self.open()
         try:
             yield
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
-            self.close("interrupted" if interrupted else f"{type(error).__name__}: {error}")
+            self.close(STOPPED if interrupted else f"{STOPPED}: {type(error).__name__}: {error}")
             raise
-        self.close()
+        self.close(USED_UP if used_up() else "")
+
+    def begin(self, slots: float) -> None:
+        """Say what the run will do, now that hosts are there, of which `slots` trials run at once."""
+        with self._lock:
+            self.state.slots, self.state.began = slots, time.time()
+            self._estimate(self.state.began)
+            self._said.append(start_line(self.state))
 
     def open(self) -> None:
-        """Say what the run will do, and begin to show it."""
-        with self._lock:
-            self._estimate(time.time())
-            self._said.append(start_line(self.state))
+        """Begin to show the run."""
         self._update()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._thread.start()
@@ -437,6 +454,7 @@ class Progress:
                 self.state.statuses[self.over.pop(trial.id)] -= 1
                 self.state.arms[trial.arm].ended -= 1
             self.planned.pop(trial.id, None)
+            self._failed.discard(trial.id)
             # Its last step is that of ended trials of its cell, else its setting of epochs, else unknown.
             axes = axes_as_text(self.axes, trial)
             steps = self.pace.steps(cell_of(trial.arm, axes))
@@ -523,7 +541,7 @@ class Progress:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        self.state.ended = reason or "complete"
+        self.state.ended = reason or (FAILURES if self._failed else COMPLETE)
         self._update()
         for display in self.displays:
             display.close(self.state)
@@ -538,6 +556,16 @@ class Progress:
             to_its_end = record.status.counts
             self.pace.ended(cell, seconds, record.step, whole=to_its_end, first=first)
         confirms = record.notes.phase == Phase.CONFIRM
+        if not record.status.trained and record.notes.phase != Phase.SEARCH:
+            self._failed.add(record.trial_id)
+        if confirms:
+            # A confirmation of a newly found configuration takes the place of an earlier one.
+            place = record.arm, record.fold, record.seed
+            if self._confirmations.setdefault(place, record.trial_id) != record.trial_id:
+                self._failed.discard(self._confirmations[place])
+                self._confirmations[place] = record.trial_id
+                self.state.before -= 1
+                arm.ended -= 1
         if confirms and not self._confirming:
             # Scores of the search were made on other rows and chosen as the best, so they do not count any more.
             self._confirming = True

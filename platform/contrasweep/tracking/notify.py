@@ -11,7 +11,15 @@ from typing import Literal
 
 from contrasweep.delivery import Message, deliver
 from contrasweep.errors import BrokenFileError, StorageError, plural
-from contrasweep.live.state import SILENT_S, RunState, Watched, one_line, read_live
+from contrasweep.live.state import (
+    COMPLETE,
+    FAILURES,
+    SILENT_S,
+    RunState,
+    Watched,
+    one_line,
+    read_live,
+)
 from contrasweep.planning.durations import duration
 from contrasweep.secrets import redacted
 from contrasweep.storage.interim_log import VERDICTS, LookAt, LookLog, read_looks
@@ -170,19 +178,14 @@ def _silent(state: RunState, since: str) -> str:
 def _ended(state: RunState | None, outcome: Outcome) -> str:
     """Return in words how a run ended, with its counts and its best score; the outcome alone without a state.
 
-    For example `complete, 30 of 30 trials, 1 failed; best accuracy 0.9312 (supcon)`.
+    For example `failures, 30 of 30 trials, 1 failed; best accuracy 0.9312 (supcon)`.
     """
     if state is None:
         return outcome
     of = "" if state.total is None else f" of {state.total}"
-    # The driver's own word takes precedence; a run that ended early without one has used up its budget.
-    if state.ended not in ("", "complete"):
-        reason = state.ended
-    elif outcome == "complete":
-        reason = ""
-    else:
-        reason = "its budget"
-    how = outcome if not reason or reason == outcome else f"ended early ({reason})"
+    # The driver's own word, which says why it ended early. One that was killed has none, or that of an earlier run.
+    is_own = (state.ended in (COMPLETE, FAILURES)) == (outcome == "complete")
+    how = state.ended if state.ended and is_own else outcome
     bad = "".join(f", {text}" for text in state.counts_not_done)
     score = ""
     if state.best is not None:

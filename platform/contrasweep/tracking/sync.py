@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from contrasweep.errors import BrokenFileError, SpecError, StorageError, plural
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.live.state import has_driver, is_living, read_live
+from contrasweep.live.state import COMPLETE, FAILURES, has_driver, is_living, read_live
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.json_file import JsonFile, stored
@@ -274,7 +274,8 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
             return None
         planned = TrackedStudy.stored(records).trials
         has_all = planned is not None and len(records.finished()) >= planned
-        return "complete" if state.ended == "complete" or has_all else "interrupted"
+        ran_to_its_end = state.ended in (COMPLETE, FAILURES)
+        return "complete" if ran_to_its_end or has_all else "interrupted"
 
     threads = follow_all(followers, outcome)
     try:

@@ -1,5 +1,6 @@
 """What is seen of a run: its state from the events, the time to go, lines, tables at two widths, HTML, and the file."""
 
+import contextlib
 import dataclasses
 import io
 import math
@@ -239,6 +240,43 @@ def test_scores_of_a_search_stand_beside_no_confirmation():
         assert watched.state.arms["scl"].mean == pytest.approx(0.3)
 
 
+def test_a_confirmation_takes_the_place_of_that_of_another_configuration():
+    """Where a search goes on and finds a better one; the trial of before does not count twice."""
+    notes = TrialNotes(phase=Phase.CONFIRM)
+    before, now, other = trial(), trial(batch_size=32), trial(seed=1)
+    earlier = [
+        replace(ended(t, 0.9, status), notes=notes)
+        for t, status in ((before, Status.FAILED), (other, Status.DONE))
+    ]
+    watched = Progress(state(total=2, before=2), [], [], {}, earlier)
+    watched.ended(replace(ended(now, 0.5), notes=notes))
+    assert (watched.state.done, watched.state.arms["ocl"].ended) == (2, 2)
+    with watched.shown(str):
+        pass
+    assert watched.state.ended == "complete", "what failed is no trial of the table any more"
+
+
+@pytest.mark.parametrize(
+    ("error", "used_up", "ended_as"),
+    [
+        (None, "", "complete"),
+        (None, "used up: budget_hours", "budget used up"),
+        (KeyboardInterrupt(), "", "stopped"),
+        (ValueError("no"), "used up: budget_hours", "stopped: ValueError: no"),
+    ],
+)
+def test_how_a_run_ends_is_told_by_the_words_of_a_study(error, used_up, ended_as):
+    watched = progress([trial()])
+    with contextlib.suppress(ValueError, KeyboardInterrupt), watched.shown(lambda: used_up):
+        if error:
+            raise error
+    assert watched.state.ended == ended_as
+    watched.ended(ended(trial(), None, Status.INFEASIBLE))
+    with watched.shown(str):
+        pass
+    assert watched.state.ended == "failures"
+
+
 def test_a_line_names_metric_and_best():
     arms = {"ocl": ArmState(), "scl": ArmState()}
     arms["scl"].score(0.91, "fold=1 seed=0", "max")
@@ -258,13 +296,14 @@ def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_t
     watched = progress([trial()])
     watched.displays = [Lines(stream, every_s=0.0)]
     watched.open()
+    watched.begin(2)
     watched.say("failed: something")
-    watched.close("interrupted")
+    watched.close("stopped")
     lines = stream.getvalue().splitlines()
-    assert lines[0].startswith("s: 1 trial, 2 slots")
-    assert "0/1 trials, 0 running" in lines[1]
+    assert "0/1 trials, 0 running" in lines[0]
+    assert any(line.startswith("s: 1 trial, 2 slots") for line in lines)
     assert "failed: something" in lines
-    assert "interrupted" in lines[-1]
+    assert "0/1 trials, stopped" in lines[-1]
 
 
 def test_a_quiet_run_says_what_fails_and_nothing_else():

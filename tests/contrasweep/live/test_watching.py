@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 
+import pandas as pd
 import pytest
 from command_line import contrasweep
 
@@ -23,6 +25,7 @@ from contrasweep.live.overview import overviews
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, watch
 from contrasweep.processes import process_identity
 from contrasweep.storage.lease import HOLDER_FILE, Holder, _listen
+from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -98,6 +101,47 @@ def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeyp
     )
 
 
+@pytest.mark.parametrize(
+    ("trials", "total", "ended", "state"),
+    [
+        (("done", "done", "done"), 3, "", "complete"),
+        (("done", "done", "failed"), 3, "", "failures"),
+        (("done", "done", "infeasible"), 3, "failures", "failures"),
+        (("done", "done"), 3, "budget used up", "budget used up"),
+        (("done", "done"), 3, "stopped: ValueError: no", "stopped"),
+        # only the run knows that all has ended, as under a budget
+        (("done", "done"), None, "complete", "complete"),
+        (("done", "failed"), None, "failures", "failures"),
+        (("done",), None, "complete", "stopped"),  # a trial was removed since
+    ],
+)
+def test_a_study_has_one_word_for_its_state(trials, total, ended, state, tmp_path):
+    records = StudyRecords(str(tmp_path / "runs"), "s")
+    records.claim(StudyDocument(name="s", metric="f1", trials=total, arms=("ocl",)))
+    for trial, status in zip(TRIALS, trials, strict=False):
+        records.write(Record.of(trial, status=Status(status), metrics={"f1": 0.5}))
+    if ended:
+        counts = {"done": max(2, len(trials))}
+        keep(records, ended=ended, statuses=counts, total=total, running={})
+        shown = contrasweep("watch", "s", "--once", "--storage", records.storage, folder=tmp_path)
+        assert f"ended: {ended};" in shown.stdout
+    assert [entry.state for entry in overviews(records.storage)] == [state]
+
+
+def test_confirmations_of_what_is_no_longer_the_best_are_not_counted(tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    records.claim(StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",)))
+    search, before, now = (dataclasses.replace(TRIALS[0], config={"lr": n}) for n in range(3))
+    for trial, phase in ((search, "search"), (before, "confirm"), (now, "confirm")):
+        notes = TrialNotes(phase=Phase(phase))
+        value = 0.9 if trial is before else 0.5
+        records.write(Record.of(trial, status=Status.DONE, metrics={"f1": value}, notes=notes))
+    row = {"trial_id": now.id, "arm": "ocl", "fold": None, "seed": 0}
+    write_planned(records, pd.DataFrame([row]))
+    (entry,) = overviews(records.storage)
+    assert (entry.statuses, entry.state, entry.best) == ({"done": 2}, "stopped", 0.5)
+
+
 def test_a_broken_study_is_named_and_the_others_are_listed(records, tmp_path):
     records.store.write("broken/study.json", b"{")
     done = contrasweep("studies", "--storage", records.storage, folder=tmp_path)
@@ -111,6 +155,7 @@ def test_status_takes_a_study_too(records, tmp_path):
     assert (
         shown.returncode == 0
         and "running, 1 trial running" in shown.stdout
+        and re.search(r"last sign of life  .*, \d s ago", shown.stdout)
         and "f1 0.75 (ocl)" in shown.stdout
     )
     unknown = contrasweep("status", "t", "--storage", records.storage, folder=tmp_path)

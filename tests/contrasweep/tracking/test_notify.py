@@ -264,4 +264,4 @@ def test_a_driver_that_gets_sigterm_has_told_its_failure_and_tells_its_end_once(
         _, errors = driver.communicate()
     assert driver.returncode == 130, errors
     wait_until(lambda: len(heard.posts) >= 2, "the end to be told")
-    assert heard.events == ["failure", "end"] and "interrupted" in heard.posts[1]["text"]
+    assert heard.events == ["failure", "end"] and "stopped" in heard.posts[1]["text"]

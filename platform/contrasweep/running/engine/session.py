@@ -17,7 +17,6 @@ import re
 import resource
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -355,18 +354,19 @@ def _sigterm_handler_kept() -> Iterator[None]:
 
 
 def cluster_hosts(
-    missing: Callable[[Inventory], Footprint | None], inventory: Inventory
+    missing: Callable[[Inventory], Footprint | None],
+    inventory: Inventory,
+    on_message: Callable[[str], object],
 ) -> tuple[Inventory, Hosts]:
     """Return the hosts to run on, and the `Hosts` that tells which hosts join later.
 
     `inventory` are the hosts of the connected Ray. `missing` returns, for given hosts, the footprint of a trial that
-    fits none of them (None: each fits one). On a cluster this waits for a host that such a trial fits.
+    fits none of them (None: each fits one). On a cluster this waits for a host that such a trial fits, and says so by
+    `on_message`.
     """
     if _address() == "local":
         return inventory, Hosts()
-    inventory = wait_for_hosts(
-        inventory, missing, lambda text: print(text, file=sys.stderr, flush=True)
-    )
+    inventory = wait_for_hosts(inventory, missing, on_message)
     return inventory, ClusterHosts(inventory, ray.nodes)
 
 

@@ -79,7 +79,13 @@ def train(
     if is_left and not used_up:
         sweep_scratch()  # temporary folders that killed processes have left on this machine
         peaks = learned.read(records, records.finished())
-        with interruptible(), connected() as detected:
+
+        def spent() -> str:
+            """Return which budgets are used up, where trials are left; else ""."""
+            state = progress.state
+            return "" if state.total is not None and state.done >= state.total else budget.used_up()
+
+        with interruptible(), connected() as detected, progress.shown(spent):
 
             def unplaced(inventory: Inventory) -> Footprint | None:
                 """Return the smallest footprint of those that fit no host; None where all fit."""
@@ -92,7 +98,7 @@ def train(
                 inventory = read_inventory(inventory_file)
                 hosts = Hosts()  # fixed: those of the file, whatever joins the cluster
             else:
-                inventory, hosts = cluster_hosts(unplaced, detected)
+                inventory, hosts = cluster_hosts(unplaced, detected, progress.say)
             footprints = Footprints(study, inventory, peaks)
             footprints.check(plan.sample_trials)
             slots = max_concurrent or footprints.most_slots(plan.sample_trials)
@@ -113,36 +119,36 @@ def train(
                 has_files = records.with_files()
             # As long as no trial has reported the metric, its name may be wrong, which then ends the run.
             unreported = "" if progress.scored else study.metric
-            with progress.shown(slots):
-                loop = TrialLoop(
-                    queue,
-                    accounts,
-                    records,
-                    StudyCode(records, code, progress.say),
-                    progress,
-                    unreported=unreported,
-                    has_files=has_files,
-                )
-                # A pruner decides on each report, so that none may wait for others.
-                context = RunContext(
-                    storage=records.storage,
-                    study=study.name,
-                    metric=study.metric,
-                    datasets=plan.datasets,
-                    functions=study.functions,
-                    chunk_s=0.0 if plan.stops_early else REPORT_INTERVAL_S,
-                    inventory=inventory,
-                    retention=Retention(study.keep, study.metric, study.mode),
-                )
-                TuneEngine(
-                    context,
-                    loop,
-                    max_failures=study.max_failures,
-                    max_concurrent=max_concurrent,
-                    own_process=study.process == "own",
-                ).run()
-                compact.compact_finished(records)
-        used_up = budget.used_up()
+            progress.begin(slots)
+            loop = TrialLoop(
+                queue,
+                accounts,
+                records,
+                StudyCode(records, code, progress.say),
+                progress,
+                unreported=unreported,
+                has_files=has_files,
+            )
+            # A pruner decides on each report, so that none may wait for others.
+            context = RunContext(
+                storage=records.storage,
+                study=study.name,
+                metric=study.metric,
+                datasets=plan.datasets,
+                functions=study.functions,
+                chunk_s=0.0 if plan.stops_early else REPORT_INTERVAL_S,
+                inventory=inventory,
+                retention=Retention(study.keep, study.metric, study.mode),
+            )
+            TuneEngine(
+                context,
+                loop,
+                max_failures=study.max_failures,
+                max_concurrent=max_concurrent,
+                own_process=study.process == "own",
+            ).run()
+            compact.compact_finished(records)
+        used_up = spent()
     for warning in source.warnings():
         print(warning, file=sys.stderr)
     return used_up
@@ -165,7 +171,7 @@ def _progress(
         storage=records.storage,
         total=plan.total,
         before=len(ended),
-        slots=1,
+        slots=0,
         began=time.time(),
         arms={name: ArmState() for name in study.arms},
         labels=dict(display_names(study.labels or {}, [*study.arms, *axes, study.metric]).names),
