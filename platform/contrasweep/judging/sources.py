@@ -176,10 +176,7 @@ def _rows(path: Path) -> pd.DataFrame:
         {name: value if value == value else "NaN" for name, value in row.items()}
         for row in files.read(path)
     ]
-    table = pd.DataFrame(rows)
-    if table.empty:
-        raise ValueError("it has no metrics")
-    return table
+    return pd.DataFrame(rows)
 
 
 def _samples(path: Path) -> pd.DataFrame:
@@ -328,9 +325,12 @@ def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
     seeds = []
     for run, files_of_run in files_of.items():
         wrong = "the file is not what its name says"
-        table = pd.concat(
-            [_read_file(path, read, wrong) for path in files_of_run], ignore_index=True
-        )
+        # A start that ended before its first metric leaves a file without any.
+        tables = [_read_file(path, read, wrong) for path in files_of_run]
+        tables = [table for table in tables if len(table)]
+        if not tables:
+            raise SpecError("a run has metrics", place=str(files_of_run[0]), value="none")
+        table = pd.concat(tables, ignore_index=True)
         if kind in CURVES:
             table = at.of_curve(_by_step(table) if len(files_of_run) > 1 else table)
         # Where the files name no run, the folders do: the first one is the arm. A file in no folder has its own name.

@@ -81,6 +81,8 @@ def write_report(
     """
     _check(format, FORMATS)
     metrics = [name.strip() for name in (metric or "").split(",") if name.strip()]
+    if metric and metric in results.frame:  # the name of one metric may have a comma
+        metrics = [metric]
     for_paper = style.of_paper or len(metrics) > 1
     if for_paper and format not in PAPER_FORMATS:
         raise SpecError(

@@ -321,7 +321,7 @@ class Comparison:
     def difference(self) -> float:
         """Mean of A - B over the replicates that both finished, in units of the metric."""
         difference = self.evidence.common.difference
-        return -difference if self.turned else difference
+        return 0.0 - difference if self.turned else difference  # never -0
 
     @property
     def low(self) -> float:
@@ -345,7 +345,7 @@ class Comparison:
             low = self.judgement.low
             high = self.judgement.high
         low, high = within(low, high, self.widest)
-        return (-high, -low) if self.turned else (low, high)
+        return (0.0 - high, 0.0 - low) if self.turned else (low, high)
 
     @property
     def level(self) -> float:

@@ -108,7 +108,8 @@ class Sweep(StudyBase):
     def _check_search(self) -> None:
         """Raise `SpecError` where there is not one budget, or it has no room for the start points of an arm.
 
-        Also for an arm that starts from a checkpoint, and for levels of a setting that no arm searches.
+        Also for an arm that starts from a checkpoint, a setting with the name of a column, and levels of a setting that
+        no arm searches.
         """
         if self.trials_per_arm is None and self.budget is None:
             raise SpecError(
@@ -135,6 +136,12 @@ class Sweep(StudyBase):
                     place="searcher_options.levels",
                 )
         for name, method in self.arms.items():
+            for setting in {"trial_id", "arm", "value", "status", "phase"} & set(method.space):
+                raise SpecError(
+                    "no searched setting has this name, which is a column of every search",
+                    place=f"arms.{name}.space",
+                    value=setting,
+                )
             if method.start is not None:
                 raise SpecError(
                     "an arm of a Sweep starts from no checkpoint",

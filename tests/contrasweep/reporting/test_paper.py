@@ -36,7 +36,7 @@ def results(tmp_path_factory):
         cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder), folder
     )
     for trial in plan.trials:
-        metrics = {"knn1": score(trial, 1), "knn5": score(trial, 5)}
+        metrics = {"knn1": score(trial, 1), "knn5": score(trial, 5), "at 1, 5": 0.5}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
     return cs.load("paper", storage=folder)
 
@@ -54,6 +54,7 @@ def test_two_metrics_stand_side_by_side_under_their_names(results, tmp_path, for
         for cell in results.table(metric=metric).cells.values():
             assert f"{cell.mean:.4f}"[:5] in text
     assert "1NN" in text and "5NN" in text and "learning rate" in text
+    assert "at 1, 5 (" in written(results, tmp_path, format, "at 1, 5")
     assert "knn1 " not in text.split("\n\n")[0] or format == "latex"
 
 

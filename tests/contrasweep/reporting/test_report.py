@@ -133,6 +133,7 @@ def test_marks_against_a_reference(frame):
 def test_arms_that_tie_stand_in_their_declared_order(frame, mode):
     tied = table(frame.assign(f1_macro=0.5), rule=replace(FOLDS, mode=mode))
     assert {(pair.a, pair.b) for pair in tied.pairs} == set(itertools.combinations(ARMS, 2))
+    assert "-0" not in str([pair.seen_from(pair.b).numbers() for pair in tied.pairs])
 
 
 def test_a_smaller_metric_can_be_the_better(frame):

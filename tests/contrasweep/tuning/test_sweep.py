@@ -263,6 +263,10 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
             {"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}},
             "lrr: there is no such field; did you mean 'lr'",
         ),
+        (
+            {"arms": {"a": Arm("toy:train", space={"value": Float(0.1, 1.0)})}},
+            "arms.a.space: no searched setting has this name",
+        ),
         ({"pruner": "hyperbannd"}, "pruner: there is no such pruner"),
         ({"scheduler": "asha"}, "scheduler: there is no such field; known fields: alpha"),
         ({"searcher": "tpee"}, "searcher: there is no such searcher"),
