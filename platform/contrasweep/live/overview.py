@@ -27,7 +27,8 @@ class Overview:
     of the table that failed or fits no host makes it `failures`. `statuses` counts the trials that have ended by their
     status, without confirmations of configurations that the search found worse later. `running` counts the trials of a
     living driver, and `alive` says whether there is one. `started` is when the study was declared. `best` is the best
-    score of a trial and `best_arm` its arm; None and "" where no trial has a score.
+    score of a trial and `best_arm` its arm; None and "" where no trial has a score. `codes` are the digests of the code
+    that trials ran.
     """
 
     study: str
@@ -43,6 +44,7 @@ class Overview:
     best_arm: str
     # What people read in place of declared names
     labels: dict[str, str] = field(default_factory=dict)
+    codes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
         """Return every field, for programs."""
@@ -121,4 +123,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         best=best,
         best_arm=best_arm,
         labels=document.labels,
+        codes=sorted(
+            {d for record in recorded for d in (*record.code.earlier, record.code.digest)} - {""}
+        ),
     )

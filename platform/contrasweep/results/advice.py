@@ -226,6 +226,7 @@ class Advice:
         omitted: How many undecided comparisons have no forecast: those with the largest p.
         type: Where the replicates come from: a grid, the confirmation of a sweep, or results made elsewhere.
         names: Display names in place of declared ones.
+        price_of: What the price is of, in words: the pace of the trials so far, or the hosts of a plan.
     """
 
     present: Size
@@ -238,6 +239,7 @@ class Advice:
     type: Literal["ablation_grid", "sweep", "judged"] = "ablation_grid"
     names: DisplayNames = NONE  # what every format shows in place of declared names
     others: tuple[Size, ...] = ()
+    price_of: str = "price"
 
     def __bool__(self) -> bool:
         return bool(self.forecasts)
@@ -327,7 +329,9 @@ class Advice:
         rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "at each size"])
         # Replicates that are no trials (items, runs made elsewhere) have no price.
         if any(size.trials for size in all_sizes):
-            rows.append(["price", "paid", *(size.price for size in all_sizes), "at each size"])
+            rows.append(
+                [self.price_of, "paid", *(size.price for size in all_sizes), "at each size"]
+            )
         return rows
 
     def notes(self) -> list[str]:

@@ -469,7 +469,8 @@ class Results(StudyData):
         prices = Prices(self.planned, document.folds, records.values(), hours)
         pending = sum(trial_id not in records for trial_id in self.planned["trial_id"])
         advised = advice(self.answer, prices, self._interim, pending=pending, type=document.type)
-        return replace(advised, names=self.names)
+        price_of = "price on its hosts" if hours else "price at its pace"
+        return replace(advised, names=self.names, price_of=price_of)
 
     @property
     def study_notes(self) -> list[str]:

@@ -26,7 +26,7 @@ from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunS
 from contrasweep.processes import process_identity
 from contrasweep.storage.lease import HOLDER_FILE, Holder, _listen
 from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import CodeRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.trial import Trial
@@ -135,11 +135,14 @@ def test_confirmations_of_what_is_no_longer_the_best_are_not_counted(tmp_path):
     for trial, phase in ((search, "search"), (before, "confirm"), (now, "confirm")):
         notes = TrialNotes(phase=Phase(phase))
         value = 0.9 if trial is before else 0.5
-        records.write(Record.of(trial, status=Status.DONE, metrics={"f1": value}, notes=notes))
+        record = Record.of(trial, status=Status.DONE, metrics={"f1": value}, notes=notes)
+        code = CodeRef("c0de" if trial is before else "c1", earlier=("c2",))
+        records.write(dataclasses.replace(record, code=code))
     row = {"trial_id": now.id, "arm": "ocl", "fold": None, "seed": 0}
     write_planned(records, pd.DataFrame([row]))
     (entry,) = overviews(records.storage)
     assert (entry.statuses, entry.state, entry.best) == ({"done": 2}, "stopped", 0.5)
+    assert entry.codes == ["c1", "c2"]
 
 
 def test_a_broken_study_is_named_and_the_others_are_listed(records, tmp_path):

@@ -49,6 +49,8 @@ def results(tmp_path_factory):
 
 def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(results):
     advice = results.advice(lambda trials: sum(trials.values()) / 10)
+    prices = [rows[-1][0] for rows in (advice.rows(), results.advice().rows())]
+    assert prices == ["price on its hosts", "price at its pace"], "the two are not the same hours"
     undecided = {frozenset((p.a, p.b)) for p in results.answer.pairs if not p.decided}
     assert {
         frozenset((one.pair.a, one.pair.b)) for one in advice.forecasts
