@@ -17,6 +17,8 @@ from contrasweep.cli.app import app
 from contrasweep.cluster.guard import CONTEXT_GIB, fraction, guard
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.packing import Footprint
+from contrasweep.live.overview import overviews
+from contrasweep.live.state import read_live
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
@@ -275,7 +277,11 @@ def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_pa
     records = StudyRecords(str(tmp_path / "runs"), "toy")
     before = records.finished()
     assert len(before) < 3
+    (entry,) = overviews(records.storage)
+    assert (entry.state, read_live(records).ended) == ("budget used up", "budget used up")
     assert CliRunner().invoke(app, [*command, "--set", "budget_gpu_hours=1"]).exit_code == 0
+    (entry,) = overviews(records.storage)
+    assert (entry.state, read_live(records).ended) == ("complete", "complete")
     recorded = records.read(records.finished())
     assert len(recorded) == 3 and before <= set(recorded)
     assert all([row["step"] for row in records.metrics(i)] == [1, 2, 3, 4, 5] for i in recorded)

@@ -158,7 +158,7 @@ def test_what_they_printed_is_kept_within_the_limit(results, record):
 def test_whoever_watched_saw_it_end(results, hanging):
     assert not read_live(hanging.records).running
     state = read_live(results.records)
-    assert state.ended == "complete" and not state.running
+    assert state.ended == "failures" and not state.running
     assert state.statuses == {"done": 1 + len(ENDS), "failed": len(FAILS)}
     assert any(
         "(misbehaving.py:" in text and "contrasweep logs misbehaving " in text
