@@ -27,7 +27,7 @@ from contrasweep.cli.app import app
 SEED = 20261127
 SUPPORT = Path(__file__).parents[1] / "support"
 LEFT_OUT = {
-    "ui": "serves MLflow until it is ended, and reads no storage",
+    "ui": "serves MLflow until it is ended, and reads study.json alone",
     "mcp": "serves until it is ended, and runs the commands below",
     "doctor": "asks the machine and a cluster, and of a storage whether it can be written",
     "list": "reads no storage",

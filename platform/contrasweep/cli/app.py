@@ -225,11 +225,12 @@ def _print_results(
 ) -> None:
     """Print the table of a study that has run, what would decide it, its search, and where its records are.
 
-    Where MLflow tracks the study, the command that opens it is printed too. `tracking` is the option of that name;
-    `OF_STUDY` stands for what the study `declared` names.
+    Where MLflow tracks the study, its page on a server is printed too, or the command that opens it. `tracking` is the
+    option of that name; `OF_STUDY` stands for what the study `declared` names.
     """
     from contrasweep.reporting.search_notes import search_notes
     from contrasweep.tracking.kinds import parted, tracking_of
+    from contrasweep.tracking.links import read_links
 
     print(results.table().to_text(width() or WIDTH))
     if advised := results.advice().to_text(width() or WIDTH).rstrip():
@@ -241,7 +242,10 @@ def _print_results(
     )
     stores, _ = parted(tracking_of(tracking, declared.tracking))  # MLflow's, and other trackers
     for store in stores:
-        print(f"MLflow:   {command_line('ui', tracking=redacted(store), study=results.name)}")
+        links = read_links(results.records)
+        page = command_line("ui", tracking=redacted(store), study=results.name, storage=storage)
+        # A server's page opens at once.
+        print(f"MLflow:   {links.study if links.served and links.tracking == store else page}")
 
 
 @app.command()
@@ -361,7 +365,7 @@ def sync(
         return
     complete = bool(results.statuses) and not results.pending
     done = list(bring_up(results.records, trackers, complete=complete))
-    if complete and not trackers.store.is_none:  # the table and notes too
+    if not trackers.store.is_none:  # the table and notes too
         publish(results, trackers, TrackedStudy.stored(results.records), synced=True)
     if json:
         print_json("sync", {"trackers": done})
@@ -373,12 +377,17 @@ def sync(
 def ui(
     tracking: Tracking = TRACKING,
     port: Annotated[int, option("The first one that is free counts.", min=1, max=65535)] = 5000,
-    study: Annotated[str | None, option("Open this study.")] = None,
+    study: Annotated[str | None, option("Open this study of the storage.")] = None,
+    storage: Storage = STORAGE,
 ) -> None:
     """Serve the MLflow UI on the tracking store until interrupted."""
     from contrasweep.tracking.mlflow.ui import serve
+    from contrasweep.tracking.tracker import TrackedStudy
 
-    raise typer.Exit(serve(tracking, port, reports.name(study) if study else None))
+    shown = (
+        TrackedStudy.stored(watching.known_study(reports.name(study), storage)) if study else None
+    )
+    raise typer.Exit(serve(tracking, port, shown))
 
 
 @app.command("list")

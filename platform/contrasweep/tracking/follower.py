@@ -238,10 +238,10 @@ class Follower:
     def _read_records(self) -> None:
         """Read what is new in the storage, and put into `waiting` what the tracker does not show yet."""
         if records := self.read_changed():
-            self.target.learn(records)
             for record in records:
                 if not (self._connected and self.target.shows(record)):
                     self.waiting[record.trial_id] = record
+            self.target.learn(records)  # may fail, where the tracker or the storage is away
 
     def _drop(self, trial_id: str) -> None:
         """Forget all that is known of a trial whose record is gone or has changed, so that it is shown anew."""

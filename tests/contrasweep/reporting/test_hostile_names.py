@@ -208,7 +208,7 @@ def test_the_note_of_a_study_in_mlflow_has_no_markup_of_others():
     study = TrackedStudy(
         f"s{PICTURE}", metric=f"m{SCRIPT}", description=f"one\n{PICTURE}", extra={PICTURE: SCRIPT}
     )
-    html = commonmark.render(study_note(study))
+    html = commonmark.render(study_note(study, ("#a", "#b")))
     assert (
         "<img" not in html and "<script" not in html and "<td>![x](http://evil/x.png)</td>" in html
     )
@@ -253,5 +253,5 @@ def test_differences_are_written_as_numbers_are():
 
 
 def test_the_note_of_a_large_study_says_that_mlflow_shows_a_part_of_it():
-    assert "**Load more**" in study_note(TrackedStudy("s", metric="m", trials=101))
-    assert "Load more" not in study_note(TrackedStudy("s", metric="m", trials=100))
+    assert "**Load more**" in study_note(TrackedStudy("s", metric="m", trials=101), ("", ""))
+    assert "Load more" not in study_note(TrackedStudy("s", metric="m", trials=100), ("", ""))

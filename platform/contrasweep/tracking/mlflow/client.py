@@ -31,7 +31,6 @@ _FINAL = {
     "ENDPOINT_NOT_FOUND",
     "FEATURE_DISABLED",
     "RESOURCE_DOES_NOT_EXIST",
-    "RESOURCE_ALREADY_EXISTS",
 }
 _DATABASE_FAULT = "https://sqlalche.me/"
 """The link with which each error of SQLAlchemy, the database's library, ends."""

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from contrasweep.canonical import label
 from contrasweep.live.state import replicate_of
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.record import CodeRef, DatasetLike, Phase, Record, Status, TrialLike
+from contrasweep.storage.record import CodeRef, DatasetLike, Record, Status, TrialLike
 from contrasweep.study import dotted
 from contrasweep.tracking.tracker import TrackedStudy
 
@@ -32,6 +32,8 @@ CODE_TAG = "code"
 """Tag of a trial's run and of the study's: the digest of the code."""
 DIRTY_TAG = "code.dirty"
 """Tag: whether the code differs from its commit."""
+TABLE_TAG = "table"
+"""Tag of a trial's run: `yes` where the study's table has its value, or will have it once the trial ends; else `no`."""
 COMMIT_TAG = "mlflow.source.git.commit"
 """Tag: the commit of the code."""
 
@@ -98,7 +100,6 @@ def final_tags(record: Record) -> dict[str, str]:
     The description of a failed trial's run is the end of its traceback.
     """
     tags = {
-        "status": record.status,
         "host": record.host,
         "cause": record.cause or "",
         "attempts": str(record.attempts) if record.attempts > 1 else "",
@@ -187,11 +188,11 @@ def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
     ]
 
 
-def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> str:
+def study_note(study: TrackedStudy, pages: tuple[str, str], table: str = "") -> str:
     """Return the study's description (Markdown): its text, the result table, its facts, and how to read the page.
 
-    `table` is the table as Markdown ("": none yet), `all_trials` the address of the view that shows all trials ("": it
-    is named without a link).
+    `pages` are the addresses of the views with the trials of the table and with all trials. `table` is the table as
+    Markdown ("": none yet).
     """
     description = "\n".join(map(markdown_text, study.description.splitlines()))
     goal = f"Best by {markdown_text(study.metric)} ({study.mode})." if study.metric else ""
@@ -212,8 +213,7 @@ def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> st
         "brought up to date by `contrasweep sync`."
     )
     counted = "confirmations that did not fail" if study.searches else "trials that did not fail"
-    link = f"[a second view]({all_trials})" if all_trials else "a second view"
-    legend += f" The page opens with the {counted}, which the table is of; {link} has all trials."
+    legend += f" [One view]({pages[0]}) has the {counted}, which the table is of; [another]({pages[1]}) has all trials."
     if study.trials is not None and study.trials > RUNS_SHOWN:
         legend += (
             f" MLflow's page has the best {RUNS_SHOWN} runs, and as many more with each **Load more** below the list: "
@@ -226,10 +226,10 @@ def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> st
 def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     """Return the JSON of a view of MLflow's page of a study, which MLflow keeps as a tag of the experiment.
 
-    The page opens with the view that shows the trials of the study's table alone: none that failed, and of a search the
-    confirmations. So its means are those of the table. The other view has `all_trials`; those of a search are grouped
-    by phase too. A view lists the best trials first, with the columns that tell them apart. Its charts begin with the
-    study's metric, the mean of each cell's trials over their steps.
+    The first view shows the trials whose values the study's table has, and those that will have one once they end. So
+    its means are those of the table. The other view has `all_trials`; those of a search are grouped by phase too. A
+    view lists the best trials first, with the columns that tell them apart. Its charts begin with the study's metric,
+    the mean of each cell's trials over their steps.
     """
     column_keys = mlflow_keys([*study.keys, *study.axes])
     axes = [column_keys[axis] for axis in study.axes]
@@ -253,21 +253,9 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         if study.searches and all_trials:
             keys.insert(0, {"mode": "tag", "groupByData": "phase"})
         view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
-    conditions = list(_conditions(study, all_trials))
-    if conditions:
-        view["searchFilter"] = " AND ".join(conditions)
-    return json.dumps(view | {"selectedColumns": columns})
-
-
-def _conditions(study: TrackedStudy, all_trials: bool) -> Iterator[str]:
-    """Yield the conditions, as MLflow writes them, that the runs of a view fulfil; arguments as in `shared_view`."""
-    if study.origin:  # runs of the same study in another storage are not averaged with these
-        yield f"tags.`contrasweep.origin` = '{study.origin}'"
     if not all_trials:
-        untrained = sorted({RUN_STATUS[status] for status in Status if not status.trained})
-        yield from (f"attributes.status != '{word}'" for word in untrained)
-        if study.searches:
-            yield f"tags.`phase` = '{Phase.CONFIRM}'"
+        view["searchFilter"] = f"tags.`{TABLE_TAG}` = 'yes'"
+    return json.dumps(view | {"selectedColumns": columns})
 
 
 def _charts(metric: str) -> dict[str, object]:

@@ -20,7 +20,8 @@ from typing import Any, Literal
 from contrasweep.rows import Row
 from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.planned import planned_rows
+from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.tracking.links import write_links
@@ -28,6 +29,7 @@ from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import new_client
 from contrasweep.tracking.mlflow.description import (
     RUN_STATUS,
+    TABLE_TAG,
     Point,
     RunDescription,
     describe_run,
@@ -68,15 +70,17 @@ ALL = "-all"
 ROLE_TAG = "contrasweep.role"
 TRIAL_TAG = "trial_id"
 PARENT_TAG = "mlflow.parentRunId"
+STUDY_TAG = "study"
 ORIGIN_TAG = "contrasweep.origin"
-"""The tag that tells the runs of one storage from those of the same study in another: nothing of others is touched."""
+"""Tag of an experiment that tells a study from that of the same name in another storage, which has its own."""
+NOTE_TAG = "mlflow.note.content"
 DIGEST_TAG = "contrasweep.record"
 """Tag that a run gets with the last of its values: the digest of the record that it shows."""
 MODEL_TAG = "contrasweep.model"
 """The step of the model that was logged for a run."""
 
-WAITING = {"status": Status.PENDING.value}
-"""The tag of a run whose trial is to run again."""
+RUNNING = "running"
+"""The tag `status` of a run whose trial runs; every other run has the status of its trial."""
 RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -110,7 +114,9 @@ class Run:
         self.params = set()
         self.newest = None
         self.tags = {
-            tag: self.tags[tag] for tag in (DIGEST_TAG, MODEL_TAG, PARENT_TAG) if tag in self.tags
+            tag: self.tags[tag]
+            for tag in (DIGEST_TAG, MODEL_TAG, PARENT_TAG, TABLE_TAG, "status")
+            if tag in self.tags
         }
 
 
@@ -125,7 +131,7 @@ class Server(Target):
         self.name = f"MLflow at {uri}"
         self.connections = HTTP_CONNECTIONS if uri.is_server else 1
         self.experiment_id = self.parent_id = ""
-        self.view = VIEW
+        self.table: set[str] = set()  # ids of the trials that the table is planned to have
         self.runs: dict[str, Run] = {}
         self.added = 0
         self.whole = False
@@ -163,10 +169,15 @@ class Server(Target):
                 parents.append(run.run_id)
             elif trial_id := run.tags.get(TRIAL_TAG):
                 self._remember(trial_id, run)
-        self.parent_id = parents[-1] if parents else self._create_parent(began or time.time())
+        if parents:
+            self.parent_id = parents[-1]
+        else:
+            self._create_parent(began or time.time())
         for run in self.runs.values():
             if run.tags.get(PARENT_TAG) != self.parent_id:  # somebody has deleted the study's run
                 self._log(run, tags={PARENT_TAG: self.parent_id})
+        if trials:
+            self._settle()
 
     def find(self, trial_id: str) -> Run | None:
         """Ask MLflow for the run of a trial; None where it has none."""
@@ -185,16 +196,14 @@ class Server(Target):
         return True
 
     def begin(self) -> None:
-        """Show the study as running, under the plan that it has now, and set the views of its page anew."""
+        """Show the study as running."""
         self.client.update_run(self.parent_id, status="RUNNING")
-        self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest)
-        for key, view in self._views().items():
-            self.client.set_experiment_tag(self.experiment_id, key, view)
 
     def learn(self, records: Collection[Record]) -> None:
-        """Add the settings of these trials to the params that every run has."""
+        """Add the settings of these trials to the params that every run has, and read again what the table has."""
         keys = (key for record in records for key in dotted.flatten(record.config))
         self.study = replace(self.study, keys=tuple(dict.fromkeys([*self.study.keys, *keys])))
+        self._read_table()
 
     def shows(self, record: Record) -> bool:
         """Whether the trial's run shows exactly this record."""
@@ -210,13 +219,16 @@ class Server(Target):
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial as running since `started` (unix seconds), with the reports that it has made so far."""
+        if trial.id not in self.runs:  # the plan may have grown since the last trial ended
+            self._read_table()
         description = describe_run(self.study, trial)
         points = self._points(files)
-        run, missing = self._open_run(description, started, points)
+        tags = self._status_tags(trial.id, RUNNING)
+        run, missing = self._open_run(description, started, points, tags)
         # The run of a trial that waited for this run of the study is open again.
-        if run.tags.get("status") != "running":
+        if run.tags.get("status") != RUNNING:
             self.client.update_run(run.run_id, status="RUNNING")
-            self._log(run, tags={"status": "running"})
+            self._log(run, tags=tags)
         self._log(run, missing, self._missing_params(run, description))
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
@@ -230,7 +242,7 @@ class Server(Target):
         points = self._points(files)
         # A run that has to be made gets the tags of an ended trial at once, so that it never looks like a running one.
         # A run that is there already gets them below, with its last values.
-        tags = final_tags(record)
+        tags = final_tags(record) | self._status_tags(record.trial_id, record.status.value)
         run, missing = self._open_run(description, record.started, points, tags)
         with files.fetched(record) as folder:
             if record.status.failed and record.error:
@@ -277,17 +289,22 @@ class Server(Target):
         Unless the study still runs, its run is ended. Runs of trials that have begun and not ended are then marked as
         waiting for the next time that the study runs.
         """
+        self._settle()
         statuses = Counter(trial.status for trial in ended.values())
         planned = len(ended) if self.study.trials is None else self.study.trials
         counts = ", ".join(f"{statuses[status]} {status}" for status in Status if statuses[status])
         newest_first = sorted(ended.values(), key=lambda trial: trial.ended, reverse=True)
-        tags = {"trials": f"{counts or 'none ended'} of {planned}"}
+        tags = {
+            "trials": f"{counts or 'none ended'} of {planned}",
+            "plan_digest": self.study.plan_digest,
+        }
         self._set_parent_tags(tags | study_code_tags(trial.code for trial in newest_first))
         if outcome != "running":
-            for run in self.runs.values():
-                if not run.is_final and run.tags.get("status") != WAITING["status"]:
+            for trial_id, run in self.runs.items():
+                waiting = self._status_tags(trial_id, Status.PENDING.value)
+                if not run.is_final and run.tags.get("status") != waiting["status"]:
                     self.client.update_run(run.run_id, status="SCHEDULED")
-                    self._log(run, tags=WAITING)
+                    self._log(run, tags=waiting)
             status = study_status(statuses, outcome)
             # A complete study ended with its last trial; any other ends now.
             at = None
@@ -305,30 +322,23 @@ class Server(Target):
         )
 
     def describe_study(
-        self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]
+        self, files: Mapping[str, Path], table: str, metrics: Mapping[str, float]
     ) -> None:
         """Write figures, tables and a description to the study's own run, and the description to the experiment.
 
-        `files` are by their name in MLflow, with folders in front. `table` is the result table as Markdown; None: the
-        description stays. `metrics` are numbers of the study as a whole. An experiment that belongs to another storage
-        keeps its description.
+        `files` are by their name in MLflow, with folders in front. `table` is the result table as Markdown. `metrics`
+        are numbers of the study as a whole; one that it had before and has no more becomes NaN.
         """
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
             self.client.log_artifact(self.parent_id, str(path), None if folder == "." else folder)
-        # MLflow takes 8,000 bytes in a tag of a run, 20,000 in one of an experiment.
-        if table is not None:
-            note = study_note(self.study, table, study_page(self.experiment_id, self.view + ALL))
-            self._set_parent_tags({"mlflow.note.content": note[:7900]})
-            if self.view == VIEW:
-                self.client.set_experiment_tag(
-                    self.experiment_id, "mlflow.note.content", note[:19000]
-                )
-        if metrics:
-            now = milliseconds(time.time())
-            keys = mlflow_keys(metrics)
-            points = [Point(keys[name], float(value), now, 0) for name, value in metrics.items()]
-            self.client.log_batch(self.parent_id, metrics=[_metric(point) for point in points])
+        self._set_note(study_note(self.study, self._pages(), table))
+        keys = mlflow_keys(metrics)
+        values = {keys[name]: float(value) for name, value in metrics.items()}
+        before = self.client.get_run(self.parent_id).data.metrics
+        now = milliseconds(time.time())
+        points = [Point(key, values.get(key, math.nan), now, 0) for key in {**before, **values}]
+        self._log(Run(self.parent_id, {}), points)
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
         """Write tags of a run; its other tags do not change."""
@@ -339,79 +349,108 @@ class Server(Target):
         base = self.uri.ui_base
         if trial_id is None:
             if self.experiment_id:
-                return f"{base}/{study_page(self.experiment_id, self.view)}"
+                return f"{base}/{study_page(self.experiment_id)}"
             return None
         run = self.runs.get(trial_id)
         if run:
             return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}"
         return None
 
-    def _views(self) -> dict[str, str]:
-        """Return the experiment's tags that hold the views of the study."""
-        return {
-            VIEW_TAG + self.view: shared_view(self.study),
-            VIEW_TAG + self.view + ALL: shared_view(self.study, all_trials=True),
-        }
+    def _pages(self) -> tuple[str, str]:
+        """Return the pages of the study, below the UI's address: with the trials of its table, and with all."""
+        return study_page(self.experiment_id), study_page(self.experiment_id, VIEW + ALL)
 
     def _experiment(self) -> str:
-        """Return the id of the experiment with the study's name; a missing one is made, a deleted one restored.
+        """Return the id of the study's experiment with its views; a missing one is made, a deleted one restored.
 
-        An experiment that shows a study of the same name in another storage is used too. It stays as it is, and `view`
-        becomes the name of a view of its own for this study.
+        Its name is that of the study, with the beginning of the origin behind it where the name is taken.
         """
         study = self.study
+        experiment = find_experiment(self.client, study)
+        if experiment is None:
+            name = study.name
+            if self.client.get_experiment_by_name(name) is not None:  # also a deleted one
+                name += f"-{study.origin[:8]}"
+            experiment_id = self.client.create_experiment(
+                name,
+                artifact_location=self.uri.artifact_root(study.storage, study.name),
+                tags={
+                    STUDY_TAG: study.name,
+                    ORIGIN_TAG: study.origin,
+                    "mlflow.experimentKind": "custom_model_development",
+                },
+            )
+            experiment = self.client.get_experiment(experiment_id)
+        if experiment.lifecycle_stage == "deleted":
+            self.client.restore_experiment(experiment.experiment_id)
         tags = {
-            "mlflow.experimentKind": "custom_model_development",
-            "mlflow.note.content": study_note(study)[:19000],
+            VIEW_TAG + VIEW: shared_view(study),
+            VIEW_TAG + VIEW + ALL: shared_view(study, all_trials=True),
         }
         if study.metric:
             tags |= {
                 "mlflow.experiment.primaryMetric.name": metric_key(study.metric),
                 "mlflow.experiment.primaryMetric.greaterIsBetter": str(study.mode == "max"),
             }
-        tags |= self._views() | {ORIGIN_TAG: study.origin}
-        experiment = self.client.get_experiment_by_name(study.name)
-        if experiment is None:
-            root = self.uri.artifact_root(study.storage, study.name)
-            return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
-        if experiment.lifecycle_stage == "deleted":  # MLflow keeps its name taken
-            self.client.restore_experiment(experiment.experiment_id)
-        # An experiment of another storage keeps its note and its view.
-        if experiment.tags.get(ORIGIN_TAG, "") != study.origin:
-            self.view = f"{VIEW}-{study.origin}"
+        for key, value in tags.items():
+            if experiment.tags.get(key) != value:
+                self.client.set_experiment_tag(experiment.experiment_id, key, value)
         return str(experiment.experiment_id)
 
-    def _create_parent(self, began: float) -> str:
-        """Make the study's own run, under which those of trials stand; return its id."""
+    def _create_parent(self, began: float) -> None:
+        """Make the study's own run, under which those of trials stand, with the description of the study."""
         study = self.study
         tags = {
             ROLE_TAG: "study",
-            "study": study.name,
+            STUDY_TAG: study.name,
             "plan_digest": study.plan_digest,
             "storage": study.storage,
-            ORIGIN_TAG: study.origin,
-            "mlflow.note.content": study_note(study)[:7900],
             **source_tags(),
         }
-        # In the experiment of another storage the name tells of which storage the run is.
-        name = study.name if self.view == VIEW else f"{study.name} ({study.storage})"
         entity = self.client.create_run(
-            self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name
+            self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=study.name
         )
-        parent: str = entity.info.run_id
+        self.parent_id = entity.info.run_id
         declared = json.dumps({**vars(study), "extra": dict(study.extra)}, indent=1, default=str)
-        self.client.log_text(parent, declared, "study.json")
-        return parent
+        self.client.log_text(self.parent_id, declared, "study.json")
+        self._set_note(study_note(study, self._pages()))
+
+    def _set_note(self, note: str) -> None:
+        """Set the description of the study's own run and of the experiment, as long as MLflow takes it."""
+        # MLflow takes 8,000 bytes in a tag of a run, 20,000 in one of an experiment.
+        self._set_parent_tags({NOTE_TAG: note[:7900]})
+        self.client.set_experiment_tag(self.experiment_id, NOTE_TAG, note[:19000])
 
     def _set_parent_tags(self, tags: Mapping[str, str]) -> None:
         """Set tags of the study's own run."""
         self._log(Run(self.parent_id, {}), tags=tags)
 
+    def _settle(self) -> None:
+        """Delete the runs of trials whose records are gone, such as archived ones, and mark what the table has."""
+        # The records are listed after the runs were: a trial that has ended in between is not taken for a removed one.
+        recorded = self.records.finished()
+        for trial_id, run in [*self.runs.items()]:
+            if run.is_final and trial_id not in recorded:
+                self.client.delete_run(run.run_id)
+                del self.runs[trial_id]
+        self._read_table()
+
+    def _read_table(self) -> None:
+        """Read which trials the table is planned to have, and mark the runs for which that has changed."""
+        self.table = {row["trial_id"] for row in planned_rows(self.records)}
+        for trial_id, run in self.runs.items():
+            table = self._status_tags(trial_id, run.tags.get("status", ""))[TABLE_TAG]
+            if run.tags.get(TABLE_TAG) != table:
+                self._log(run, tags={TABLE_TAG: table})
+
+    def _status_tags(self, trial_id: str, status: str) -> dict[str, str]:
+        """Return the tags with the status of a trial and whether the table has its value, or will have it."""
+        has_value = trial_id in self.table and status in (*COUNTING, RUNNING)
+        return {"status": status, TABLE_TAG: "yes" if has_value else "no"}
+
     def _search(self, condition: str = "") -> Iterator[Run]:
-        """Yield the experiment's runs that show this storage and fulfil the `condition` ("": all), the newest first."""
+        """Yield the experiment's runs that fulfil the `condition` ("": all), the newest first."""
         token = None
-        of_storage = f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
-        condition = " AND ".join(filter(None, (condition, of_storage)))
         while True:
             page = self.client.search_runs(
                 [self.experiment_id],
@@ -454,12 +493,12 @@ class Server(Target):
         description: RunDescription,
         started: float,
         points: Sequence[Point],
-        tags: Mapping[str, str] | None = None,
+        tags: Mapping[str, str],
     ) -> tuple[Run, Sequence[Point]]:
         """Return the trial's run and which of `points` it lacks.
 
-        A run that is missing is made, at `started` (unix seconds) and with `tags` (None: as running). One that shows an
-        earlier record, or other values than the trial's, is replaced.
+        A run that is missing is made, at `started` (unix seconds) and with `tags`. One that shows an earlier record, or
+        other values than the trial's, is replaced.
         """
         trial_id = description.trial_id
         run = self.find(trial_id) if trial_id in self._unsure else self.runs.get(trial_id)
@@ -473,7 +512,7 @@ class Server(Target):
             del self.runs[trial_id]
         else:
             self.added += 1
-        created = self._create(description, started, tags or {"status": "running"})
+        created = self._create(description, started, tags)
         return created, self._missing(created, points) or ()
 
     def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
@@ -515,7 +554,6 @@ class Server(Target):
             **description.tags,
             **tags,
             PARENT_TAG: self.parent_id,
-            ORIGIN_TAG: self.study.origin,
             **source_tags(),
         }
         entity = self.client.create_run(
@@ -635,6 +673,15 @@ def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:
         count and status.trained for status, count in statuses.items()
     )
     return "FAILED" if none_succeeded else "FINISHED"
+
+
+def find_experiment(client: Any, study: TrackedStudy) -> Any:
+    """Return MLflow's experiment that shows the study of this name and origin, also a deleted one; None for none."""
+    from mlflow.entities import ViewType
+
+    condition = f"tags.`{ORIGIN_TAG}` = '{study.origin}'"
+    found = client.search_experiments(ViewType.ALL, filter_string=condition)
+    return next((each for each in found if each.tags.get(STUDY_TAG) == study.name), None)
 
 
 def study_page(experiment_id: str, view: str = VIEW) -> str:

@@ -14,8 +14,8 @@ from contrasweep.errors import SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.tracking.mlflow.address import UI_PORT, checked_uri
 from contrasweep.tracking.mlflow.client import SETTINGS, new_client
-from contrasweep.tracking.mlflow.server import PAGE_KIND, study_page
-from contrasweep.tracking.tracker import TrackingError
+from contrasweep.tracking.mlflow.server import PAGE_KIND, find_experiment, study_page
+from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 
 STUDIES = f"#/experiments?{PAGE_KIND}"
 """The page with the list of all studies."""
@@ -23,7 +23,7 @@ PORTS_TRIED = 20
 START_S = 240.0  # seconds for the server to start on a busy machine; an idle one takes 10
 
 
-def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
+def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> int:
     """Show the runs at `uri` until interrupted, and print the address to open; return the exit status.
 
     Args:
@@ -46,7 +46,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     # This makes a missing database. The server's workers would each try to, and break it.
     client = new_client(address)
     try:
-        experiment = client.get_experiment_by_name(study) if study else None
+        experiment = find_experiment(client, study) if study else None
     except TrackingError as error:
         raise StorageError(f"tracking: {error}") from None
     # The list of studies where none is named, or it was never tracked.
