@@ -1,5 +1,6 @@
 """A small real trainable for tests of the platform: softmax regression by SGD in numpy, on any image dataset."""
 
+import dataclasses
 import os
 import signal
 import tempfile
@@ -72,6 +73,21 @@ def train(trial, resume: Path | None = None):
 
 
 train.settings = Settings  # type: ignore[attr-defined]
+
+
+@checked
+class Coarse(Settings):
+    """Settings in which 0.1 and 0.12 are one learning rate."""
+
+    def resolve(self, data):
+        return dataclasses.replace(self, lr=float(f"{self.lr:.0e}"))
+
+
+def coarse(trial, resume: Path | None = None):
+    yield from train(trial, resume)
+
+
+coarse.settings = Coarse  # type: ignore[attr-defined]
 
 
 def _misbehave(settings: Settings, epoch: int) -> None:

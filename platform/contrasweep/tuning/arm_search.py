@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
@@ -34,10 +34,10 @@ from contrasweep.tuning.source import NextTrial
 class Candidate:
     """One configuration of a search, with a trial for each search fold."""
 
-    number: int  # among the arm's configurations, from 0, in the order of asking
+    number: int  # among the arm's different configurations, from 0, in the order of asking
     config: MutableConfig  # the searched settings
     trials: list[Trial]
-    # of trials that have ended, by trial id
+    # of trials that have ended, by trial id; shared by candidates whose settings come to the same trials
     records: dict[str, Record] = field(default_factory=dict)
     learned: bool = False  # whether the searcher was told the outcome
 
@@ -178,9 +178,10 @@ class ArmSearch:
         del candidate.records[trial_id]
         self.spending.reopen(trial_id)
         # The searcher was told that this candidate failed. It counts as asked for again, to be told another outcome.
-        if candidate.learned:
-            candidate.learned = False
-            self.searcher.replay(candidate.config)
+        for told in self.candidates:
+            if told.records is candidate.records and told.learned:
+                told.learned = False
+                self.searcher.replay(told.config)
         self._add_to_pruner(next(t for t in candidate.trials if t.id == trial_id), candidate.number)
         return True
 
@@ -202,12 +203,7 @@ class ArmSearch:
     @property
     def _running(self) -> list[str]:
         """Return the ids of the trials that have not ended, whether they train or wait to be handed out."""
-        return [
-            trial.id
-            for candidate in self.candidates
-            for trial in candidate.trials
-            if trial.id not in candidate.records
-        ]
+        return [i for i, candidate in self.candidate_of.items() if i not in candidate.records]
 
     def _ask_more(self) -> bool:
         """Add a candidate, or close the search where the searcher has none left; return whether it did either.
@@ -287,6 +283,8 @@ class ArmSearch:
         recorded = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
+                if self.candidate_of[trial.id] is not candidate:  # an earlier one has the same trials
+                    continue
                 # Without a pruner, only reports of trials without a record are read, to count their steps.
                 rows: list[Row] = []
                 if self.study.pruner or trial.id not in recorded:
@@ -333,16 +331,28 @@ class ArmSearch:
         )
 
     def _add(self, config: MutableConfig) -> Candidate:
-        """Add and return the candidate with the searched settings `config`; its trials wait from now on."""
-        number = len(self.candidates)
+        """Add and return the candidate with the searched settings `config`; its trials wait from now on.
+
+        Where the settings come to the trials of an earlier candidate, as `auto` and 16 may, these run once for both.
+        """
         whole_config = dotted.merge(self.fixed, dotted.expand(config))
-        candidate = Candidate(number, config, self.plan.search_trials(self.arm, whole_config))
+        trials = self.plan.search_trials(self.arm, whole_config)
+        earlier = self.candidate_of.get(trials[0].id)
+        if earlier is not None:
+            self.candidates.append(replace(earlier, config=config, learned=False))
+            return self.candidates[-1]
+        candidate = Candidate(self._configs, config, trials)
         self.candidates.append(candidate)
-        for trial in candidate.trials:
+        for trial in trials:
             self.candidate_of[trial.id] = candidate
             self.waiting.append(trial)
-            self._add_to_pruner(trial, number)
+            self._add_to_pruner(trial, candidate.number)
         return candidate
+
+    @property
+    def _configs(self) -> int:
+        """Return how many candidates with trials of their own there are."""
+        return len(self.candidate_of) // len(self.plan.search_folds)
 
     def _add_to_pruner(self, trial: Trial, number: int) -> None:
         """Tell the pruner of a trial of candidate `number`; a trial without a fold counts as one of fold 0."""
@@ -416,5 +426,5 @@ class ArmSearch:
     def _close(self) -> None:
         """Ask for no more candidates; the pruner decides on trials that waited for more, and the others train on."""
         self.closed = True
-        self.pruner.on_search_end(len(self.candidates))
+        self.pruner.on_search_end(self._configs)
         self._tell()

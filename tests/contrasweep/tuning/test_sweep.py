@@ -157,11 +157,13 @@ SCHEDULES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pruner", list(SCHEDULES))
+@pytest.mark.parametrize("trainable", ["toy:train", "toy:coarse"])
 @pytest.mark.parametrize("kill", [9, 26])
-def test_early_stopping_outlives_the_driver(tmp_path, pruner, kill):
+def test_early_stopping_outlives_the_driver(tmp_path, pruner, trainable, kill):
     """Killed at any point, the search goes on from where each trial was: every step is trained once, no trial that was
-    stopped goes on but by promotion, and rules that wait for all peers end exactly as without the kill."""
-    arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 8})}
+    stopped goes on but by promotion, and rules that wait for all peers end exactly as without the kill. So it is, too,
+    where configurations come to the same trials."""
+    arms = {"long": dataclasses.replace(ARMS["long"], trainable=trainable, config={"epochs": 8})}
     study = sweep(
         arms=arms,
         searcher="random",
@@ -176,6 +178,10 @@ def test_early_stopping_outlives_the_driver(tmp_path, pruner, kill):
     assert len({*first, *second}) == len(first) + len(second)
     assert {trial for trial, _ in [*first, *second]} == {trial for trial, _ in calm}
     assert len(calm) < 10 * 2 * 8
+    restored = SweepSource(
+        plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path / "calm"), study.name), print
+    )
+    assert restored.searches["long"].over
     if pruner == "halving":
         assert sorted([*first, *second]) == sorted(calm)
 
