@@ -4,6 +4,7 @@ The rule: what ran out is doubled and the trial resumes from its checkpoint. Whe
 enough the trial is `infeasible`, which says nothing about how good its config is.
 """
 
+import contextlib
 import errno
 import re
 from collections.abc import Collection
@@ -65,7 +66,9 @@ def _of_one(error: BaseException) -> Memory | None:
     # Ray's task errors carry the traceback of the other process in their text; others' texts are read too,
     # because torch raises a plain RuntimeError for host memory and for what cuBLAS could not allocate.
     if isinstance(error, RuntimeError) or "ray.exceptions" in str(names):
-        return _of_text(str(error))
+        # An error of the user's class may have no text.
+        with contextlib.suppress(Exception):
+            return _of_text(str(error))
     return None
 
 

@@ -87,7 +87,7 @@ def decode_table(
     try:
         # The footer is checked before any value is decoded.
         opened = opened_table(pa.BufferReader(data), max_values)
-        _check_columns(opened.schema_arrow, columns, others)
+        check_columns(opened.schema_arrow, columns, others)
         _check_schema(opened)
         return read_bounded(pa.BufferReader(data), opened)
     except (pa.ArrowException, ValueError, OSError, KeyError, OverflowError, MemoryError) as error:
@@ -149,7 +149,7 @@ def _check_size(about: pq.FileMetaData, max_values: int) -> None:
         )
 
 
-def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check | None) -> None:
+def check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check | None) -> None:
     """Raise `ValueError` where a column is missing, is there twice, or has a type that it may not have.
 
     `columns` and `others` are as in `decode_table`.

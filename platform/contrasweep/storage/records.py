@@ -32,7 +32,14 @@ from contrasweep.imports import check_no_imports
 from contrasweep.rows import ItemColumns, Row
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.names import check_file_name, check_name
-from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_value
+from contrasweep.storage.parquet_file import (
+    Check,
+    check_columns,
+    decode_table,
+    encode_table,
+    is_number,
+    is_value,
+)
 from contrasweep.storage.record import RECORD_FILE, Record
 from contrasweep.storage.store import LocalStore, Store, open_store
 from contrasweep.storage.study_document import STUDY_FILE, StudyDocument
@@ -271,12 +278,7 @@ class StudyRecords:
             if set(expected):
                 raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
-        # Scores are numbers; the group of an item may be text. In the name of an evaluation's item, such as
-        # `mnist/group`, the last part counts.
-        checks = {
-            item: is_value if item.rpartition("/")[2] == GROUP else is_number for item in expected
-        }
-        table = decode_table(data, file, remedy, checks, is_value, MAX_TRIAL_VALUES)
+        table = decode_table(data, file, remedy, _item_checks(expected), is_value, MAX_TRIAL_VALUES)
         return {item: table[item].to_numpy() for item in table.column_names}
 
     def _read(self, trial_id: str, name: str) -> bytes:
@@ -299,8 +301,21 @@ class StudyRecords:
 
 
 def encode_items(items: ItemColumns) -> bytes:
-    """Return the content of items.parquet; `items` is name -> array with one value for each test item."""
-    return encode_table(pa.table({name: pa.array(values) for name, values in items.items()}))
+    """Return the content of items.parquet; `items` is name -> array with one value for each test item.
+
+    Raises `TypeError`, `ValueError`, `OverflowError` or `pyarrow.ArrowException` where they are no such values.
+    """
+    table = pa.table({name: pa.array(values) for name, values in items.items()})
+    check_columns(table.schema, _item_checks(items), None)
+    return encode_table(table)
+
+
+def _item_checks(items: Iterable[str]) -> dict[str, Check]:
+    """Return a check of the type of each column of items: scores are numbers, the group of an item may be text.
+
+    In the name of an evaluation's item, such as `mnist/group`, the last part counts.
+    """
+    return {item: is_value if item.rpartition("/")[2] == GROUP else is_number for item in items}
 
 
 def _wide(rows: list[Row]) -> pa.Table:

@@ -68,7 +68,7 @@ class Store(Protocol):
         """
 
     def put_file(self, key: str, path: Path) -> None:
-        """Write an object from a local file."""
+        """Write an object from a local file; `OSError` where that cannot be read."""
 
     def get_file(self, key: str, path: Path) -> None:
         """Write an object's content to the local file `path`, whose folder exists.
@@ -139,13 +139,9 @@ class LocalStore:
 
     def put_file(self, key: str, path: Path) -> None:
         """Copy the file to a hidden file and flush that, then rename it to its place."""
-
-        def copy(temporary: Path) -> None:
-            """Write the content to the hidden file `temporary`."""
-            with path.open("rb") as file:
-                _flushed(temporary, file)
-
-        self._place(key, copy, if_absent=False)
+        # Where the local file cannot be opened, the storage is not at fault.
+        with path.open("rb") as file:
+            self._place(key, lambda temporary: _flushed(temporary, file), if_absent=False)
 
     def get_file(self, key: str, path: Path) -> None:
         """Copy the file of this key to the local file `path`."""

@@ -226,10 +226,11 @@ class Execution:
             result.record = self._end()
         except AttemptSuperseded:  # `advance` ends this attempt
             raise
-        except (Exception, SystemExit) as error:
+        # Also such as `asyncio.CancelledError`, which is no `Exception`.
+        except BaseException as error:
             self._exit_if_terminated()
             if (
-                isinstance(error, StorageError | ProcessLostError)
+                isinstance(error, KeyboardInterrupt | StorageError | ProcessLostError)
                 or out_of_memory.exhausted_memory(error) is not None
             ):
                 self.close()
@@ -237,10 +238,6 @@ class Execution:
             result.record = self.finish(
                 Status.FAILED, error="".join(traceback.format_exception(error))
             )
-        # For example an interrupt of the process.
-        except BaseException:
-            self.close()
-            raise
         self._exit_if_terminated()
 
     def _next(self) -> tuple[Row, bool]:

@@ -2,11 +2,14 @@
 
 import logging
 import operator
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
+
+import pyarrow as pa
 
 from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.rows import Row
@@ -70,6 +73,13 @@ class Reports:
                 value=report,
                 hint="use `yield Report(step, metrics)`, from contrasweep import Report",
             )
+        for name in ("metrics", "items", "artifacts"):
+            if not isinstance(getattr(report, name), Mapping):
+                raise SpecError(
+                    f"{name} are a mapping of names to values",
+                    place=f"Report.{name}",
+                    value=getattr(report, name),
+                )
         # Steps must grow, except that a revised report has the step of the last one.
         step = _checked_step(report.step)
         revised = isinstance(report, RevisedReport) and step == self.step
@@ -77,7 +87,7 @@ class Reports:
             raise SpecError(
                 "reports count their steps up", place=self.trial.trainable, value=(self.step, step)
             )
-        if report.checkpoint is not None and not Path(report.checkpoint).is_dir():
+        if report.checkpoint is not None and not _is(Path.is_dir, report.checkpoint):
             raise SpecError(
                 "a report's checkpoint is a folder of files",
                 place=self.trial.trainable,
@@ -96,12 +106,24 @@ class Reports:
             self.rows.append(row)
         for name, path in report.artifacts.items():
             _check_name(check_file_name, "an artifact", name)
-            self.records.store.put_file(self.records.key(self.trial.id, f"artifacts/{name}"), path)
+            if not _is(Path.is_file, path):
+                raise SpecError(
+                    "an artifact is a file", place=f"Report.artifacts.{name}", value=path
+                )
+            key = self.records.key(self.trial.id, f"artifacts/{name}")
+            self.records.store.put_file(key, Path(path))
         self.artifacts = tuple(dict.fromkeys([*self.artifacts, *report.artifacts]))
         if report.items:
             for name in report.items:
                 _check_name(check_label, "a score of items", name)
-            self.item_scores = ItemScores(step, encode_items(report.items))
+            try:
+                self.item_scores = ItemScores(step, encode_items(report.items))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise SpecError(
+                    "items have a number for each test item (`group`: also a text), all as many",
+                    place="Report.items",
+                    hint=str(error),
+                ) from None
             self.item_names = tuple(report.items)
         return row
 
@@ -217,10 +239,15 @@ def _check_name(check: Callable[[str], str], kind: str, name: str) -> None:
     """Raise `SpecError` where `check` refuses a name of the trainable; `kind` says what it names."""
     try:
         check(name)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise SpecError(
-            f"a trainable may not use this name for {kind}: {error}", place="Report"
+            f"a trainable may not use this name for {kind}: {error}", place="Report", value=name
         ) from None
+
+
+def _is(kind: Callable[[Path], bool], path: Any) -> bool:
+    """Return whether `path`, which a trainable gave, is a path of this kind: a file or a folder."""
+    return isinstance(path, str | os.PathLike) and kind(Path(path))
 
 
 def _number(name: str, value: Any) -> float:

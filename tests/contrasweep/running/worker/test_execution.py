@@ -1,5 +1,6 @@
 """One trial from generator to record, without Ray: what is written when, and what survives."""
 
+import asyncio
 import os
 import resource
 import signal
@@ -199,6 +200,42 @@ def test_steps_must_count_up(trial, tmp_path):
     record = finish(Execution(trial, stuck, StudyRecords(str(tmp_path), "s"), metric="accuracy"))
     assert record.status == "failed"
     assert "reports count their steps up" in record.error
+
+
+class Wordless(RuntimeError):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (asyncio.CancelledError, "CancelledError"),
+        (Wordless, "Wordless: <exception str() failed>"),
+        ({"metrics": [("accuracy", 0.2)]}, "Report.metrics: metrics are a mapping of names"),
+        ({"metrics": {1: 0.2}}, "a trainable may not use this name for a metric"),
+        ({"items": 3.0}, "Report.items: items are a mapping of names"),
+        ({"items": {"hits": [[1], [2]]}}, "'hits' is of type list<"),
+        ({"items": {"hits": ["good"]}}, "'hits' is of type string"),
+        ({"items": {"hits": [1, 0], "sure": [1]}}, "Report.items: items have a number"),
+        ({"artifacts": {"n.txt": "nowhere"}}, "Report.artifacts.n.txt: an artifact is a file"),
+        ({"checkpoint": {"n": 1}}, "a report's checkpoint is a folder of files"),
+    ],
+)
+def test_what_a_trainable_does_wrong_is_its_own_failure(trial, tmp_path, wrong, said):
+    """It is no fault of the machine or the storage, and what was reported before stays."""
+
+    def careless(trial, resume=None):
+        yield Report(1, {"accuracy": 0.1})
+        if not isinstance(wrong, dict):
+            raise wrong
+        yield Report(2, **{"metrics": {"accuracy": 0.2}, **wrong})
+
+    records = StudyRecords(str(tmp_path), "s")
+    record = finish(Execution(trial, careless, records, metric="accuracy"))
+    assert (record.status, record.cause) == ("failed", "method")
+    assert said in record.error and records.metrics(trial.id)[0]["accuracy"] == 0.1
+    assert not records.items(trial.id)
 
 
 @pytest.mark.parametrize("written", ["nothing", "a file"])
