@@ -1,5 +1,6 @@
 """The errors a user can cause, each one line: the rule, the place, the value, and what would have worked."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -230,3 +231,17 @@ def check_known(
 def plural(number: float, noun: str) -> str:
     """Return `1 trial` or `12 trials`, for a sentence; `noun` is the singular of one that takes an s."""
     return f"{number:.12g} {noun}{'' if number == 1 else 's'}"
+
+
+def error_of(text: str) -> str:
+    """Return the line of a traceback that has the error; of another text the last line.
+
+    The error stands after the last frame; our own ones are given without their class. Lines behind it are its
+    message's, unless the error is Ray's: then the last line says what became of the process.
+    """
+    _, traceback, last = text.rpartition("\n  File ")
+    lines = (
+        [line for line in last.splitlines()[1:] if not line.startswith(" ")] if traceback else []
+    )
+    line = lines[0] if lines and not lines[0].startswith("ray.") else text.rpartition("\n")[2]
+    return re.sub(r"^contrasweep\.[\w.]+: ", "", line)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from contrasweep.cli.watching import known_study
 from contrasweep.data.yaml_text import read_yaml
-from contrasweep.errors import ContrasweepError, SpecError, error_members
+from contrasweep.errors import ContrasweepError, SpecError, error_members, error_of
 from contrasweep.live import logs as trial_logs
 from contrasweep.live.overview import study_names
 from contrasweep.live.state import read_live
@@ -198,7 +198,7 @@ class Tools:
         return {"trial_id": trial_id, "log": text[-MAX_LOG:], "ending": ending[-MAX_LOG:]}
 
     def failures(self, study: str) -> Answer:
-        """Return the trials of a study that failed or fit no host, with cause and the last line of the error of each.
+        """Return the trials of a study that failed or fit no host, with cause and a line on the error of each.
 
         `broken` names the files that cannot be read, whose trials are not known.
         """
@@ -213,7 +213,7 @@ class Tools:
                 "host": record.host,
                 "status": str(record.status),
                 "cause": str(record.cause) if record.cause else None,
-                "error": (record.error or "").strip().rpartition("\n")[2],
+                "error": error_of((record.error or "").strip()),
             }
             for record in compact.read_records(records, records.etags(), broken).values()
             if record.status.failed or record.status.infeasible

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pandas as pd
 from markupsafe import Markup
 
-from contrasweep.errors import plural
+from contrasweep.errors import error_of, plural
 from contrasweep.reporting import searching, slices
 from contrasweep.reporting.curves import curves_section
 from contrasweep.reporting.data import ReportData, Variables
@@ -128,7 +128,7 @@ def _search(data: ReportData) -> Variables:
 
 
 def _failures(data: ReportData) -> Variables:
-    """Return failed trials, grouped by the last line of the traceback, with one whole traceback for each group.
+    """Return failed trials, grouped by the line of their error, with one whole traceback for each group.
 
     The largest groups come first; `omitted` counts the groups beyond `MAX_CAUSES`, below 0 where there are none.
     """
@@ -140,11 +140,11 @@ def _failures(data: ReportData) -> Variables:
     nothing = pd.Series(None, index=failed.index, dtype=object)
     errors = failed.get("error", nothing).fillna("").astype(str)
     causes = failed.get("cause", nothing)
-    # The group of a trial: the word for its cause, and the last line of its traceback or without one its status.
+    # The group of a trial: the word for its cause, and the line of its error or without one its status.
     lines = []
     for error, status, cause in zip(errors, failed["status"], causes, strict=True):
-        last_line = (error.strip() or str(status)).splitlines()[-1]
-        lines.append(f"{cause}: {last_line}" if isinstance(cause, str) else last_line)
+        line = error_of(error.strip() or str(status))
+        lines.append(f"{cause}: {line}" if isinstance(cause, str) else line)
     groups = sorted(
         failed.assign(cause=lines, error=errors).groupby("cause"), key=lambda item: -len(item[1])
     )

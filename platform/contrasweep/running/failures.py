@@ -8,7 +8,7 @@ from pathlib import Path
 from contrasweep.commands import OPTIONS
 from contrasweep.commands import PATH as COMMAND_PATH
 from contrasweep.commands.metrics import WAYS as WAYS_TO_REPORT
-from contrasweep.errors import choose_from, clipped
+from contrasweep.errors import choose_from, clipped, error_of
 from contrasweep.live.state import replicate_of
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
@@ -22,7 +22,6 @@ NOTHING_REPORTED = (
     "all {} trials that have ended failed before they reported anything, and no arm has done better. Nothing more is "
     "trained: mend what their lines say, and the same command with --retry-failed goes on"
 )
-OUR_ERRORS = re.compile(r"^contrasweep\.errors\.\w+: ")
 SHORT_ID = 8
 
 
@@ -34,9 +33,8 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     The values of `axes` name the trial. A trial that failed for a cause outside its method runs again with the same
     command, others with `--retry-failed`.
     """
-    # The last line of a traceback has the error; our own errors are shown without the name of their class.
     text = (record.error or "").strip()
-    last = clipped(OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error", 300)
+    last = clipped(error_of(text) or "unknown error", 300)
     place = place_of(text)
     where = f" ({place})" if place else ""
     to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from contrasweep.canonical import label
+from contrasweep.errors import error_of
 from contrasweep.live.state import replicate_of
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.rows import Row, metrics_of, step_of
@@ -114,9 +115,8 @@ def final_tags(record: Record) -> dict[str, str]:
             f"{name} {version}" for name, version in sorted(record.versions.items())
         )
     if record.error:
-        lines = record.error.strip().splitlines()
         tags |= {
-            "error": lines[-1][:500],
+            "error": error_of(record.error.strip())[:500],
             "mlflow.note.content": fenced(record.error[-MAX_TAG_CHARACTERS:]),
         }
     # The fence around a traceback adds some characters.

@@ -251,6 +251,8 @@ TRACEBACK = """Traceback (most recent call last):
   File "{stdlib}/json/decoder.py", line 355, in raw_decode
     raise ValueError
 ValueError: on purpose
+compile with -g
+  for more
 """
 
 
