@@ -9,6 +9,7 @@ from typing import Any
 
 from contrasweep.code import CurrentCode
 from contrasweep.code.version import versions
+from contrasweep.errors import SpecError
 from contrasweep.live.state import Progress, replicate_of
 from contrasweep.results.notices import early_notices, notices_of
 from contrasweep.rows import Row
@@ -236,8 +237,11 @@ class TrialLoop:
         if active is not None:
             # The source sees report by report, and none after the one that ends the trial.
             keep_going = self.queue.source.keep_going
-            if not all(keep_going(trial_id, [row]) for row in reports):
-                active.stopped = True
+            try:
+                if not all(keep_going(trial_id, [row]) for row in reports):
+                    active.stopped = True
+            except SpecError as error:  # of the user's pruner
+                self.accounts.stop(str(error))
             if active.stopped:
                 return False
         return not self.accounts.closing()

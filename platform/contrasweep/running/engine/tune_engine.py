@@ -21,7 +21,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from contrasweep.cluster import out_of_memory
-from contrasweep.errors import ContrasweepError, StorageError, plural
+from contrasweep.errors import ContrasweepError, error_of, plural
 from contrasweep.live.logs import read_log
 from contrasweep.processes import scratch_folder
 from contrasweep.running.engine import ray_internals
@@ -453,11 +453,11 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             )
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function of the loop. An error of the storage ends the run; any other error is logged."""
+        """Call a function of the loop. An error of ours, as of the storage, ends the run; any other one is logged."""
         try:
             call(*arguments)
-        # The storage was tried for minutes, or denies access: nothing can be recorded any more.
-        except StorageError as error:
+        # The storage was tried for minutes, or denies access; or the user's searcher fails: nothing can go on.
+        except ContrasweepError as error:
             self.loop.accounts.stop(str(error))
         except Exception:
             log.exception("an event of a trial was lost; the records in the storage are whole")
@@ -496,10 +496,10 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
 
 
 def _reason(error: str) -> str:
-    """Return one line on an error that left no record: the last line of its traceback, or what was lost."""
+    """Return one line on an error that left no record: what its traceback says was raised, or what was lost."""
     if out_of_memory.exhausted_memory(error):
         return "its memory ran out"
-    return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"
+    return error_of(error.strip()) if _raised(error) else "its worker or host was lost"
 
 
 def _raised(error: str) -> bool:

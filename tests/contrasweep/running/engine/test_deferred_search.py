@@ -7,12 +7,14 @@ import pytest
 from joining_hosts import Cluster, Driver
 from sweeps import sweep, value_of
 
-from contrasweep import Arm, Float
+from contrasweep import Arm, Float, SpecError
 from contrasweep.cluster import hosts
 from contrasweep.cluster.packing import Footprint
 from contrasweep.planning.planner import plan
 from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
+from contrasweep.running.engine.tune_engine import TuneCallback
+from contrasweep.running.engine.watchdog import Watchdog
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import Spending
@@ -90,6 +92,22 @@ def calm(tmp_path):
     run.to_the_end()
     assert run.statuses() == ALL_DONE
     return run.best()
+
+
+@pytest.mark.parametrize("method", ["keep_going", "done"])
+def test_a_pruner_or_a_searcher_of_the_users_that_fails_ends_the_run(tmp_path, monkeypatch, method):
+    def fail(*_):
+        raise SpecError("own:Rule fails in on_report", place="pruner")
+
+    run = Run(tmp_path, Cluster("T4"))
+    active = run.next()
+    monkeypatch.setattr(run.source, method, fail)
+    goes_on = run.loop.goes_on(active.trial.id, [{"step": 1, "time": 0.0, "accuracy": 0.5}])
+    callback = TuneCallback(run.loop, Watchdog(run.loop), lambda: None)
+    callback._safely(run.end_searched, active)
+    assert goes_on == (method == "done")
+    assert run.accounts.fault == "pruner: own:Rule fails in on_report"
+    assert isinstance(run.next(), Finished)
 
 
 def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path):
