@@ -5,6 +5,7 @@ import http.server
 import importlib.metadata
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -1166,16 +1167,26 @@ def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_pat
     }
 
 
-def test_a_task_trains_its_other_trials_where_one_runs_out_of_memory(tmp_path):
+def test_a_task_trains_its_other_trials_where_one_runs_out_of_memory(tmp_path, monkeypatch):
+    """Each trial finds the process as the first one does, with global random states that follow from its id."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+
     def train(trial, resume=None):
         if trial.seed == 1:
             raise MemoryError("too large a batch")
-        yield cs.Report(1, {"accuracy": 0.5})
+        left = os.environ.get("LEFT_BY_A_TRIAL")
+        os.environ["LEFT_BY_A_TRIAL"] = "1"
+        yield cs.Report(1, {"accuracy": -1.0 if left else random.random()})
 
     grid = AblationGrid("s", {"a": Arm(train)}, "d", seeds=[0, 1, 2], metric="accuracy")
     trials = make_plan(grid, lambda _: nowhere()).trials
     to_run = [TaskTrial(trial, train, CodeRef()) for trial in trials]
-    with pytest.raises(MemoryError, match="too large a batch"):
-        Task(to_run, str(tmp_path), "accuracy", Retention())()
-    finished = StudyRecords(str(tmp_path), "s").finished()
-    assert finished == {trial.id for trial in trials if trial.seed != 1}
+    values = []
+    for storage in (str(tmp_path / "first"), str(tmp_path / "second")):
+        with pytest.raises(MemoryError, match="too large a batch"):
+            Task(to_run, storage, "accuracy", Retention())()
+        records = StudyRecords(storage, "s")
+        recorded = records.read(records.finished())
+        assert recorded.keys() == {trial.id for trial in trials if trial.seed != 1}
+        values.append({i: record.metrics["accuracy"] for i, record in recorded.items()})
+    assert values[0] == values[1] and all(value >= 0 for value in values[0].values())

@@ -27,6 +27,7 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare, run_flags
 from contrasweep.running.study_code import checked_function
 from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.isolation import Isolation
 from contrasweep.running.worker.output import Output
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.lease import exclusive_driver
@@ -77,20 +78,33 @@ class Task:
         sweep_scratch()
         ended = []
         errors = []
+        isolation = Isolation()
         for trial, function, code in self.trials:
             try:
-                ended.append(f"{trial.id} {self._train(trial, function, code)}")
+                ended.append(f"{trial.id} {self._train(trial, function, code, isolation)}")
             except Exception as error:
                 if isinstance(error, StorageError) and not isinstance(error, BrokenFileError):
                     raise  # no other trial could be recorded either
                 traceback.print_exc()
                 errors.append(error)
+            left = isolation.end(trial.trainable)
+            if left:
+                print(f"arm {trial.arm} {left}; this task's later trials may differ by it")
         if errors:
             raise errors[0]
         return ", ".join(ended)
 
-    def _train(self, trial: Trial, function: Callable[..., Any] | None, code: CodeRef) -> str:
-        """Train a trial unless it has its record; return the trial's status at the end."""
+    def _train(
+        self,
+        trial: Trial,
+        function: Callable[..., Any] | None,
+        code: CodeRef,
+        isolation: Isolation,
+    ) -> str:
+        """Train a trial unless it has its record; return the trial's status at the end.
+
+        As under Ray, `isolation` sets the states of the process and the global seeds for the trial.
+        """
         records = StudyRecords(self.storage, trial.study, patient=True)
         record = records.read_one(trial.id)
         if record is not None:
@@ -99,7 +113,11 @@ class Task:
             self.storage,
             trial.study,
             code.digest,
-            lambda: function or import_path(trial.trainable, "trainable"),
+            lambda: isolation.begin(
+                trial.id,
+                trial.trainable,
+                lambda: function or import_path(trial.trainable, "trainable"),
+            ),
         )
         notes = TrialNotes(gpus=float(os.environ.get("SLURM_GPUS_ON_NODE") or 0))
         train = as_generator(loaded)
