@@ -142,7 +142,8 @@ def environment():
 
 
 def folder():
-    os.chdir("/")
+    os.chdir(gone := tempfile.mkdtemp())
+    os.rmdir(gone)
     os.umask(0o777)
 
 

@@ -358,6 +358,9 @@ class Isolation:
         """
         if not self._expected:
             return ""
+        # Ray Tune asks where it is before it sets the directory of the next trial.
+        if not FOLDER.read():
+            FOLDER.write("/")
         _write(self._expected)
         changed_for_good = _changed(self._expected, _read())
         reason = self._left_behind()

@@ -3,6 +3,7 @@
 import concurrent.futures
 import functools
 import json
+import os
 import random
 import sys
 import threading
@@ -51,6 +52,7 @@ def test_what_a_trial_changes_is_put_back_before_the_next(isolation, change):
     change()
     leaving.GENERATOR.bit_generator.state = generator
     assert isolation.end("leaving:calm") == ""
+    assert os.getcwd()
     assert numbers() == alone
     assert numbers(change) != alone
 
