@@ -143,8 +143,8 @@ def _failures(data: ReportData) -> Variables:
     # The group of a trial: the word for its cause, and the line of its error or without one its status.
     lines = []
     for error, status, cause in zip(errors, failed["status"], causes, strict=True):
-        line = error_of(error.strip() or str(status))
-        lines.append(f"{cause}: {line}" if isinstance(cause, str) else line)
+        raised = error_of(error.strip() or str(status))
+        lines.append(f"{cause}: {raised}" if isinstance(cause, str) else raised)
     groups = sorted(
         failed.assign(cause=lines, error=errors).groupby("cause"), key=lambda item: -len(item[1])
     )

@@ -283,7 +283,9 @@ class ArmSearch:
         recorded = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
-                if self.candidate_of[trial.id] is not candidate:  # an earlier one has the same trials
+                if (
+                    self.candidate_of[trial.id] is not candidate
+                ):  # an earlier one has the same trials
                     continue
                 # Without a pruner, only reports of trials without a record are read, to count their steps.
                 rows: list[Row] = []
