@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from counting_trial import finish
 from hypothesis import example, given
@@ -15,6 +16,7 @@ from contrasweep.errors import BrokenFileError
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.attempts import read_begun
 from contrasweep.storage.names import MAX_NAME
+from contrasweep.storage.parquet_file import encode_table
 from contrasweep.storage.planned import axis_column, read_planned, write_planned
 from contrasweep.storage.record import (
     ERROR_BYTES,
@@ -222,6 +224,9 @@ def test_groups_of_items_may_be_texts_also_those_of_an_evaluation(tmp_path, pref
     records.write_encoded_items("t", encode_items(items))
     read = records.items("t", items)
     assert {name: values.tolist() for name, values in read.items()} == items
-    records.write_encoded_items("t", encode_items({f"{prefix}hits": ["a", "b"]}))
+    texts = {f"{prefix}hits": ["a", "b"]}
+    with pytest.raises(ValueError, match=r"hits' is of type string"):
+        encode_items(texts)
+    records.write_encoded_items("t", encode_table(pa.table(texts)))
     with pytest.raises(BrokenFileError):
         records.items("t", [f"{prefix}hits"])
