@@ -62,6 +62,15 @@ class Says:
     def tell(self, config, value, pruned_at=None): ...
     def replay(self, config): ...
 
+class Sampler:
+    """A sampler of Optuna's, as it looks from outside."""
+    def __init__(self, seed): ...
+    def reseed_rng(self): ...
+    def before_trial(self, study, trial): ...
+    def infer_relative_search_space(self, study, trial):
+        return 1 / 0
+    def sample_relative(self, study, trial, space): ...
+
 class Rule(StoppingRule):
     def __init__(self, mode, budget, *, answer="maybe"):
         super().__init__(mode)
@@ -182,6 +191,13 @@ def test_what_an_own_searcher_suggests_must_lie_in_the_space(options, says):
         str(caught.value).startswith(f"searcher: {says}")
         and len(str(caught.value).splitlines()) == 1
     )
+
+
+def test_a_sampler_that_fails_is_named():
+    with pytest.raises(
+        SpecError, match=r"^searcher: Sampler fails; ZeroDivisionError: .*own_kinds"
+    ):
+        build("own_kinds:Sampler", SPACE).ask()
 
 
 def test_conditional_parameters_are_asked_of_an_own_searcher_where_they_exist():

@@ -11,6 +11,7 @@ import numpy as np
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
+from contrasweep.imports import errors_named
 from contrasweep.study.space import Choice, Float, Int, configurations, drawn_by, levels, sample
 from contrasweep.tuning.searchers.searcher import Problem
 
@@ -144,10 +145,11 @@ class OptunaSearcher:
             seeds = [self.seed, self.ask_count, self.ask_count + attempt]
             seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
             self.study.sampler = self.sampler(seed)
-        trial = self.study.ask()
-        return trial, drawn_by(
-            self.space, self.fixed, lambda name: suggest(trial, name, self.space[name])
-        )
+        with errors_named(f"{type(self.study.sampler).__name__} fails", "searcher"):
+            trial = self.study.ask()
+            return trial, drawn_by(
+                self.space, self.fixed, lambda name: suggest(trial, name, self.space[name])
+            )
 
     def _enqueue(self, config: MutableConfig) -> MutableConfig:
         """Make Optuna suggest `config` next, so that its outcome can be told; return `config`."""
