@@ -13,6 +13,9 @@ from contrasweep.study.base import MAX_TRIALS, Seed, Seeds, StudyBase, check_met
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.replicates import Positive, extended
 
+OF_STUDY = {"searcher", "pruner", "space", "fixed", "seed", "mode", "budget", "folds"}
+"""What a searcher or a pruner is built with beside its own options."""
+
 
 @checked
 class Sweep(StudyBase):
@@ -134,6 +137,14 @@ class Sweep(StudyBase):
                     searched,
                     "no arm searches this setting",
                     place="searcher_options.levels",
+                )
+        for place in ("searcher_options", "pruner_options"):
+            for name in OF_STUDY & getattr(self, place).keys():
+                raise SpecError(
+                    "fields of the study set this",
+                    place=f"{place}.{name}",
+                    value=getattr(self, place)[name],
+                    hint="search_seed, mode, search_folds, trials_per_arm",
                 )
         for name, method in self.arms.items():
             for setting in {"trial_id", "arm", "value", "status", "phase"} & set(method.space):
