@@ -233,15 +233,17 @@ def plural(number: float, noun: str) -> str:
     return f"{number:.12g} {noun}{'' if number == 1 else 's'}"
 
 
-def error_of(text: str) -> str:
-    """Return the line of a traceback that has the error; of another text the last line.
+OUR_SENTENCES = ("its process ", "ended with ", "timed out ")
+"""How the lines begin that say at the end of an error what became of a worker, a command or a trial."""
 
-    The error stands after the last frame; our own ones are given without their class. Lines behind it are its
-    message's, unless the error is Ray's: then the last line says what became of the process.
+
+def error_of(text: str) -> str:
+    """Return the line of a traceback that has the error; of another text, and where that is ours, the last line.
+
+    The error stands after the last frame, and lines behind it are its message's. Our own errors are given without their
+    class.
     """
-    _, traceback, last = text.rpartition("\n  File ")
-    lines = (
-        [line for line in last.splitlines()[1:] if not line.startswith(" ")] if traceback else []
-    )
-    line = lines[0] if lines and not lines[0].startswith("ray.") else text.rpartition("\n")[2]
+    found = re.findall(r"^  File .*\n(?: .*\n)*(\S.*)", text, re.MULTILINE)
+    last = text.rpartition("\n")[2]
+    line = found[-1] if found and not last.startswith(OUR_SENTENCES) else last
     return re.sub(r"^contrasweep\.[\w.]+: ", "", line)

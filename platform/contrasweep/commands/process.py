@@ -128,10 +128,10 @@ class Process:
         # torchrun ends by itself where a rank was killed: how that rank ended says whether others did it.
         first = int(rank[1]) if rank else status
         kind = ProcessLostError if first in FROM_OUTSIDE else CommandFailed
-        # A failure is shown in one line: the first one of this message.
+        # A failure is shown in one line: the last one of this message.
         raise kind(
-            f"ended with {how}; it printed last: {last}\n"
-            f"the command {' '.join(self.words[:3])} ... printed:{printed}"
+            f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
+            f"ended with {how}; it printed last: {last}"
         )
 
     def stop(self) -> None:

@@ -303,10 +303,8 @@ def decide(
     anew = new_searches(
         plan, recorded, current, selected, comparison if changed == "rerun" else None
     )
-    if len(anew) == 1:
-        notes.append(f"the search of {', '.join(anew)} starts anew")
-    elif anew:
-        notes.append(f"the searches of {', '.join(anew)} start anew")
+    if anew:
+        notes.append(f"searches that start anew: {', '.join(anew)}")
     return Decision(
         comparison,
         changed,

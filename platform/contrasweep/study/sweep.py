@@ -139,11 +139,11 @@ class Sweep(StudyBase):
                     place="searcher_options.levels",
                 )
         for place in ("searcher_options", "pruner_options"):
-            for name in OF_STUDY & getattr(self, place).keys():
+            if of_study := OF_STUDY & getattr(self, place).keys():
                 raise SpecError(
                     "fields of the study set this",
-                    place=f"{place}.{name}",
-                    value=getattr(self, place)[name],
+                    place=place,
+                    value=", ".join(of_study),
                     hint="search_seed, mode, search_folds, trials_per_arm",
                 )
         for name, method in self.arms.items():

@@ -287,7 +287,10 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
             {"searcher": "grid", "searcher_options": {"levels": {"xx": 7}}},
             "searcher_options.levels: no arm searches this setting, got 'xx'",
         ),
-        ({"searcher_options": {"seed": 1}}, "searcher_options.seed: fields of the study set this"),
+        (
+            {"searcher_options": {"seed": 1}},
+            "searcher_options: fields of the study set this, got 'seed'",
+        ),
     ],
 )
 def test_a_wrong_sweep_is_refused_before_anything_is_spent(tmp_path, fields, says):

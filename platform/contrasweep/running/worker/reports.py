@@ -2,7 +2,6 @@
 
 import logging
 import operator
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -74,12 +73,9 @@ class Reports:
                 hint="use `yield Report(step, metrics)`, from contrasweep import Report",
             )
         for name in ("metrics", "items", "artifacts"):
-            if not isinstance(getattr(report, name), Mapping):
-                raise SpecError(
-                    f"{name} are a mapping of names to values",
-                    place=f"Report.{name}",
-                    value=getattr(report, name),
-                )
+            given = getattr(report, name)
+            if not isinstance(given, Mapping):
+                raise SpecError("it maps names to values", place=f"Report.{name}", value=given)
         # Steps must grow, except that a revised report has the step of the last one.
         step = _checked_step(report.step)
         revised = isinstance(report, RevisedReport) and step == self.step
@@ -87,7 +83,7 @@ class Reports:
             raise SpecError(
                 "reports count their steps up", place=self.trial.trainable, value=(self.step, step)
             )
-        if report.checkpoint is not None and not _is(Path.is_dir, report.checkpoint):
+        if report.checkpoint is not None and not Path(str(report.checkpoint)).is_dir():
             raise SpecError(
                 "a report's checkpoint is a folder of files",
                 place=self.trial.trainable,
@@ -106,7 +102,7 @@ class Reports:
             self.rows.append(row)
         for name, path in report.artifacts.items():
             _check_name(check_file_name, "an artifact", name)
-            if not _is(Path.is_file, path):
+            if not Path(str(path)).is_file():
                 raise SpecError(
                     "an artifact is a file", place=f"Report.artifacts.{name}", value=path
                 )
@@ -243,11 +239,6 @@ def _check_name(check: Callable[[str], str], kind: str, name: str) -> None:
         raise SpecError(
             f"a trainable may not use this name for {kind}: {error}", place="Report", value=name
         ) from None
-
-
-def _is(kind: Callable[[Path], bool], path: Any) -> bool:
-    """Return whether `path`, which a trainable gave, is a path of this kind: a file or a folder."""
-    return isinstance(path, str | os.PathLike) and kind(Path(path))
 
 
 def _number(name: str, value: Any) -> float:

@@ -212,9 +212,9 @@ class Wordless(RuntimeError):
     [
         (asyncio.CancelledError, "CancelledError"),
         (Wordless, "Wordless: <exception str() failed>"),
-        ({"metrics": [("accuracy", 0.2)]}, "Report.metrics: metrics are a mapping of names"),
+        ({"metrics": [("accuracy", 0.2)]}, "Report.metrics: it maps names to values"),
         ({"metrics": {1: 0.2}}, "a trainable may not use this name for a metric"),
-        ({"items": 3.0}, "Report.items: items are a mapping of names"),
+        ({"items": 3.0}, "Report.items: it maps names to values"),
         ({"items": {"hits": [[1], [2]]}}, "'hits' is of type list<"),
         ({"items": {"hits": ["good"]}}, "'hits' is of type string"),
         ({"items": {"hits": [1, 0], "sure": [1]}}, "Report.items: items have a number"),
