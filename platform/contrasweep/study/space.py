@@ -382,17 +382,19 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 
 
 def product(
-    space: Space, fixed: Config, values: Mapping[str, list[Any]]
+    space: Space, fixed: Config, values: Mapping[str, list[Any]], most: int | None = None
 ) -> dict[str, MutableConfig]:
     """Return every different configuration that these `values` make, by its canonical text, the last varying fastest.
 
     `values` is parameter -> the values that it takes. A parameter that does not exist under the others is left out of a
-    configuration.
+    configuration. The first `most` + 1 suffice to a caller that takes `most` (None: any number).
     """
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
         config = drawn_by(space, fixed, dict(zip(values, point, strict=True)).__getitem__)
         by_text.setdefault(canonical.dumps(config), config)
+        if len(by_text) - 1 == most:
+            break
     return by_text
 
 

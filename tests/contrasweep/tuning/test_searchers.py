@@ -280,6 +280,9 @@ def test_a_wrong_searcher_is_refused(name, options, says):
     assert says in str(caught.value)
 
 
-def test_a_grid_beyond_the_budget_is_refused():
-    with pytest.raises(SpecError, match="it has 9 points"):
-        build("grid", {"a": Choice([1, 2, 3]), "b": Choice([1, 2, 3])}, budget=8)
+@pytest.mark.parametrize("settings", [2, 40])
+def test_a_grid_beyond_the_budget_is_refused(settings):
+    """One of 40 settings would not be listed in a lifetime."""
+    space = {f"s{i}": Choice([1, 2, 3]) for i in range(settings)}
+    with pytest.raises(SpecError, match="the grid is larger than the budget, got 8"):
+        build("grid", space, budget=8)

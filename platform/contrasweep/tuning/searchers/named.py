@@ -49,10 +49,12 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     budget = problem.budget
 
     def grid(counts: Mapping[str, int]) -> dict[str, MutableConfig]:
-        """Return the configurations of a grid with these numbers of levels, by their canonical text."""
-        return product(
-            space, problem.fixed, {name: space[name].grid(counts.get(name, 2)) for name in space}
-        )
+        """Return the configurations of a grid with these numbers of levels, by their canonical text.
+
+        Of a grid that is larger than the budget, one more than the budget.
+        """
+        values = {name: space[name].grid(counts.get(name, 2)) for name in space}
+        return product(space, problem.fixed, values, budget)
 
     if levels is None:
         if budget is None:
@@ -85,7 +87,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
             "the grid is larger than the budget",
             place="trials_per_arm",
             value=budget,
-            hint=f"it has {len(configs)} points; set searcher_options.levels, or search at random",
+            hint="set searcher_options.levels, or search at random",
         )
     return ListSearcher(space, problem.fixed, iter(list(configs.values())))
 
