@@ -81,7 +81,10 @@ class Reports:
         revised = isinstance(report, RevisedReport) and step == self.step
         if step < 0 or (self.rows and step <= self.step and not revised):
             raise SpecError(
-                "reports count their steps up", place=self.trial.trainable, value=(self.step, step)
+                "reports count their steps up",
+                place=self.trial.trainable,
+                value=(self.step, step),
+                hint="what has given a checkpoint goes on from `resume`",
             )
         if report.checkpoint is not None and not Path(str(report.checkpoint)).is_dir():
             raise SpecError(

@@ -199,7 +199,7 @@ def test_steps_must_count_up(trial, tmp_path):
 
     record = finish(Execution(trial, stuck, StudyRecords(str(tmp_path), "s"), metric="accuracy"))
     assert record.status == "failed"
-    assert "reports count their steps up" in record.error
+    assert "reports count their steps up, got (1, 1); what has given a checkpoint" in record.error
 
 
 class Wordless(RuntimeError):
