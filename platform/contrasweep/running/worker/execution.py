@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from contrasweep import canonical
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.usage import Meter
 from contrasweep.code.version import versions
@@ -102,6 +103,8 @@ class Execution:
         if isinstance(store, LocalStore):
             attempt = self.attempt.claim.owner.attempts
             trial = replace(trial, folder=store.root / records.key(trial.id, f"folder/{attempt}"))
+        # The trainable gets a copy of its settings, because it may change lists in them, and the record has these too.
+        trial = replace(trial, config=canonical.Config(trial.config))
         # A trainable without `settings` does not declare its settings: then those that it reads are noted.
         self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
         if self.watched is not None:

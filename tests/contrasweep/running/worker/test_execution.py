@@ -202,6 +202,23 @@ def test_steps_must_count_up(trial, tmp_path):
     assert "reports count their steps up, got (1, 1); what has given a checkpoint" in record.error
 
 
+@pytest.mark.parametrize("declares", [True, False])
+def test_a_trainable_may_change_the_settings_that_it_is_given(trial, tmp_path, declares):
+    """The record, which is read again, has those that the trial was planned with."""
+    trial = replace(trial, config={"layers": [8], "opt": {"lr": 0.1}})
+
+    def grows(trial, resume=None):
+        trial.config["layers"].insert(0, 4)
+        trial.config["opt"]["lr"] = 1.0
+        yield Report(1, {"accuracy": 0.1})
+
+    if declares:
+        grows.settings = dict
+    records = StudyRecords(str(tmp_path), "s")
+    finish(Execution(trial, grows, records, metric="accuracy"))
+    assert records.read_one(trial.id).config == {"layers": [8], "opt": {"lr": 0.1}}
+
+
 class Wordless(RuntimeError):
     def __str__(self):
         raise ValueError("no text")
