@@ -794,8 +794,8 @@ MUTANTS = (
         ),
         (
             "a value that is not finite counts",
-            "~np.isfinite(values)] = NOT_FINITE",
-            "np.isinf(values)] = NOT_FINITE",
+            "~np.isfinite(values)] = NO_VALUE",
+            "np.isinf(values)] = NO_VALUE",
             f"{VERDICTS} {TESTS}/results/test_results.py {TESTS}/reporting/test_report.py",
         ),
         (

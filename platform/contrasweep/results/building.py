@@ -81,10 +81,10 @@ def names_of(value: str | Sequence[str] | None) -> Key:
     return tuple(value)
 
 
-NOT_FINITE = "not finite"
+NO_VALUE = "without a value"
 UNFIT = tuple(status.value for status in Status if status.infeasible)
 LOST = (
-    NOT_FINITE,
+    NO_VALUE,
     *(status.value for status in Status if status.lost and status.value not in UNFIT),
 )
 """Statuses of trials that count as a loss; other trials without a value are missing or still to run."""
@@ -112,7 +112,7 @@ def trials_of(
     values = pd.to_numeric(frame.get(metric, absent), errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
     # A trial that is done, but whose value is no number, counts as a loss.
-    status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
+    status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NO_VALUE
     # What failed for a cause outside the method, or fit on no host, says nothing of the method.
     outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()
     missing = outside | np.isin(status, UNFIT)

@@ -237,5 +237,5 @@ class ExtensionVerdicts:
         factor = LEVEL_DIVISOR**self.looks
         return [
             f"{after}this is look {self.looks + 1}, whose p are multiplied by {factor:g} and whose intervals "
-            f"are as much wider; over all looks a false verdict has a chance of at most {most:.3g} alpha"
+            f"are wider to match; over all looks a false verdict has a chance of at most {most:.3g} alpha"
         ]

@@ -27,7 +27,7 @@ NOTICES = {
     "untrained": "learned nothing: the gradient was 0 in every step, or no weight changed; check the learning rate, "
     "that batches hold pairs of both kinds, and the margins and the similarity of a loss that has them",
     "ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative; the embeddings "
-    "lie close together, so train longer, raise the temperature, or call it SCL",
+    "lie close together, so train longer, raise the temperature, or call it SCL (SupCon)",
 }
 """Metric -> the notice that holds where the metric's last value is 1: what a method found of its trial; a remedy."""
 MOST_CELLS = 4

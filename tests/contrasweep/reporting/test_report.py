@@ -148,7 +148,9 @@ def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
     built = table(frame)
     assert built.cells[("4",), ("supcon",)].n == 3
     text = built.to_text()
-    assert "3/5" in text and "infeasible" in text and "not finite" in text and "1 failed" in text
+    assert (
+        "3/5" in text and "infeasible" in text and "without a value" in text and "1 failed" in text
+    )
     assert (
         f"{built.cells[('4',), ('supcon',)].n}/5: finished/planned" in text
     )  # the legend shows a cell of this table

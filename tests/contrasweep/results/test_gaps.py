@@ -25,7 +25,7 @@ def lacking(results, metric):
     rows = results.frame
     there = rows["status"] == "done"
     values = Counter(rows["status"][~there])
-    return dict(values + Counter({"not finite": int(rows[metric][there].isna().sum())}))
+    return dict(values + Counter({"without a value": int(rows[metric][there].isna().sum())}))
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
     )
     (notice,) = load("made-up", storage=str(tmp_path)).notices
     assert notice.startswith(said) and notice.endswith(
-        "; the embeddings lie close together, so train longer, raise the temperature, or call it SCL"
+        "; the embeddings lie close together, so train longer, raise the temperature, or call it SCL (SupCon)"
     )
     assert said in " ".join(render(load("made-up", storage=str(tmp_path)), format).decode().split())
 
