@@ -48,12 +48,12 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
 
     `noncentrality` is the true difference in standard errors (at least 0), `df` the degrees of freedom.
     """
-    # The chance to be above the critical value. At large values SciPy's noncentral t loses its tail; there the normal
-    # limit is close.
     critical = -special.stdtrit(df, alpha / 2)
-    above = 1 - special.nctdtr(df, noncentrality, critical) if noncentrality <= 30 else np.nan
-    if np.isnan(above):
-        return float(special.ndtr(noncentrality - critical))
+    # At large values SciPy's noncentral t loses its tail. There only the estimate of the noise decides: it must be
+    # below `noncentrality / critical` times the noise.
+    if noncentrality > 30:
+        return float(special.chdtr(df, df * (noncentrality / critical) ** 2))
+    above = 1 - special.nctdtr(df, noncentrality, critical)
     # The chance to be below the critical value of the other side, which is small.
     return float(above + np.nan_to_num(special.nctdtr(df, noncentrality, -critical)))
 
@@ -131,9 +131,9 @@ class PlannedPower:
         # Too few seeds for the exact test.
         missed = d.exact_test_missed(self.family.alpha, level)
         if missed:
-            # The fewest seeds with which the sign-flip test can reach the level.
-            enough = next(n for n in range(2, 64) if smallest_p(n) <= level)
-            lines.append(f"{missed}; {enough} seeds would be exact")
+            # The fewest seeds with which the sign-flip test can reach the level, if any can.
+            enough = next((n for n in range(2, EXACT_UP_TO + 2) if smallest_p(n) <= level), None)
+            lines.append(missed + (f"; {enough} seeds would be exact" if enough else ""))
         # Too few replicates for any but large differences.
         if self.least > LARGE:
             little = (

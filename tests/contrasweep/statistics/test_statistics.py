@@ -200,6 +200,7 @@ def test_power_of_a_t_test_is_that_of_the_noncentral_t(df, noncentrality):
         stats.nct.cdf(-critical, df, noncentrality)
     )
     assert t_power(noncentrality, df, 0.05) == pytest.approx(tails, abs=1e-7)
+    assert t_power(30.001, df, 0.001) == pytest.approx(t_power(30, df, 0.001), abs=0.004)
 
 
 def test_detectable_effect_is_detected_with_80_percent():
@@ -213,6 +214,8 @@ def test_detectable_effect_is_detected_with_80_percent():
 def test_a_plan_has_the_power_of_its_own_family():
     """Three arms in six cells on eight seeds: what pairs of arms decide, single cells do not."""
     assert planned_power(Design(seeds=150), Family(1)).warnings == ()
+    forty_arms = planned_power(Design(seeds=5), Family(780))
+    assert forty_arms.warnings[0].endswith("takes differences as normal"), "no seeds are exact"
     overall = planned_power(Design(seeds=8), Family(3), what="overall")
     cells = planned_power(Design(seeds=8), Family(18), what="cells")
     assert cells.least > overall.least
