@@ -619,8 +619,8 @@ MUTANTS = (
         ),
         (
             "a margin leaves Holm's steps",
-            "return holm(p_values) if self.margin is None else",
-            "return holm(p_values) if True else",
+            "if self.margin is None:\n            return holm(",
+            "if True:\n            return holm(",
         ),
         (
             "the interval is one of alpha",

@@ -27,7 +27,13 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from contrasweep.statistics.checks import Floats, floats
-from contrasweep.statistics.resampling import constant, sign_flip_interval, sign_flip_p, smallest_p
+from contrasweep.statistics.resampling import (
+    TIE,
+    constant,
+    sign_flip_interval,
+    sign_flip_p,
+    smallest_p,
+)
 
 SUBTRACTED = 0.7
 """For the standard error only this share of the residual mean square is subtracted from that of folds or seeds.
@@ -164,39 +170,19 @@ def _component(gain: float, degrees: int, expected: float, residual: float) -> t
     return max(0.0, (gain - noise) / expected), max(0.0, (gain - SUBTRACTED * noise) / expected)
 
 
-@dataclass(frozen=True)
-class CrossedEstimate:
-    """What is estimated from differences of seeds crossed with items.
+def weighted_mean(weights: Floats) -> tuple[Floats, Floats, float]:
+    """Return what says how sure the mean of independent values [n] with these `weights` [n], 2 or more, is.
 
-    `components` are the variances of seeds, items and the rest. `variance` is that of the mean of all differences, with
-    its `degrees` of freedom.
+    These are the weights as shares of 1; the factors [n] by which the squared distances of the values from their mean
+    sum to the variance of the mean; and its degrees of freedom. The estimate is that of Bell and McCaffrey (2002),
+    which also holds where few large groups make most of the mean. Of equal weights the factors are 1 / (n (n - 1)), and
+    the degrees n - 1.
     """
-
-    components: Components
-    variance: float
-    degrees: float
-
-
-def crossed(d: Floats) -> CrossedEstimate:
-    """Return the components of differences `d` [seeds, items], of two or more of both.
-
-    They are estimated by the two-way analysis of variance. The variance of the mean is
-    `(MS_item + MS_seed - MS_residual) / (m n)`, but never below `MS_item / (m n)` or `MS_seed / (m n)`. Its degrees of
-    freedom are Satterthwaite's; m - 1 where all differences are equal.
-    """
-    m, n = d.shape
-    mean = d.mean()
-    by_seed = d.mean(axis=1)
-    by_item = d.mean(axis=0)
-    # Mean squares of seeds, of items and of the rest.
-    seed = n * float(by_seed.var(ddof=1))
-    item = m * float(by_item.var(ddof=1))
-    rest = float(((d - by_seed[:, None] - by_item[None] + mean) ** 2).sum()) / ((m - 1) * (n - 1))
-    # The variance of the mean, and Satterthwaite's sum of squares over degrees of freedom.
-    variance = max(seed + item - rest, seed, item) / (m * n)
-    spread = ((seed / (m * n)) ** 2 / (m - 1)) + ((item / (m * n)) ** 2 / (n - 1))
-    components = Components(0.0, max(0.0, (seed - rest) / n), rest, max(0.0, (item - rest) / m))
-    return CrossedEstimate(components, variance, variance**2 / spread if spread > 0 else m - 1.0)
+    shares = weights / weights.sum()
+    factors = shares**2 / (1 - shares)
+    # Satterthwaite's degrees for values whose variance is inverse to their weight.
+    spread = (factors**2 * (1 - 2 * shares) / shares**2).sum() + factors.sum() ** 2
+    return shares, factors, float(1 / spread)
 
 
 Scope = Literal[
@@ -327,7 +313,7 @@ class Design:
             ]
             return min(most, satterthwaite(parts))
         if self.items:
-            # The residual has no term, as in `crossed`: there it is a part of the mean squares of seeds and of items.
+            # The residual has no term: in `contrast_over_items` it is a part of the terms of seeds and of items.
             return satterthwaite(
                 [
                     (components.item / self.items, self.items - 1),
@@ -380,7 +366,8 @@ class Contrast:
 
     `difference` is the estimate of a - b, in units of the metric. `standard_error` and `degrees` are those of its t
     statistic, and `components` the variances that the standard error comes from. `values` are the differences of the
-    independent replicates, which the sign-flip test takes: of each fold the mean over its seeds, or of each seed.
+    independent replicates, which the sign-flip test takes: of each fold the mean over its seeds, or of each seed. Their
+    `weights` are 1 on average; 1.0 where all are.
     """
 
     difference: float
@@ -389,6 +376,7 @@ class Contrast:
     components: Components
     design: Design
     values: tuple[float, ...] = field(repr=False)
+    weights: tuple[float, ...] | float = field(default=1.0, repr=False)
 
     @property
     def n(self) -> int:
@@ -432,10 +420,6 @@ class Contrast:
         """Return the one-sided p of "the true difference is at least `bound`"; small where it is smaller."""
         return self._one_sided(-1, bound, level)
 
-    def equivalence_p(self, margin: float, level: float = 0.05) -> float:
-        """Return the p of "the arms differ by `margin` or more": the larger of two one-sided p (Schuirmann 1987)."""
-        return max(self.p_above(-margin, level), self.p_below(margin, level))
-
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
         """Return the 1 - alpha interval of the difference; infinite for one replicate.
 
@@ -451,7 +435,7 @@ class Contrast:
             self.test(alpha if level is None else level) == SIGN_FLIP
             and smallest_p(self.n) <= alpha
         ):
-            return sign_flip_interval(self.values, alpha)
+            return sign_flip_interval(self.values, alpha, self.weights)
         return self._t_interval(alpha)
 
     def _t_interval(self, alpha: float) -> tuple[float, float]:
@@ -467,7 +451,7 @@ class Contrast:
         distance = sign * (self.difference - bound)
         if self.test(level) == SIGN_FLIP:
             # Half of the two-sided p, or on the other side of the bound the rest.
-            two_sided = sign_flip_p(np.asarray(self.values) - bound)
+            two_sided = sign_flip_p((np.asarray(self.values) - bound) * self.weights)
             return two_sided / 2 if distance > 0 else 1 - two_sided / 2
         return float(special.stdtr(self.degrees, -distance / self.standard_error))
 
@@ -484,32 +468,30 @@ def contrast(
 
     Replicate i is of the fold `folds[i]` (named with its repeat) and the seed `seeds[i]`. Without `folds` replicates
     are independent seeds on one split. `design` is the planned one, with the number of folds of a partition; without it
-    all folds are of one partition. `weights` [n] make the estimate a weighted mean, as for folds of unequal size.
+    all folds are of one partition. Without folds, `weights` [n] make the estimate a weighted mean, as for groups of
+    unequal size.
 
     Replicates may be missing: the seeds of a fold are averaged, the estimate is the mean over folds, and components are
     estimated from the differences that there are (Henderson's method 3).
     """
     d = floats(differences)
-    # Differences are stretched by their weights, so that their plain mean is the weighted one.
-    if weights is not None:
-        w = floats(weights)
-        mean = float(np.average(d, weights=w))
-        d = mean + (d - mean) * w / w.mean()
     # Independent replicates on one split.
     if folds is None:
         planned = design or Design()
         n = len(d)
-        variance = 0.0 if constant(d) else float(np.var(d, ddof=1))
+        mean = float(d.mean())
+        variance = 0.0 if constant(d) else float(np.var(d, ddof=1)) / n
+        degrees = n - 1.0
+        relative: tuple[float, ...] | float = 1.0
+        if weights is not None and n > 1:
+            shares, factors, degrees = weighted_mean(floats(weights))
+            mean = float(shares @ d)
+            variance = float(factors @ (d - mean) ** 2) if variance else 0.0
+            relative = tuple(map(float, n * shares))
         design = Design(None, 1, n, planned.items, unit=planned.unit)
-        components = Components(residual=variance)
-        return Contrast(
-            float(d.mean()),
-            math.sqrt(variance / n),
-            n - 1.0,
-            components,
-            design,
-            tuple(map(float, d)),
-        )
+        components = Components(residual=n * variance)
+        values = tuple(map(float, d))
+        return Contrast(mean, math.sqrt(variance), degrees, components, design, values, relative)
     # Folds: in place of the planned repeats and seeds the design has as many as were run, rounded.
     codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
@@ -599,23 +581,35 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     """Return what `differences` [seeds, items] of test items' scores say of new items, scored with new seeds.
 
     A column may stand for a group of items; `weights` [items] are then the sizes of the groups. Seeds and items are
-    crossed: the variance of the mean is `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the analysis of variance.
+    crossed: the variance of the mean is `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the two-way analysis of
+    variance. It is never below what seeds alone or items alone would make it, and its degrees of freedom are
+    Satterthwaite's; m - 1 where all differences are equal.
     """
     d = floats(differences)
-    seeds, items = d.shape
-    w = np.ones(items) if weights is None else floats(weights)
+    m, n = d.shape
+    w = np.ones(n) if weights is None else floats(weights)
     by_seed = np.average(d, axis=1, weights=w)
     mean = float(by_seed.mean())
-    design = Design(None, 1, seeds, items)
-    if seeds < 2 or items < 2:
+    design = Design(None, 1, m, n)
+    if m < 2 or n < 2:
         return Contrast(mean, 0.0, 0.0, Components(), design, (mean,))
-    # Groups are stretched by their sizes, so that the plain mean over groups is the mean over items.
-    estimate = crossed(mean + (d - mean) * w / w.mean())
+    # The parts of the variance of the mean: of seeds and of items, with the residual in both, and of the residual.
+    _, factors, item_degrees = weighted_mean(w)
+    by_item = d.mean(axis=0)
+    seed = float(by_seed.var(ddof=1)) / m
+    item = float(factors @ (by_item - mean) ** 2)
+    left = d - by_seed[:, None] - by_item[None] + mean
+    rest = float(factors @ (left**2).sum(axis=0)) / (m * (m - 1))
+    variance = max(seed + item - rest, seed, item)
+    # What only rounding makes is no variance.
+    if variance <= (TIE * float(np.abs(d).max())) ** 2:
+        variance = 0.0
+    spread = seed**2 / (m - 1) + item**2 / item_degrees
     return Contrast(
         mean,
-        math.sqrt(estimate.variance),
-        estimate.degrees,
-        estimate.components,
+        math.sqrt(variance),
+        variance**2 / spread if spread > 0 else m - 1.0,
+        Components(0.0, m * max(0.0, seed - rest), m * n * rest, n * max(0.0, item - rest)),
         design,
         tuple(map(float, by_seed)),
     )

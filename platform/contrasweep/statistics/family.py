@@ -78,7 +78,10 @@ class Family:
 
     def adjusted(self, p_values: Sequence[float]) -> Floats:
         """Return the p-values of all comparisons, adjusted, in the same order; those up to alpha are decided."""
-        return holm(p_values) if self.margin is None else bonferroni(p_values, self.size)
+        if self.margin is None:
+            return holm(p_values)
+        adjusted: Floats = np.minimum(self.size * floats(p_values), 1)
+        return adjusted
 
     def share(self, p_values: Sequence[float], index: int) -> float:
         """Return the share of alpha that the comparison at `index` is tested at, among these p-values.
@@ -150,11 +153,4 @@ def holm(p_values: Sequence[float]) -> Floats:
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(steps, 1)
-    return adjusted
-
-
-def bonferroni(p_values: Sequence[float], size: int | None = None) -> Floats:
-    """Return the p-values [m] times the number of comparisons (`size`, or as many as there are), at most 1."""
-    p = floats(p_values)
-    adjusted: Floats = np.minimum(p * (len(p) if size is None else size), 1)
     return adjusted

@@ -208,7 +208,7 @@ def _between_folds(
 def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Return draws of a larger study of seeds crossed with items.
 
-    The mean square of seeds is drawn, and the variance of the mean follows as in `design.crossed`.
+    The mean square of seeds is drawn, and the variance of the mean follows as in `design.contrast_over_items`.
     """
     # The mean square of seeds is the residual variance and, for each item, the variance between seeds.
     parts = now.components
@@ -363,7 +363,7 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
     if now.n < 2 or now.standard_error == 0 or now.seed_unknown:
         return math.inf
     if not design.folds and not design.items:
-        return detectable_effect(design.seeds, alpha=level) * now.deviation
+        return detectable_effect(design.seeds, alpha=level) * math.sqrt(now.components.residual)
     components = now.components
     degrees = now.degrees
     error = now.standard_error

@@ -20,8 +20,8 @@ TIE = 1e-12
 
 
 @lru_cache(maxsize=8)
-def _flips(n: int) -> tuple[Sequence[Any], Any]:
-    """Return the flips of n signs in blocks [m, n], packed as bits, and how many signs each flip turns [all flips].
+def _flips(n: int) -> Sequence[Any]:
+    """Return the flips of n signs in blocks [m, n], packed as bits.
 
     A flip has 1 where it turns a sign. For small n these are all flips, else `DRAWS` random ones, the same at every
     call. A flip stands for its complement too, which turns the other signs.
@@ -38,21 +38,14 @@ def _flips(n: int) -> tuple[Sequence[Any], Any]:
         rows = (min(most, DRAWS - first) for first in range(0, DRAWS, most))
         blocks = (rng.integers(0, 2, (count, n), dtype=np.int8) for count in rows)
     # Block by block, so that only one is in memory unpacked.
-    packed = []
-    sizes = []
-    for block in blocks:
-        packed.append(np.packbits(block, axis=1))
-        sizes.append(block.sum(axis=1))
-    return packed, np.concatenate(sizes)
+    return [np.packbits(block, axis=1) for block in blocks]
 
 
 @lru_cache(maxsize=64)
 def _sums_of(values: bytes) -> Any:
     """Return the sums of `_sums` for the numbers in `values`, which are bytes so that the cache can hash them."""
     x = np.frombuffer(values)
-    blocks = (
-        np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x))[0]
-    )
+    blocks = (np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x)))
     return np.concatenate([block @ x for block in blocks])
 
 
@@ -100,8 +93,12 @@ def sign_flip_p(differences: ArrayLike) -> float:
     return (1 + int((smaller <= tie).sum())) / (1 + len(part))
 
 
-def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
+def sign_flip_interval(
+    values: ArrayLike, alpha: float = 0.05, weights: ArrayLike = 1.0
+) -> tuple[float, float]:
     """Return the interval of the means that the sign-flip test of `values` [n] does not reject at `alpha`.
+
+    With `weights` [n] means are weighted, and the test is that of the weighted distances from a mean.
 
     Its ends are means of parts of the replicates (Hartigan 1969, "Using subsample values as typical values"). So it
     covers at least 1 - alpha for any symmetric distribution at any n, and excludes 0 exactly when `sign_flip_p` <=
@@ -117,10 +114,12 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
         return -np.inf, np.inf
     # Of each flip two means: of the part that it turns, and of the rest. A random flip that turns all or nothing never
     # rejects, so that its means are infinite.
-    part = _sums(x)
-    size = _flips(n)[1]
-    proper = (size > 0) & (size < n)
-    means = np.stack([part[proper] / size[proper], (x.sum() - part[proper]) / (n - size[proper])])
+    w = np.broadcast_to(floats(weights), n)
+    part = _sums(x * w)
+    size = _sums(w)
+    proper = (size > TIE * w.sum()) & (size < (1 - TIE) * w.sum())
+    part, size = part[proper], size[proper]
+    means = np.stack([part / size, ((x * w).sum() - part) / (w.sum() - size)])
     never = np.full((~proper).sum(), np.inf)
     low = np.append(means.min(axis=0), -never)
     high = np.append(means.max(axis=0), never)

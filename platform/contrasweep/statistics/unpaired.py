@@ -138,8 +138,8 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
         Components(residual=sum(variances)),
         Design(seeds=min(len(a), len(b)), unit="run"),
         (),
-        tuple(map(float, a)),
-        tuple(map(float, b)),
+        a=tuple(map(float, a)),
+        b=tuple(map(float, b)),
     )
 
 

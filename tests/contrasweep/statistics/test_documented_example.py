@@ -27,7 +27,7 @@ def test_one_seed():
     assert comparison.standard_error == pytest.approx(0.0102, abs=5e-5) and comparison.degrees == 4
     assert comparison.difference / comparison.standard_error == pytest.approx(2.36, abs=5e-3)
     assert said(comparison) == "a against b is undecided: +0.024 [-0.004, +0.052], p = 0.078"
-    assert comparison.equivalence_p(0.06) == pytest.approx(0.012, abs=5e-4)
+    assert comparison.p_below(0.06) == pytest.approx(0.012, abs=5e-4)
     assert said(comparison, Family(1, margin=0.06)).startswith("a and b are equivalent")
 
 

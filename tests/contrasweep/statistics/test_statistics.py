@@ -16,7 +16,7 @@ from scipy import stats
 from contrasweep.statistics.comparison import judged_comparisons
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.evidence import COPIES, paired_evidence
-from contrasweep.statistics.family import Family, holm
+from contrasweep.statistics.family import Family
 from contrasweep.statistics.power_of_designs import detectable_effect, planned_power, power, t_power
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 
@@ -54,11 +54,6 @@ def test_reference_significance_of_product_scores(shared):
     comparison = compare_paired(golden["system_a"], golden["system_b"], train_fraction=1 - 1e-13)
     assert comparison.p_value == pytest.approx(golden["p_two_sided"], abs=1e-9)
     assert comparison.verdict == "undecided"
-
-
-def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]).size == 0
 
 
 # Laws
