@@ -531,8 +531,10 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     # One seed on all folds: an earlier study, or nothing, tells what another seed would change.
     if estimate is None and design.seed_part is not None:
         return _one_seed(mean, spread, scale, design.seed_part, design, values)
-    # Where nothing tells seeds from the rest, all of the spread counts as the folds'.
-    if estimate is None or spread == 0:
+    # Where nothing tells seeds from the rest, all of the spread counts as the folds'. Nothing does either where no fold
+    # changes anything, up to rounding.
+    least = (TIE * float(np.abs(d).max())) ** 2
+    if estimate is None or (spread == 0 and estimate.cautious.residual <= least):
         return Contrast(
             mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values
         )

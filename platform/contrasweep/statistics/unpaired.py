@@ -19,7 +19,7 @@ from scipy import special
 from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.design import PERMUTATION, WELCH, Components, Contrast, Design, Test
 from contrasweep.statistics.evidence import Evidence, Gaps
-from contrasweep.statistics.resampling import TIE, constant
+from contrasweep.statistics.resampling import TIE, constant, smallest_p
 
 MOST_RUNS = 7
 """The most runs of each arm with which all relabelings are tried (7 have 3,432)."""
@@ -118,8 +118,9 @@ class UnpairedContrast(Contrast):
             shifts = self._shifts
             tie = TIE * float(np.abs([*self.a, *self.b]).sum())
             p = float(1 + (sign * shifts <= sign * bound + tie).sum()) / (1 + len(shifts))
+        # Without any spread as many runs say no more than as many equal differences of pairs.
         if self.standard_error == 0:
-            return p if distance > 0 else 1.0
+            return max(p, smallest_p(self.n) / 2) if distance > 0 else 1.0
         return max(p, float(special.stdtr(self.degrees, -distance / self.standard_error)))
 
 

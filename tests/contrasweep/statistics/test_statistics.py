@@ -19,6 +19,7 @@ from contrasweep.statistics.evidence import COPIES, paired_evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.power_of_designs import detectable_effect, planned_power, power, t_power
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
+from contrasweep.statistics.unpaired import unpaired_contrast
 
 FOLDS_A = [0.91, 0.93, 0.90, 0.94, 0.95]
 numbers = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=2, max_size=12)
@@ -100,6 +101,10 @@ def test_a_constant_difference_is_no_certainty():
     assert (comparison.low, comparison.high) == pytest.approx((0.1, 0.1))
     assert comparison.p_value == 2 / 2**6
     assert str(comparison).endswith(", the same in every replicate.")
+    folds = contrast([0.5, -0.1, -0.1, 0.5] * 3, folds=sorted([*range(6)] * 2), seeds=[0, 1] * 6)
+    assert folds.p_value() > 0.05, "seeds differ within folds of one mean"
+    unpaired = unpaired_contrast(np.full(3, 0.5), np.full(3, 0.6))
+    assert unpaired.p_value() == 2 / 2**3
     few = compare_paired(a[:3] + 0.1, a[:3], train_fraction=0.8)
     assert str(few).endswith("p = 0.25, the same in every replicate, so that there is no interval.")
 
