@@ -1,7 +1,6 @@
 """Reads the YAML of a study file as plain values, within limits, because a small file may expand to gigabytes."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -47,8 +46,7 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
             value=None if "\n" in text else text,
             hint=" ".join(str(error).split()),
         ) from None
-    _check_numbers(value, place)
-    return value
+    return _checked(value, place)
 
 
 def _check_size(text: str, place: str) -> None:
@@ -110,8 +108,11 @@ def _too_deep(place: str) -> SpecError:
     )
 
 
-def _check_numbers(value: Any, place: str) -> None:
-    """Raise `SpecError` at `place` for a number in `value`, at any depth, that is too long or not finite."""
+def _checked(value: Any, place: str) -> Any:
+    """Return `value` with a copy for each alias, so that a change in one place (`--set`) changes no other.
+
+    Raises `SpecError` at `place` for a number in `value`, at any depth, that is too long or not finite.
+    """
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise SpecError(
             f"whole numbers have at most {MAX_BITS} bits",
@@ -121,7 +122,6 @@ def _check_numbers(value: Any, place: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError("numbers are finite", place=place, value=value)
     # A mapping's keys may be numbers too.
-    if isinstance(value, Mapping):
-        value = [*value, *value.values()]
-    for item in value if isinstance(value, list) else ():
-        _check_numbers(item, place)
+    if isinstance(value, dict):
+        return {_checked(key, place): _checked(item, place) for key, item in value.items()}
+    return [_checked(item, place) for item in value] if isinstance(value, list) else value

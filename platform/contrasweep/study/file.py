@@ -24,6 +24,8 @@ KINDS: tuple[type, ...] = (AblationGrid, Sweep)
 SEVERAL = "studies"
 """The field of a file that has several studies."""
 YAML = (".yaml", ".yml")
+FLAT = ("axes", "zipped", "space", "start_points", "when", "names", "labels", "levels")
+"""Fields whose keys are dotted: `loss.temperature` is one key of them."""
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
@@ -286,11 +288,11 @@ def _next_key(target: Any, path: list[str], error_place: str, field: str) -> tup
     """Return the key (for a list the index) of `target` with which `path` begins, and the rest of the path.
 
     Keys may have dots: the longest one that `target` has is taken. Where it has none, the key is new. A new key is the
-    next name of the path; in axes and spaces, whose keys are dotted, it is the whole path. Raises `SpecError` at
-    `error_place` where `target` is a plain value, or a list without this index.
+    next name of the path; in the fields of `FLAT` it is the whole path. Raises `SpecError` at `error_place` where
+    `target` is a plain value, or a list without this index.
     """
     if isinstance(target, dict):
-        new_key = ".".join(path) if field in ("axes", "zipped", "space") else path[0]
+        new_key = ".".join(path) if field in FLAT else path[0]
         # With a dot at the end, so that a key matches whole names of the path alone.
         path_text = f"{'.'.join(path)}."
         keys = [key for key in target if isinstance(key, str) and path_text.startswith(f"{key}.")]
@@ -298,7 +300,7 @@ def _next_key(target: Any, path: list[str], error_place: str, field: str) -> tup
         # A key with n dots uses up n + 1 names of the path.
         return key, path[key.count(".") + 1 :]
     if isinstance(target, list):
-        if path[0].isdigit() and int(path[0]) < len(target):
+        if path[0].isdecimal() and int(path[0]) < len(target):
             return int(path[0]), path[1:]
         raise SpecError("there is no such place in the study", place=error_place, value=path[0])
     raise SpecError("a plain value has no fields", place=error_place, value=target)

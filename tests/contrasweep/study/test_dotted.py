@@ -236,15 +236,12 @@ def test_a_search_draws_inside_components(tmp_path):
     assert {t.config["head"]["depth"] for t, _ in ended if t.arm == "more"} <= {1, 2, 3}
 
 
+SHARED = {"loss": "ocl", "head.dim": 4, "kind": {"name": "x", "p": 1}}
 STUDY_FILE = {
     "name": "s",
     "data": "d",
-    "arms": {
-        "a.1": {
-            "trainable": "m:f",
-            "config": {"loss": "ocl", "head.dim": 4, "kind": {"name": "x", "p": 1}},
-        }
-    },
+    # The file has an anchor and an alias for the config.
+    "arms": {name: {"trainable": "m:f", "config": SHARED} for name in ("a.1", "b")},
     "axes": {"opt.lr": [0.1]},
     "zipped": [{"batch.size": [1, 2]}],
 }
@@ -273,23 +270,32 @@ def test_set_reaches_inside_components(tmp_path, monkeypatch, sets, at, value, f
             f"from contrasweep.study.file import load_study\nSTUDY = load_study({name!r})\n"
         )
         name = f"declared_{abs(hash(tuple(sets)))}:STUDY"
-    assert load_study(name, sets).arms["a.1"].config[at] == value
+    arms = load_study(name, sets).arms
+    assert arms["a.1"].config[at] == value
+    assert arms["b"] == load_study(str(path)).arms["b"]
 
 
 def test_set_adds_and_changes_dotted_axes(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(STUDY_FILE))
     loaded = load_study(
-        str(path), ["axes.opt.lr=[1, 2]", "axes.loss.m=[3]", "zipped.0.batch.kind=[a, b]"]
+        str(path),
+        [
+            "axes.opt.lr=[1, 2]",
+            "axes.loss.m=[3]",
+            "zipped.0.batch.kind=[a, b]",
+            "labels.opt.lr=rate",
+        ],
     )
+    assert loaded.labels == {"opt.lr": "rate"}
     assert loaded.axes == {"opt.lr": [1, 2], "loss.m": [3]}
     assert loaded.zipped == [{"batch.size": [1, 2], "batch.kind": ["a", "b"]}]
     with pytest.raises(SpecError, match="a plain value has no fields"):
         load_study(str(path), ["name.first=x"])
-    with pytest.raises(
-        SpecError, match=r"--set zipped.4.x: there is no such place in the study, got '4'"
-    ):
-        load_study(str(path), ["zipped.4.x=1"])
+    for index in ("4", "²"):
+        says = rf"--set zipped.{index}.x: there is no such place in the study, got '{index}'"
+        with pytest.raises(SpecError, match=says):
+            load_study(str(path), [f"zipped.{index}.x=1"])
 
 
 @checked
