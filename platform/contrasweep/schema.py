@@ -64,7 +64,7 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
 
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
         try:
-            build(self, *args, **kwargs)
+            build(self, *map(_copied, args), **_copied(kwargs))
         except pydantic.ValidationError as error:
             raise from_pydantic(error, wrapped) from None
 
@@ -73,6 +73,13 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     # From `vars`, which gives pydantic's descriptor: read as an attribute, it would compute the signature here already.
     wrapped.__signature__ = _ClassSignature(vars(wrapped)["__signature__"])
     return wrapped  # type: ignore[no-any-return]
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of nested dicts and lists, so that their owner may fill them otherwise for the next object."""
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if type(value) is list else value
 
 
 class ReadableSignature(inspect.Signature):
@@ -239,8 +246,8 @@ def _dataclasses_in(hint: Any) -> list[Any]:
 
 
 def _place(loc: Sequence[int | str]) -> str:
-    """Return a place of pydantic's as text: `loss.steps.2`."""
-    return ".".join(str(part) for part in loc)
+    """Return a place of pydantic's as text: `loss.steps.2`; of a wrong key it is the key."""
+    return ".".join(str(part) for part in loc if part != "[key]")
 
 
 def validate(cls: Any, value: object) -> Any:

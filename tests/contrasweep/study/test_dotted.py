@@ -236,6 +236,16 @@ def test_a_search_draws_inside_components(tmp_path):
     assert {t.config["head"]["depth"] for t, _ in ended if t.arm == "more"} <= {1, 2, 3}
 
 
+def test_arms_that_a_loop_makes_of_one_mapping_keep_their_settings():
+    config = {"loss": {"name": "ocl"}, "betas": [0.9]}
+    arms = []
+    for number in (1, 2):
+        config["loss"]["margin"] = config["betas"][0] = number
+        arms.append(Arm("m:f", config))
+    assert [arm.config["loss"]["margin"] for arm in arms] == [1, 2]
+    assert [arm.config["betas"] for arm in arms] == [[1], [2]]
+
+
 SHARED = {"loss": "ocl", "head.dim": 4, "kind": {"name": "x", "p": 1}}
 STUDY_FILE = {
     "name": "s",

@@ -376,7 +376,7 @@ def test_a_key_beside_what_is_merged_replaces_it():
         ("arms: {a: {trainable: off}}", "got False; YAML reads no, off"),
         (
             "arms: {a: {trainable: contrastive, config: {on: 1}}}",
-            "config.1.[key]: input should be a valid string, got True; YAML reads no",
+            "config.1: input should be a valid string, got True; YAML reads no",
         ),
         ("arms: {a: {command: [python, x.py, {lr}]}}", 'as a mapping: put them in quotes, "{lr}"'),
         (
