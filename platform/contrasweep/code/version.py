@@ -26,6 +26,7 @@ import json
 import os
 import pkgutil
 import platform
+import pprint
 import re
 import subprocess
 import sys
@@ -38,7 +39,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from contrasweep import canonical
@@ -336,6 +337,8 @@ class _Walk:
         self.seen: set[str] = set()  # modules that were queued
         self.queue: deque[str] = deque()  # modules to follow, packages before what is in them
         self.by_version: set[str] = set()  # packages that an installed distribution holds
+        # module without a file -> name -> what was defined in it
+        self.interactive: dict[str, dict[str, object]] = {}
 
     def module(self, name: str) -> None:
         """Queue a module, if there is one of this name, and the packages on the way to it: importing it runs those too.
@@ -352,21 +355,59 @@ class _Walk:
                 self.queue.append(prefix)
 
     def function(self, function: Callable[..., Any]) -> None:
-        """Follow a function into its module or script; what was defined in a notebook, into its cells."""
-        name = function.__module__
+        """Follow a function into its source, and keep the values that it was made with, if there are any."""
+        if lines := self._values(function, {}):
+            label = f"{function.__module__}:{function.__qualname__}"
+            file = re.sub(r"\W+", "_", label) + ".py"
+            self._keep(label, file, "\n".join(lines).encode())
+
+    def _values(self, value: Any, seen: dict[int, object]) -> list[str]:
+        """Follow a function, a class or an object's class into its source; return what it was made with beside that.
+
+        These are lines `name = value`: what a function has closed over, defaults of one that another function made, the
+        object of a method, the arguments of a partial, the attributes of an object, and all that is in these. `seen`
+        has the values that were looked at, by their ids, since functions may close over each other.
+        """
+        seen[id(value)] = value
+        parts: Any = {}
+        self._source(value if hasattr(value, "__qualname__") else type(value))
+        if isinstance(value, functools.partial):
+            parts = {"func": value.func, "args": value.args, "keywords": value.keywords}
+        elif isinstance(value, MethodType):
+            parts = {"function": value.__func__, "self": value.__self__}
+        elif isinstance(value, FunctionType):
+            parts = inspect.getclosurevars(value).nonlocals
+            # The defaults of any other function stand in its module.
+            if "<locals>" in value.__qualname__:
+                parts = {**parts, "defaults": [value.__defaults__, value.__kwdefaults__]}
+        elif isinstance(value, Mapping):
+            parts = value
+        elif isinstance(value, list | tuple):
+            parts = dict(enumerate(value))
+        # An object that prints its address alone.
+        elif " at 0x" in repr(value) and not isinstance(value, type):
+            parts = getattr(value, "__dict__", {})
+        lines = []
+        for name, part in parts.items():
+            text, is_plain = _plain(part)
+            lines.append(f"{name} = {text!r}")
+            if not is_plain and id(part) not in seen:
+                lines += self._values(part, seen)
+        return lines
+
+    def _source(self, value: Any) -> None:
+        """Follow a function or class into its module or script; what was defined in a notebook, into its cells."""
+        name = getattr(value, "__module__", None) or ""
         # A script that runs, a module, or else a notebook; what has no source at all counts by what it runs.
-        if (script := _script_of(function)) is not None:
+        if (script := _script_of(value)) is not None:
             self._keep(name, f"{name}.py", script.read_bytes(), path=str(script))
         elif name != "__main__" and self.find(name) is not None:
             self.module(name)
-        else:
-            data = _cells_of(function) or f"{_bytecode(function)!r}\n".encode()
-            self._keep(name, f"{name}.py", data)
-        # A function that another function made depends on the values that it was made with.
-        if values := _closed_over(function, set()):
-            label = f"{name}:{function.__qualname__}"
-            file = re.sub(r"\W+", "_", label) + ".py"
-            self._keep(label, file, "\n".join(values).encode())
+        elif isinstance(value, FunctionType | type) and name and not self._is_pythons(name):
+            made = self.interactive.setdefault(name, {})
+            made[value.__qualname__] = value
+            text = "".join(f"{_bytecode(each)!r}\n" for each in made.values())
+            self._keep(name, f"{name}.py", _cells_of(made) or text.encode())
 
     def file(self, name: str) -> None:
         """Follow a file that a command runs, and for a script the modules beside it and the files that it names.
@@ -636,19 +677,25 @@ def _declares_study(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _STUDIES
 
 
-def _names_set(node: ast.stmt) -> set[str]:
-    """Return the names that a statement at the top of a module sets; `train.settings` for an attribute.
+def _names_set(node: ast.AST) -> set[str]:
+    """Return the names that a statement at the top of a module sets.
 
-    A function and a class set their own name alone, whatever they set within.
+    `train.settings` for an attribute, `options['lr']` for an item. A function and a class set their own name alone,
+    whatever they set within.
     """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    # A block, such as `if`, sets what the statements in it set.
+    blocks = (ast.stmt, ast.excepthandler)
+    inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, blocks)]
     targets = [part for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Store)]
     return {
-        ast.unparse(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)
-    }
+        ast.unparse(target)
+        for target in targets
+        if isinstance(target, ast.Name | ast.Attribute | ast.Subscript)
+    }.union(*map(_names_set, inner))
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -670,49 +717,53 @@ def _imports(tree: ast.Module) -> Iterator[str]:
                 yield node.args[0].value
 
 
-def _script_of(function: Callable[..., Any]) -> Path | None:
-    """Return the file of the script that runs as `__main__`, if it defines `function`; else None.
+def _script_of(value: Any) -> Path | None:
+    """Return the file of the script that runs as `__main__`, if it defines `value`, a function or class; else None.
 
     In a notebook `__main__` has no file, or the function was defined in a cell, which is another file's or none.
     """
-    if function.__module__ != "__main__" or not isinstance(function, FunctionType):
-        return None
     script = getattr(sys.modules["__main__"], "__file__", None) or ""
-    defined = function.__code__.co_filename
-    if (
-        not Path(script).is_file()
-        or not Path(defined).is_file()
-        or not Path(script).samefile(defined)
-    ):
+    if getattr(value, "__module__", "") != "__main__" or not Path(script).is_file():
         return None
-    return Path(script).resolve()
+    defined = Path(value.__code__.co_filename if isinstance(value, FunctionType) else script)
+    return Path(script).resolve() if defined.is_file() and defined.samefile(script) else None
 
 
-def _cells_of(function: Callable[..., Any]) -> bytes:
-    """Return what a notebook's cells define of `function` and of all that it names, each as it was run last.
+def _cells_of(functions: Iterable[str]) -> bytes:
+    """Return what a notebook's cells define of these functions and classes, and of all that they name.
 
-    Empty outside a notebook.
+    Each definition is as it was run last. Empty outside a notebook.
     """
     defined: dict[str, ast.stmt] = {}
     # IPython's texts of all cells in the order in which they were run.
     for cell in getattr(sys.modules.get("__main__"), "_ih", ()):
         try:
             nodes = ast.parse(cell).body
+            # Below `%%time`, IPython has the cell as the last argument of a call.
+            for call in [node.value for node in nodes if "run_cell_magic" in ast.unparse(node)]:
+                nodes += ast.parse(call.args[-1].value).body
         except (SyntaxError, ValueError):
             continue
-        # A later cell replaces what an earlier one defined.
+        # A later cell replaces what an earlier one defined, unless it reads that, as `train = logged(train)` does.
         for node in nodes:
+            read = (
+                re.findall(r"\w+", ast.unparse(node.value)) if isinstance(node, ast.Assign) else []
+            )
             for name in _names_set(node):
-                defined[name] = node
+                adds = isinstance(node, ast.AugAssign) or name in read
+                defined[ast.unparse(node) if adds else name] = node
     texts: dict[str, str] = {}
-    queue = [function.__name__]
-    # From the function on, all that is named by what was kept already.
+    queue = [part for name in functions for part in name.split(".")]
+    # From the functions on, all that is named by what was kept already.
     while queue:
         name = queue.pop()
         if name in defined and name not in texts:
             texts[name] = ast.unparse(defined[name])
             queue += [part.id for part in ast.walk(defined[name]) if isinstance(part, ast.Name)]
-            queue += [attribute for attribute in defined if attribute.startswith(f"{name}.")]
+            # Attributes and items that were set, and what was added to it.
+            queue += [
+                part for part in defined if part.startswith((f"{name}.", f"{name}[", f"{name} "))
+            ]
     return "".join(f"{texts[name]}\n" for name in sorted(texts)).encode()
 
 
@@ -720,11 +771,11 @@ def _bytecode(code: Any) -> Any:
     """Return what a function without source runs, as plain values: its bytecode, names, and constants.
 
     Functions within it are constants, for which this function calls itself. The values differ between versions of
-    Python. Anything that is no function becomes its `_plain` text.
+    Python. Anything that is no function becomes a text.
     """
     code = getattr(code, "__code__", code)
     if not isinstance(code, CodeType):
-        return _plain(code)
+        return _plain(code)[0]
     return [
         code.co_code.hex(),
         code.co_names,
@@ -733,26 +784,15 @@ def _bytecode(code: Any) -> Any:
     ]
 
 
-def _closed_over(function: Any, seen: set[int]) -> list[str]:
-    """Return the values that a function has closed over, and those of the functions among them: `name = value` each.
-
-    `seen` has the ids of functions that were looked at, since functions may close over each other.
-    """
-    seen.add(id(function))
-    lines = []
-    if isinstance(function, FunctionType) and function.__closure__:
-        for name, value in sorted(inspect.getclosurevars(function).nonlocals.items()):
-            lines.append(f"{name} = {_plain(value)!r}")
-            lines += _closed_over(value, seen) if id(value) not in seen else []
-    return lines
-
-
-def _plain(value: Any) -> str:
-    """Return a value as canonical text; where it has none, the name of its function, class or type."""
-    try:
-        return canonical.dumps(value)
-    except SpecError:
-        return str(getattr(value, "__qualname__", type(value).__qualname__))
+def _plain(value: Any) -> tuple[str, bool]:
+    """Return a value as canonical text, and True; where it has none, its name or what it prints, and False."""
+    with suppress(SpecError, RecursionError):
+        return canonical.dumps(value), True
+    if isinstance(value, ModuleType):
+        return value.__name__, False
+    # `pformat` sorts the items of what is wider than a line. An address would differ in another process.
+    printed = re.sub("( at 0x|with id=)[0-9a-fA-F]+", "", pprint.pformat(value, width=1))
+    return str(getattr(value, "__qualname__", printed)), False
 
 
 def in_standard_library(file: str) -> bool:

@@ -104,12 +104,12 @@ def load_declared(
 def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
     """Apply each `path=value` of `sets` to `fields` in turn, and return the fields that follow.
 
-    Of a file with several studies each study gets the value, also one with a value of its own. Raises `SpecError` where
-    a text has no such form, or its path leads nowhere.
+    Of a file with several studies each gets the fields beside `studies` that it does not have, and the value, also
+    where it has one of its own. Raises `SpecError` where a text has no such form, or its path leads nowhere.
     """
     studies = [fields]
     many = fields.get(SEVERAL)
-    if sets and isinstance(many, list) and all(isinstance(study, dict) for study in many):
+    if isinstance(many, list) and all(isinstance(study, dict) for study in many):
         shared = {key: value for key, value in fields.items() if key != SEVERAL}
         studies = [copy.deepcopy({**shared, **study}) for study in many]
         fields = {SEVERAL: studies}
@@ -316,19 +316,18 @@ def built(cls: type[T], fields: MutableConfig, file: str) -> T:
 
 
 def _build_all(fields: MutableConfig, name: str) -> list[Study]:
-    """Return the studies of the file `name`: those under `studies`, each with the fields beside it, or the one.
+    """Return the studies of the file `name`: those under `studies`, which `with_sets` has completed, or the one.
 
-    A study's own field wins over the one beside `studies`. Raises `SpecError` where `studies` is no list of mappings.
+    Raises `SpecError` where `studies` is no list of mappings.
     """
     if SEVERAL not in fields:
         return [_build(fields, name)]
-    shared = {key: value for key, value in fields.items() if key != SEVERAL}
     many = fields[SEVERAL]
     if not isinstance(many, list) or not many or not all(isinstance(study, dict) for study in many):
         raise SpecError(
             "studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=many
         )
-    return [_build({**shared, **study}, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(many)]
+    return [_build(study, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(many)]
 
 
 def _build(fields: MutableConfig, name: str) -> Study:

@@ -1,19 +1,30 @@
 """Functions without a module's file: notebooks, scripts, and functions that other functions made."""
 
+import dataclasses
+import functools
 import textwrap
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from command_line import python
 
 from contrasweep.code import code_of
 
 NOTEBOOK = [
-    "import numpy as np\nfrom helpers import scale\nWIDTH = 16\nUNUSED = 1",
-    "def neurons():\n    return WIDTH",
+    "import numpy as np\ntry:\n    from helpers import scale\nfinally:\n    WIDTH = 16\nUNUSED = 1",
+    "get_ipython().run_cell_magic('time', '', '''def neurons():\n    return WIDTH * OPTIONS[0]''')",
+    "OPTIONS = [1]",
+    "OPTIONS[0] = 3",
+    "WIDTH -= 4",
     "class Settings:\n    lr = 0.05",
     "class Base:\n    def f(self):\n        return 1",
     "class Method(Base):\n    size: int = 3",
-    "def train(trial, resume=None):\n    yield scale(np.zeros(neurons()), Method().size)\ntrain.settings = Settings",
+    "def logged(inner):\n    def outer(trial, resume=None):\n        yield from inner(trial)\n    return outer",
+    "def train(trial, resume=None):\n    yield scale(np.zeros(neurons()), Method().size)",
+    "train = logged(train)",
+    "train.settings = Settings",
 ]
 SHOW = (
     "from contrasweep.code import code_of as _c\n"
@@ -28,6 +39,8 @@ def notebook(folder, cells, show=SHOW):
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main
         main._ih = [""]
+        magic = lambda name, line, cell: exec(cell, main.__dict__)
+        main.get_ipython = lambda: types.SimpleNamespace(run_cell_magic=magic)
         for i, cell in enumerate(json.loads(sys.stdin.read())):
             name = f"<ipython-input-{i}>"
             linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
@@ -50,7 +63,7 @@ def changed(cells, old, new):
 @pytest.mark.slow
 def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refers_to(tmp_path):
     before = notebook(tmp_path, NOTEBOOK)
-    assert before.endswith("['__main__', 'helpers']")
+    assert before.endswith("['__main__', '__main__:logged.<locals>.outer', 'helpers']")
     assert (
         notebook(tmp_path, changed(NOTEBOOK, "UNUSED = 1", "UNUSED = 2  # nothing reads it"))
         == before
@@ -59,9 +72,12 @@ def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refer
         notebook(tmp_path, changed(NOTEBOOK, "    return WIDTH", "    # of them\n    return WIDTH"))
         == before
     )
-    assert notebook(tmp_path, [*NOTEBOOK[:5], "other = 1", NOTEBOOK[5]]) == before
+    assert notebook(tmp_path, [*NOTEBOOK[:5], "other = 1", *NOTEBOOK[5:]]) == before
     for old, new in [
         ("WIDTH = 16", "WIDTH = 32"),
+        ("WIDTH -= 4", "WIDTH -= 5"),
+        ("= 3", "= 4"),
+        ("from inner(trial)", "from [*inner(trial)]"),
         ("return WIDTH", "return WIDTH + 1"),
         ("lr = 0.05", "lr = 0.2"),
         ("return 1", "return 2"),
@@ -84,9 +100,9 @@ def test_a_cell_that_is_run_again_counts_as_it_is_now(tmp_path):
 def test_the_text_put_together_from_a_notebook_is_a_module_to_read(tmp_path):
     text = notebook(tmp_path, NOTEBOOK, SHOW + "\nprint(_v.sources['__main__'].data.decode())")
     for line in (
-        "from helpers import scale",
+        "    from helpers import scale",
         "import numpy as np",
-        "WIDTH = 16",
+        "    WIDTH = 16",
         "class Method(Base):",
     ):
         assert line in text.splitlines()
@@ -124,12 +140,53 @@ def test_a_script_counts_as_its_file(tmp_path):
     assert digest(text + "    WIDTH = 32\n") != before
 
 
-def test_what_a_function_closed_over_counts(tmp_path):
-    def made(width):
-        def train(trial, resume=None):
-            yield width
+@dataclasses.dataclass
+class Made:
+    """A value without a plain form, and an object whose method is a trainable."""
 
-        return train
+    width: object
 
-    digests = [code_of(made(width)).version.digest for width in (16, 16, 32)]
+    def train(self, trial, resume=None):
+        yield self.width
+
+
+def closed_over(width):
+    def train(trial, resume=None):
+        yield width
+
+    return train
+
+
+def with_default(width):
+    def train(trial, resume=None, *, width=width):
+        yield width
+
+    return train
+
+
+def partial(width):
+    made = functools.partial(closed_over(0), width=width)
+    return functools.update_wrapper(made, with_default)
+
+
+@pytest.mark.parametrize(
+    "made", [closed_over, with_default, partial, lambda width: Made(width).train]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda width: width,
+        Made,
+        lambda width: [Path(str(width)), {width}],
+        lambda width: {"array": np.full(2, width)},
+        lambda width: SimpleNamespace(inner=closed_over(width)),
+    ],
+)
+def test_what_a_function_was_made_with_counts(made, value):
+    digests = [code_of(made(value(width))).version.digest for width in (16, 16, 32)]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_module_of_a_function_that_was_closed_over_counts():
+    modules = code_of(closed_over([textwrap.dedent, python])).version.modules
+    assert "command_line" in modules and "textwrap" not in modules
