@@ -26,12 +26,11 @@ import pydantic
 
 from contrasweep.components import (
     Component,
+    External,
     Table,
     parameters_class,
-    parameters_of,
     signature_fields,
 )
-from contrasweep.config import Config
 from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
@@ -82,30 +81,19 @@ def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
     return policy
 
 
-@dataclass(frozen=True)
-class ExternalAugmentation:
-    """An augmentation of somebody else's: its dotted path, and the function or class there."""
+class ExternalAugmentation(External):
+    """An augmentation of somebody else's: the function or class at a dotted path."""
 
-    path: str
-    target: Callable[..., Any]
+    @functools.cached_property
+    def settings(self) -> type:
+        """A class with a field for each setting of the augmentation: a function's without the image."""
+        after = 0 if inspect.isclass(self.target) else 1
+        return parameters_class("Augmentation", signature_fields(self.target, after=after))
 
 
 def find_external(path: str) -> ExternalAugmentation:
     """Return the augmentation at a dotted path; `SpecError` where nothing is there."""
     return ExternalAugmentation(path, import_path(path, kind="augmentation"))
-
-
-def _takes(entry: Any, given: Config) -> type:
-    if isinstance(entry, ExternalAugmentation):
-        return _parameters_of_external(entry)
-    return parameters_of(entry)
-
-
-@functools.cache
-def _parameters_of_external(entry: ExternalAugmentation) -> type:
-    """Return a class with a field for each setting of an augmentation: a function's without the image."""
-    after = 0 if inspect.isclass(entry.target) else 1
-    return parameters_class("Augmentation", signature_fields(entry.target, after=after))
 
 
 BYOL = "one of the two policies of BYOL and Barlow Twins (Grill et al. 2020, table 6)"
@@ -164,7 +152,6 @@ AUGMENTATIONS: Table[Any] = Table(
         ),
         "none": _preset("none", "both views are the image itself", aspect=(1.0, 1.0)),
     },
-    takes=_takes,
     find=find_external,
 )
 """name -> a class of policies with these defaults. Adding one is a line."""

@@ -12,17 +12,16 @@ import functools
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from contrasweep.components import (
     Component,
+    External,
     Table,
     parameters_class,
-    parameters_of,
     signature_fields,
 )
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT
@@ -89,17 +88,22 @@ def resnet(depth: int) -> Callable[..., Any]:
     return build
 
 
-@dataclass(frozen=True)
-class ExternalEncoder:
-    """An encoder that is not in the table, by its name in a study. It is built by `target(shape, **options)`."""
+class ExternalEncoder(External):
+    """An encoder that is not in the table. It is built by `target(shape, **options)`."""
 
-    name: str
-    target: Callable[..., Any]
+    @functools.cached_property
+    def settings(self) -> type:
+        """A class with a field for each parameter, which are all that the encoder takes after the shape.
 
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        """Return the docstring of its function or class."""
-        return inspect.getdoc(self.target) or self.name
+        An encoder that takes `**kwargs` may be given any further parameter.
+        """
+        # `after=None` selects the keyword-only parameters: our functions for torchvision and timm have no others to
+        # set.
+        after = None if isinstance(self.target, functools.partial) else 1
+        is_open = any(
+            p.kind is p.VAR_KEYWORD for p in inspect.signature(self.target).parameters.values()
+        )
+        return parameters_class("Encoder", signature_fields(self.target, after=after), more=is_open)
 
     def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
         """Return the module, whose `dim` is the number of its features; `SpecError` where it fails or has no `dim`."""
@@ -133,26 +137,6 @@ def find(name: str) -> ExternalEncoder:
     return ExternalEncoder(name, import_path(name, kind="encoder"))
 
 
-@functools.cache
-def parameters_of_external(entry: ExternalEncoder) -> type:
-    """Return a class with a field for each parameter of an encoder that is not in the table.
-
-    Those are all that it takes after the shape. An encoder that takes `**kwargs` may be given any further parameter.
-    """
-    # `after=None` selects the keyword-only parameters: our functions for torchvision and timm have no others to set.
-    after = None if isinstance(entry.target, functools.partial) else 1
-    is_open = any(
-        p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values()
-    )
-    return parameters_class("Encoder", signature_fields(entry.target, after=after), more=is_open)
-
-
-def _takes(entry: Any, given: Config) -> type:
-    if isinstance(entry, ExternalEncoder):
-        return parameters_of_external(entry)
-    return parameters_of(entry)
-
-
 ENCODERS: Table[Callable[..., Any]] = Table(
     "encoder",
     {
@@ -162,7 +146,6 @@ ENCODERS: Table[Callable[..., Any]] = Table(
         "resnet34": resnet(34),
         "resnet50": resnet(50),
     },
-    takes=_takes,
     find=find,
     knows=is_torchvision,
 )

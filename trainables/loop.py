@@ -10,9 +10,10 @@ what an epoch, an evaluation and the end of training are (`Method`).
 
 import logging
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +24,14 @@ from contrasweep.rows import ItemColumns
 from contrasweep.trainables import checkpoint, torch_internals
 from contrasweep.trainables.diagnostics import gradient_norm
 from contrasweep.trainables.losses.batch import NotFiniteError
-from contrasweep.trainables.optimisation import Optimizer
+from contrasweep.trainables.optimisation import Optimizer, Schedule
 from contrasweep.trial import Report, Trial
 
+B = TypeVar("B")
 R = TypeVar("R")
 log = logging.getLogger(__name__)
-KEPT = {"nonfinite_steps": 0, "warned": False, "below_zero": True, "untrained": False}
-"""What a checkpoint keeps of the guard.
-
-Checkpoints of earlier versions may lack some; they have the values here, which warn of nothing."""
+KEPT = ("nonfinite_steps", "warned", "below_zero", "untrained")
+"""What a checkpoint keeps of the guard."""
 
 
 class Guard:
@@ -139,6 +139,45 @@ class Method(Protocol):
         """
 
 
+class Trained:
+    """What methods have in common whose epochs are steps of one network under a schedule."""
+
+    settings: Any
+    model: Any
+    optimizer: Optimizer
+    schedule: Schedule
+    guard: Guard
+
+    @property
+    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return epoch >= self.settings.epochs  # type: ignore[no-any-return]
+
+    def steps(
+        self,
+        first: int,
+        batches: Iterable[B],
+        compute: Callable[[B], tuple[Tensor, list[Tensor], R]],
+    ) -> Iterator[tuple[int, Tensor, R]]:
+        """Take a step for each batch, by what `compute` gives for it (see `Guard.step`).
+
+        `first` is the number of the first step in the whole training.
+
+        Yields:
+            The number of each step that was taken, its gradient norm, and what the method keeps of the batch.
+        """
+        for step, batch in enumerate(batches, first):
+            self.optimizer.lr = self.schedule.at(step)
+            taken = self.guard.step(self.optimizer, partial(compute, batch), self.settings.clip)
+            # None: the guard took no step, as loss or gradient is not finite.
+            if taken is not None:
+                yield step, *taken
+
+
 def run(
     method: Method,
     trial: Trial,
@@ -209,7 +248,7 @@ def _save(folder: Path, method: Method, epoch: int) -> Path:
 def restore(folder: Path, method: Method) -> int:
     """Restore the method from a checkpoint, and return the number of epochs that it was trained for."""
     state = checkpoint.restore(folder, method.parts)
-    for name, default in KEPT.items():
-        setattr(method.guard, name, state.get(name, default))
+    for name in KEPT:
+        setattr(method.guard, name, state[name])
     epochs: int = state["epoch"]
     return epochs

@@ -14,13 +14,13 @@ import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 from contrasweep.components import (
     Component,
+    External,
     Table,
     parameters_class,
-    parameters_of,
     signature_fields,
 )
 from contrasweep.config import Config
@@ -230,17 +230,26 @@ def decayed_indices(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
     return [i for i, parameter in enumerate(parameters) if decay_on == "all" or parameter.ndim > 1]
 
 
-@dataclass(frozen=True)
-class ExternalOptimizer:
-    """An optimizer that is not in the table: its name in a study, and its class (`target`)."""
+class ExternalOptimizer(External):
+    """An optimizer that is not in the table; its `target` is a class."""
 
-    name: str
-    target: Callable[..., Any]
+    @functools.cached_property
+    def settings(self) -> type:
+        """A class with a field for each parameter of the user's own optimizer, and `decay_on`.
 
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        """Return the docstring of its class."""
-        return inspect.getdoc(self.target) or self.name
+        The parameters to train and the learning rate are the trial's, and have no field.
+        """
+        fields = {}
+        for name, (hint, default) in signature_fields(self.target, after=1).items():
+            if name == "weight_decay":
+                hint = NotNegative
+            # None is torch's "not set"; a trial's identity has such a parameter only where it is set.
+            elif default is None:
+                hint = Annotated[Any, OMIT_DEFAULT]
+            if name not in ("lr", "params"):
+                fields[name] = (hint, default)
+        fields["decay_on"] = (Annotated[DecayOn, OMIT_DEFAULT], "all")
+        return parameters_class("Optimizer", fields)
 
     def __call__(self, parameters: Iterable[Tensor], lr: float, **options: Any) -> "TorchOptimizer":
         """Build the optimizer of these parameters; `SpecError` where its class fails."""
@@ -354,35 +363,9 @@ def find_external(name: str) -> ExternalOptimizer:
     return ExternalOptimizer(name, target)
 
 
-@functools.cache
-def _parameters_of_external(entry: ExternalOptimizer) -> type:
-    """Return a class with a field for each parameter of the user's own optimizer, and `decay_on`.
-
-    The parameters to train and the learning rate are the trial's, and have no field.
-    """
-    fields = {}
-    for name, (hint, default) in signature_fields(entry.target, after=1).items():
-        if name == "weight_decay":
-            hint = NotNegative
-        # None is torch's "not set"; a trial's identity has such a parameter only where it is set.
-        elif default is None:
-            hint = Annotated[Any, OMIT_DEFAULT]
-        if name not in ("lr", "params"):
-            fields[name] = (hint, default)
-    fields["decay_on"] = (Annotated[DecayOn, OMIT_DEFAULT], "all")
-    return parameters_class("Optimizer", fields)
-
-
-def _takes(entry: Any, given: Config) -> type:
-    if isinstance(entry, ExternalOptimizer):
-        return _parameters_of_external(entry)
-    return parameters_of(entry)
-
-
 OPTIMIZERS: Table[Any] = Table(
     "optimizer",
     {"sgd": SGD, "adamw": AdamW, "lars": LARS},
-    takes=_takes,
     find=find_external,
     knows=is_torchs,
 )
@@ -448,6 +431,13 @@ class Schedule:
     warmup_from: float = 0.01
     decay: float = 0.1
     constant: bool = False
+
+    @classmethod
+    def of(cls, settings: Any, per_epoch: int, **options: Any) -> Self:
+        """Return the schedule of a method's `settings`, for epochs of `per_epoch` steps; `options` are fields."""
+        # A warm-up leaves one epoch at least for the cosine.
+        warmup = min(settings.warmup_epochs or 0, settings.epochs - 1) * per_epoch
+        return cls(settings.learning_rate, settings.epochs * per_epoch, warmup, **options)
 
     def at(self, step: int) -> float:
         """Return the learning rate of step 0, 1, ..., steps - 1."""

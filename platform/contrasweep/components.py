@@ -94,6 +94,14 @@ class Component:
         return {"name": self.name, **{name: plain(value) for name, value in chosen.items()}}
 
 
+@dataclasses.dataclass(frozen=True)
+class External:
+    """A component that is in no table: its name in a study, mostly a dotted path, and its function or class."""
+
+    name: str
+    target: Callable[..., Any]
+
+
 class Table(dict[str, E], Generic[E]):
     """Components of one `kind` (such as "loss"; `plural` is "losses") by name.
 
@@ -114,7 +122,7 @@ class Table(dict[str, E], Generic[E]):
         self.kind = kind
         self.plural = plural or f"{kind}s"
         super().__init__(entries)
-        # Unless the table says otherwise, parameters are read off an entry, and other names are dotted paths.
+        # Unless the table says otherwise, parameters are an entry's own, and other names are dotted paths.
         self.takes = takes or (lambda entry, settings: parameters_of(entry))
         self.find = find or (lambda path: import_path(path, kind=kind))
         self.knows = knows or (lambda name: False)
@@ -263,6 +271,8 @@ def parameters_of(entry: Any) -> type:
     """
     if dataclasses.is_dataclass(entry) and isinstance(entry, type):
         return entry
+    if isinstance(settings := getattr(entry, "settings", None), type):
+        return settings
     # A partial or an object that can be called has no name of its own.
     name = getattr(entry, "__name__", type(entry).__name__)
     return parameters_class(name, signature_fields(entry))

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,8 +66,11 @@ class PartOfEpoch(NamedTuple):
     batches: Generator[tuple[Tensor, Tensor]]
 
 
-class Contrastive:
+class Contrastive(loop.Trained):
     """A trial in training: data, network and optimizer on the device."""
+
+    settings: Settings
+    model: nn.Sequential
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.trial = trial
@@ -175,11 +177,7 @@ class Contrastive:
         """Return the learning rate of each step of the training."""
         s = self.settings
         per_epoch = max(1, len(self.train) // s.batch_size)
-        # A warm-up leaves one epoch at least for the cosine.
-        warmup = min(s.warmup_epochs or 0, s.epochs - 1) * per_epoch
-        return optimisation.Schedule(
-            s.learning_rate, s.epochs * per_epoch, warmup, constant=s.schedule == "constant"
-        )
+        return optimisation.Schedule.of(s, per_epoch, constant=s.schedule == "constant")
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -190,8 +188,7 @@ class Contrastive:
             "loss": self.loss.weights,
         }
         return {
-            "model": self.model,
-            "optimizer": self.optimizer,
+            **super().parts,
             **self.targets.parts,
             **{name: part for name, part in optional.items() if part is not None},
         }
@@ -208,26 +205,18 @@ class Contrastive:
         # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         key = (*self.key, epoch, part) if part else (*self.key, epoch)
         seeding.reseed(*key)
-        step, batches = self._batches_of_part(epoch, part)
+        first, batches = self._batches_of_part(epoch, part)
         self.trained.train()
         # Loss and gradient norm of each step stay on the device, so that no step waits for it.
         measured: list[Tensor] = []
         negatives: list[Counts] = []
         last: StepForReport | None = None
         with closing(batches):
-            for views, rows in batches:
-                self.optimizer.lr = self.schedule.at(step)
-                step_taken = self.guard.step(
-                    self.optimizer, partial(self._gradients, views, rows), self.settings.clip
-                )
-                # None: the guard took no step, as loss or gradient is not finite.
-                if step_taken is not None:
-                    norm, last = step_taken
-                    measured.append(torch.stack([last.loss, norm]))
-                    if last.negatives is not None:
-                        negatives.append(last.negatives)
-                    self._after_step(step)
-                step += 1
+            for step, norm, last in self.steps(first, batches, self._gradients):
+                measured.append(torch.stack([last.loss, norm]))
+                if last.negatives is not None:
+                    negatives.append(last.negatives)
+                self._after_step(step)
         metrics = self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}
         assert last is not None
         # Numbers that are learned beside the network, as they are now.
@@ -314,12 +303,14 @@ class Contrastive:
             )
         return metrics
 
-    def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], StepForReport]:
+    def _gradients(
+        self, batch: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, list[Tensor], StepForReport]:
         """Return loss, gradients and `StepForReport` of a batch; each process of several gets those of the whole batch.
 
-        `views` [n c h w] and `rows` are the part of the batch that this process has.
+        `batch` has views [n c h w] and rows: the part of the batch that this process has.
         """
-        loss, gradients, step = self._gradients_of_part(views, rows)
+        loss, gradients, step = self._gradients_of_part(*batch)
         # Each process has the gradient through its own rows, times the number of processes: their mean is that of all.
         if distributed.processes() > 1:
             gradients = process_group.average(gradients)

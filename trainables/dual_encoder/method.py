@@ -4,7 +4,6 @@ import abc
 import math
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -48,11 +47,13 @@ class Sides:
         return torch.cat([self.first, self.second])
 
 
-class DualEncoder(abc.ABC, Generic[B]):
+class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
     """A trial in training: network and optimizer on the device, for a training part of so many `rows`.
 
     `B` is what a batch is before it is embedded.
     """
+
+    settings: DualEncoderSettings
 
     def __init__(
         self, trial: Trial, settings: DualEncoderSettings, rows: int, device: torch.device
@@ -86,13 +87,9 @@ class DualEncoder(abc.ABC, Generic[B]):
         self.optimizer: optimisation.Optimizer = settings.optimizer.build(
             trained.parameters(), settings.learning_rate
         )
-        # A warm-up leaves one epoch at least for the cosine.
         self.per_epoch = rows // settings.batch_size
-        self.schedule = optimisation.Schedule(
-            settings.learning_rate,
-            settings.epochs * self.per_epoch,
-            min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
-            warmup_from=settings.learning_rate / 10,
+        self.schedule = optimisation.Schedule.of(
+            settings, self.per_epoch, warmup_from=settings.learning_rate / 10
         )
         self.guard = loop.Guard(settings.learning_rate, settings.loss)
 
@@ -116,7 +113,7 @@ class DualEncoder(abc.ABC, Generic[B]):
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         learned = {} if self.learned is None else {"logits": self.learned}
-        return {"model": self.model, "optimizer": self.optimizer, **learned}
+        return {**super().parts, **learned}
 
     def reports(self, resume: Path | None) -> Generator[Report, None, None]:
         """Train from the checkpoint folder `resume` (None: from the beginning), and yield a report an epoch."""
@@ -128,10 +125,6 @@ class DualEncoder(abc.ABC, Generic[B]):
             evaluate_every=s.evaluate_every,
             checkpoint_every=s.checkpoint_every,
         )
-
-    def ends(self, epoch: int) -> bool:
-        """Whether training ends after this epoch."""
-        return epoch >= self.settings.epochs
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps, and diagnostics of its last batch."""
@@ -146,15 +139,10 @@ class DualEncoder(abc.ABC, Generic[B]):
         order = order[: self.per_epoch * size].reshape(-1, size)
         measured: list[Tensor] = []
         last: Sides | None = None
-        for step, batch in enumerate(self.batches(order, *key)):
-            self.optimizer.lr = self.schedule.at(first + step)
-            step_taken = self.guard.step(
-                self.optimizer, partial(self._gradients, batch), self.settings.clip
-            )
-            # None: the guard took no step, as loss or gradient is not finite.
-            if step_taken is not None:
-                norm, (loss, last) = step_taken
-                measured.append(torch.stack([loss, norm]))
+        batches = self.batches(order, *key)
+        for _, norm, kept in self.steps(first, batches, self._gradients):
+            loss, last = kept
+            measured.append(torch.stack([loss, norm]))
             if self.learned is not None:
                 clamp(self.learned)
         metrics = self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}

@@ -1,7 +1,7 @@
 """A trial of `finetune` in training; `loop` runs its epochs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,11 @@ EVAL_BATCH_ROWS = 1024
 """Images of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 
 
-class Finetune:
+class Finetune(loop.Trained):
     """A trial in training: labelled images, encoder and classifier on the device."""
+
+    settings: Settings
+    model: nn.Sequential
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
@@ -49,12 +52,8 @@ class Finetune:
             checkpoint.load_encoder(trial.start_folder, self.model[0])
         self.model.to(self.device)
         self.optimizer = self._optimizer()
-        # A warm-up leaves one epoch at least for the cosine.
-        self.schedule = optimisation.Schedule(
-            settings.learning_rate,
-            settings.epochs * self.per_epoch,
-            min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
-            constant=settings.schedule == "constant",
+        self.schedule = optimisation.Schedule.of(
+            settings, self.per_epoch, constant=settings.schedule == "constant"
         )
         self.guard = loop.Guard(settings.learning_rate)
 
@@ -80,15 +79,6 @@ class Finetune:
         """Steps of an epoch: whole batches of the labelled rows."""
         return len(self.rows) // self.size
 
-    @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
-        return {"model": self.model, "optimizer": self.optimizer}
-
-    def ends(self, epoch: int) -> bool:
-        """Whether training ends after this epoch."""
-        return epoch >= self.settings.epochs
-
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means of loss and gradient norm over its steps."""
         # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
@@ -102,14 +92,9 @@ class Finetune:
             torch.randperm(len(self.rows), generator=seeding.generator(*key, "order"))
         ]
         measured: list[Tensor] = []
-        for step, (inputs, rows) in enumerate(self._batches(order, *key)):
-            self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + step)
-            compute = partial(self._gradients, inputs, self.train.labels[rows.to(self.device)])
-            step_taken = self.guard.step(self.optimizer, compute, self.settings.clip)
-            # None: the guard took no step, as loss or gradient is not finite.
-            if step_taken is not None:
-                norm, loss = step_taken
-                measured.append(torch.stack([loss, norm]))
+        batches = self._batches(order, *key)
+        for _, norm, loss in self.steps((epoch - 1) * self.per_epoch, batches, self._gradients):
+            measured.append(torch.stack([loss, norm]))
         return self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}
 
     def _batches(
@@ -139,15 +124,14 @@ class Finetune:
             features: Tensor = self.model[0].eval()(normal.to(self.device))
         return features.float()
 
-    def _gradients(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Return the loss of a batch, its gradients, and the loss without graph for the report.
-
-        `inputs` are images [n c h w], or features [n d] of a frozen encoder, which the classifier (1) takes.
-        """
+    def _gradients(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Return the loss of a batch of `_batches`, its gradients, and the loss without graph for the report."""
+        inputs, rows = batch
+        # The classifier (1) takes the features of a frozen encoder.
         trained = self.model[1] if self.settings.frozen else self.model
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             logits = trained(inputs.to(self.device))
-        loss = F.cross_entropy(logits.float(), labels)
+        loss = F.cross_entropy(logits.float(), self.train.labels[rows.to(self.device)])
         return loss, optimisation.gradients_of(self.optimizer, loss), loss.detach()
 
     @torch.no_grad()

@@ -13,14 +13,14 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from contrasweep.components import Component, Table
+from contrasweep.components import Component, Table, parameters_of
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.trainables.losses import cross_entropy, external, margin, proxies, sigmoid, tiled
 from contrasweep.trainables.losses.batch import masks
 from contrasweep.trainables.losses.composed import ComposedLoss
-from contrasweep.trainables.losses.external import External, ExternalLoss
+from contrasweep.trainables.losses.external import ExternalEntry, ExternalLoss
 from contrasweep.trainables.losses.loss import SIGNED, Loss, loss_settings
 from contrasweep.trainables.losses.proxies import ComposedProxyLoss, ProxyLoss
 from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss, barlow_twins, vicreg
@@ -47,12 +47,10 @@ AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
 def _takes(entry: Any, given: Config) -> type:
     """Return the class with the fields that can be set of a loss; the given similarity decides their defaults."""
+    if not isinstance(entry, Loss):
+        return parameters_of(entry)
     similarity = given.get("similarity", "cosine")
-    if isinstance(entry, ViewsLoss | ProxyLoss):
-        return entry.settings
-    if isinstance(entry, Loss):
-        return loss_settings(entry, similarity if isinstance(similarity, str) else "cosine")
-    return external.settings(entry)
+    return loss_settings(entry, similarity if isinstance(similarity, str) else "cosine")
 
 
 LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
@@ -225,7 +223,7 @@ def check_loss(chosen: Component) -> None:
                 _try(chosen.name, compose(chosen, DIM, 2))
     except SpecError as error:
         # The call itself failed, maybe as the function's parameters have other names: the hint tells the right ones.
-        if isinstance(entry, External) and error.rule.startswith(f"{chosen.name} fails"):
+        if isinstance(entry, ExternalEntry) and error.rule.startswith(f"{chosen.name} fails"):
             hint = (
                 f"{error.hint}; a loss of two views has the parameters first, second; "
                 f"a loss of scores has {FORM}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from contrasweep.components import one_of, parameters_class, signature_fields
+from contrasweep.components import External, one_of, parameters_class, signature_fields
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path, install_command
@@ -48,60 +48,56 @@ DISTANCES: Mapping[str, tuple[str, Config]] = {
 METRIC_LEARNING_SIMILARITIES = ("own", *DISTANCES)
 
 
-@dataclass(frozen=True)
-class External:
+class ExternalEntry(External):
     """A class or function of embeddings and labels, with the dotted path that names it."""
 
-    path: str
-    target: Callable[..., Any]
+    @functools.cached_property
+    def settings(self) -> type:
+        """A class with a field for each parameter of the user's own loss, and its similarity.
+
+        A target that takes `**kwargs` may be given any further parameter.
+        """
+        path = self.name
+        # A function takes embeddings and labels first; a class gets dimension and number of classes from us.
+        after = 0 if inspect.isclass(self.target) else 2
+        fields = {
+            name: field
+            for name, field in signature_fields(self.target, after=after).items()
+            if name not in (*DIMS, *CLASSES)
+        }
+        is_open = any(
+            p.kind is p.VAR_KEYWORD for p in inspect.signature(self.target).parameters.values()
+        )
+        kinds = METRIC_LEARNING_SIMILARITIES if path.startswith(METRIC_LEARNING) else ("own",)
+        compared = one_of(f"similarity of {path}", f"similarities of {path}", kinds)
+        return parameters_class(
+            path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=is_open
+        )
 
 
 def find(path: str) -> Any:
     """Return the loss at a dotted path, as a row of the table of losses.
 
-    It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `External`. `SpecError` where nothing
-    is there.
+    It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `ExternalEntry`. `SpecError` where
+    nothing is there.
     """
     missing_hint = install_command("metric-learning") if path.startswith(METRIC_LEARNING) else ""
     return _known(path, import_path(path, kind="loss", missing_hint=missing_hint))
 
 
 @functools.cache
-def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | External:
+def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | ExternalEntry:
     """Return the user's loss as a row of the table.
 
     The names of its first parameters tell whether it is a loss of scores or of two views; any other is one of
     embeddings and labels.
     """
     if inspect.isclass(target):
-        return External(path, target)
+        return ExternalEntry(path, target)
     takes = tuple(inspect.signature(target).parameters)
     if takes[:3] == SCORE_LEVEL:
         return Loss(path, "external", target)
-    return ViewsLoss(path, target) if takes[:2] == VIEWS else External(path, target)
-
-
-@functools.cache
-def settings(entry: External) -> type:
-    """Return a class with a field for each parameter of the user's own loss, and its similarity.
-
-    A target that takes `**kwargs` may be given any further parameter.
-    """
-    # A function takes embeddings and labels first; a class gets dimension and number of classes from us.
-    after = 0 if inspect.isclass(entry.target) else 2
-    fields = {
-        name: field
-        for name, field in signature_fields(entry.target, after=after).items()
-        if name not in (*DIMS, *CLASSES)
-    }
-    is_open = any(
-        p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values()
-    )
-    kinds = METRIC_LEARNING_SIMILARITIES if entry.path.startswith(METRIC_LEARNING) else ("own",)
-    compared = one_of(f"similarity of {entry.path}", f"similarities of {entry.path}", kinds)
-    return parameters_class(
-        entry.path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=is_open
-    )
+    return ViewsLoss(path, target) if takes[:2] == VIEWS else ExternalEntry(path, target)
 
 
 @dataclass(frozen=True)
@@ -122,14 +118,14 @@ class ExternalLoss(BatchLoss):
 
 
 def build(
-    entry: External, similarity: str, parameters: Config, dim: int, classes: int
+    entry: ExternalEntry, similarity: str, parameters: Config, dim: int, classes: int
 ) -> ExternalLoss | ComposedViewsLoss:
     """Build the loss of `entry` with `parameters`, for embeddings of `dim` dimensions and `classes` classes.
 
     A class whose objects take two views gives a `ComposedViewsLoss`. `SpecError` where the class cannot be built with
     these parameters.
     """
-    path = entry.path
+    path = entry.name
     target = entry.target
     parameters = dict(parameters)
     if "reduction" in parameters and "reduction" not in signature_fields(target, after=0):
@@ -140,7 +136,7 @@ def build(
         )
     if path.startswith(METRIC_LEARNING) and similarity != "own" and "distance" not in parameters:
         parameters["distance"] = _distance(similarity)
-    # A function of two views is no `External` (see `find`): this one takes embeddings and labels.
+    # A function of two views is no `ExternalEntry` (see `find`): this one takes embeddings and labels.
     if not inspect.isclass(target):
         return ExternalLoss(path, partial(target, **parameters))
     # Classes take the embedding's dimensions and the number of classes under several names.

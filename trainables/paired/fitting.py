@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch import Tensor
 from contrasweep.data.reading import Part
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
-from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
+from contrasweep.trainables import diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired import figures, metrics, tables
 from contrasweep.trainables.paired.network import Joint
@@ -104,8 +104,11 @@ class Step:
     negatives: dict[str, Counts]
 
 
-class PairedTraining:
+class PairedTraining(loop.Trained):
     """A trial of a paired method in training: network, objective, optimiser and epochs."""
+
+    settings: PairedSettings
+    model: Joint
 
     def __init__(self, trial: Trial, inputs: Inputs) -> None:
         self.trial = trial
@@ -128,25 +131,12 @@ class PairedTraining:
         self.optimizer: optimisation.Optimizer = settings.optimizer.build(
             self.model.parameters(), settings.learning_rate
         )
-        # A warm-up leaves one epoch at least for the cosine.
         self.per_epoch = len(inputs.train_labels) // settings.batch_size
-        self.schedule = optimisation.Schedule(
-            settings.learning_rate,
-            settings.epochs * self.per_epoch,
-            min(settings.warmup_epochs, settings.epochs - 1) * self.per_epoch,
-            warmup_from=settings.learning_rate / 10,
+        self.schedule = optimisation.Schedule.of(
+            settings, self.per_epoch, warmup_from=settings.learning_rate / 10
         )
         self.guard = loop.Guard(settings.learning_rate, settings.loss)
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
-
-    @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
-        return {"model": self.model, "optimizer": self.optimizer}
-
-    def ends(self, epoch: int) -> bool:
-        """Whether training ends after this epoch."""
-        return epoch >= self.settings.epochs
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means of the loss's parts over its steps, and diagnostics of z."""
@@ -155,23 +145,16 @@ class PairedTraining:
         self.inputs.train_mode(self.model)
         settings = self.settings
         # The number of the epoch's first step in the whole training, and alpha_t of this epoch.
-        step = (epoch - 1) * self.per_epoch
+        first = (epoch - 1) * self.per_epoch
         weight = alpha(settings.alpha_schedule, epoch - 1, settings.epochs, settings.alpha)
         steps_taken: list[dict[str, Tensor]] = []
         negatives: dict[str, list[Counts]] = {}
         last: Step | None = None
-        for sides, labels in self._batches(epoch):
-            self.optimizer.lr = self.schedule.at(step)
-            outcome = self.guard.step(
-                self.optimizer, partial(self._gradients, sides, labels, weight), settings.clip
-            )
-            step += 1
-            # None: the guard took no step, as loss or gradient is not finite.
-            if outcome is not None:
-                norm, last = outcome
-                steps_taken.append(last.terms | {"grad_norm": norm})
-                for name, counts in last.negatives.items():
-                    negatives.setdefault(name, []).append(counts)
+        compute = partial(self._gradients, weight)
+        for _, norm, last in self.steps(first, self._batches(epoch), compute):
+            steps_taken.append(last.terms | {"grad_norm": norm})
+            for name, counts in last.negatives.items():
+                negatives.setdefault(name, []).append(counts)
         self.guard.require_steps(len(steps_taken), epoch)
         assert last is not None
         # The mean of each of the loss's parts over the steps that were taken.
@@ -212,10 +195,9 @@ class PairedTraining:
             labels = self.inputs.train_labels[rows].repeat(self.settings.n_views)
             yield sides, labels.to(self.inputs.device)
 
-    def _gradients(
-        self, sides: Sequence[Tensor], labels: Tensor, weight: float
-    ) -> tuple[Tensor, list[Tensor], Step]:
+    def _gradients(self, weight: float, batch: Batch) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss, gradients and `Step` of a batch, with `weight` (alpha_t) for the contrastive part."""
+        sides, labels = batch
         with torch.autocast(
             self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast
         ):

@@ -17,8 +17,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from contrasweep.components import Component, Table, parameters_of
-from contrasweep.config import Config
+from contrasweep.components import Component, Table
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
@@ -31,7 +30,6 @@ from contrasweep.trainables.encoders import (
     WeightsFile,
     import_timm,
     is_torchvision,
-    parameters_of_external,
 )
 from contrasweep.trainables.files import load_weights
 from contrasweep.trainables.pytorch import Tensor, nn, torch
@@ -84,7 +82,7 @@ class ResNet:
     depths: tuple[int, int, int, int]
 
     @property
-    def parameters(self) -> type:
+    def settings(self) -> type:
         """The class with the fields that can be set of it."""
         return BasicResNetParameters if self.block == "BasicBlock" else ResNetParameters
 
@@ -113,7 +111,6 @@ class ResNet:
         return net
 
 
-@dataclass(frozen=True)
 class ExternalStages(ExternalEncoder):
     """An encoder that is not in the table, by its name in a study; its module gives maps, last stage last."""
 
@@ -152,14 +149,6 @@ def find(name: str) -> ExternalStages:
     return ExternalStages(name, encoders.find(name).target)
 
 
-def _takes(entry: Any, given: Config) -> type:
-    if isinstance(entry, ResNet):
-        return entry.parameters
-    return (
-        parameters_of_external(entry) if isinstance(entry, ExternalStages) else parameters_of(entry)
-    )
-
-
 ENCODERS: Table[Any] = Table(
     "encoder",
     {
@@ -168,7 +157,6 @@ ENCODERS: Table[Any] = Table(
         "resnet34": ResNet("BasicBlock", (3, 4, 6, 3)),
         "resnet50": ResNet("Bottleneck", (3, 4, 6, 3)),
     },
-    takes=_takes,
     find=find,
     knows=lambda name: name.startswith(TIMM) or is_torchvision(name),
 )

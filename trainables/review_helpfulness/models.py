@@ -216,13 +216,12 @@ class ProposedOptions:
 class Model:
     """A row of the table of models.
 
-    `settings` is the class of what can be set of the model, `title` its name in results. `multimodal`: whether it looks
-    at images. `gives_features`: whether its outputs have post-interaction features.
+    `settings` is the class of what can be set of the model, `title` its name in results. `gives_features`: whether its
+    outputs have post-interaction features.
     """
 
     settings: type
     title: str
-    multimodal: bool = False
     gives_features: bool = False
 
 
@@ -233,13 +232,10 @@ MODELS: Table[Any] = Table(
         "conv_knrm": Model(ConvKNRMOptions, "Conv-KNRM"),
         "eg_cnn": Model(EGCNNOptions, "EG-CNN"),
         "prh_net": Model(PRHNetOptions, "PRH-Net"),
-        "dr_net": Model(DRNetOptions, "adapted D&R-Net", multimodal=True),
-        "sse_cross": Model(SSECrossOptions, "SSE-Cross", multimodal=True),
-        "mcr": Model(MCROptions, "MCR", multimodal=True, gives_features=True),
-        "proposed": Model(
-            ProposedOptions, "adaptive contrastive", multimodal=True, gives_features=True
-        ),
+        "dr_net": Model(DRNetOptions, "adapted D&R-Net"),
+        "sse_cross": Model(SSECrossOptions, "SSE-Cross"),
+        "mcr": Model(MCROptions, "MCR", gives_features=True),
+        "proposed": Model(ProposedOptions, "adaptive contrastive", gives_features=True),
     },
-    takes=lambda model, given: model.settings,
 )
 """name -> what can be set of a model; `networks.NETWORKS` has its class."""
