@@ -64,16 +64,6 @@ class JobRow(TypedDict):
     end: float | None
 
 
-@dataclass(frozen=True)
-class ClusterNode:
-    """A node as the dashboard lists it."""
-
-    id: str
-    ip: str
-    alive: bool
-    is_head: bool
-
-
 JobAnswer = Mapping[str, Any]
 """A job as the REST API describes it."""
 
@@ -181,22 +171,17 @@ class Dashboard:
         """Return the cluster's version of Ray."""
         return self.read(lambda answer: str(answer["ray_version"]), "GET", "/api/version")
 
-    def nodes(self) -> list[ClusterNode]:
-        """Return the nodes that the cluster has had, the lost ones too."""
-
-        def listed(answer: Any) -> list[ClusterNode]:
-            """Return the nodes in an answer of the API."""
-            return [
-                ClusterNode(
-                    str(node["node_id"]),
-                    str(node["node_ip"]),
-                    node["state"] == "ALIVE",
-                    node["is_head_node"],
-                )
+    def addresses(self) -> list[str]:
+        """Return the IP address of each node that lives."""
+        return self.read(
+            lambda answer: [
+                str(node["node_ip"])
                 for node in answer["data"]["result"]["result"]
-            ]
-
-        return self.read(listed, "GET", "/api/v0/nodes")
+                if node["state"] == "ALIVE"
+            ],
+            "GET",
+            "/api/v0/nodes",
+        )
 
     def jobs(self) -> list[JobRow]:
         """Return the jobs of studies that the cluster remembers, the newest first; others and probes are left out."""

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any, TextIO
 
 from rich.columns import Columns
@@ -140,7 +139,7 @@ class LiveFile:
         """Write the state to the study's `live.json`; a storage that fails is no error."""
         # The run itself says that the storage fails; whoever watches sees no sign of life.
         with contextlib.suppress(StorageError):
-            LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", asdict(state))
+            LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", state)
 
 
 class View:

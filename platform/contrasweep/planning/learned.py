@@ -11,7 +11,7 @@ workspaces), b what allocation rounds up. Both are learned from measured peaks.
 
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from contrasweep import canonical
 from contrasweep.errors import StorageError
@@ -259,7 +259,7 @@ def write(records: StudyRecords, ended: Collection[Record]) -> None:
     """
     peaks = Learned(filter(None, map(peak_of, ended))).peaks
     content = StudyPeaks(len(ended), tuple(peaks))
-    PEAKS_FILE.write(records.store, peaks_key(records), asdict(content))
+    PEAKS_FILE.write(records.store, peaks_key(records), content)
 
 
 def forget(records: StudyRecords) -> None:

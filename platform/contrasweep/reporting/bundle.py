@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import zipfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         ui_command="",
     )
     files = {
-        "study.json": STUDY_FILE.encode(asdict(document)),
+        "study.json": STUDY_FILE.encode(document),
         "plan.json": _json(plan),
         "environment.json": _json(versions),
         "table.json": table,

@@ -1,6 +1,5 @@
 """What people wrote of a study and its trials: a file a note in `notes/`. A note changes no trial and no verdict."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field
@@ -47,7 +46,7 @@ def add_note(records: StudyRecords, text: str, trial: str = "") -> None:
     if not 0 < len(text) <= LONGEST or number >= MOST:
         rule = f"a note has 1 to {LONGEST} characters, and a study at most {MOST} notes"
         raise SpecError(rule, place="TEXT", value=f"{len(text)} characters after {number} notes")
-    note = NOTE_FILE.encode(asdict(Note(trial, text)))
+    note = NOTE_FILE.encode(Note(trial, text))
     # Two that write at the same moment have the same number: who comes later takes the next one.
     while not records.store.write(f"{records.study}/notes/{number:04}.json", note, if_absent=True):
         number += 1

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import pydantic
@@ -222,9 +222,9 @@ def finish_move(records: StudyRecords) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         if not move.copied:
             if move.about:
-                ABOUT_FILE.write(store, f"{archive}about.json", asdict(move.about))
+                ABOUT_FILE.write(store, f"{archive}about.json", move.about)
             list(pool.map(copy, move.places))
-            MOVE_FILE.write(store, intention, asdict(replace(move, copied=True)))
+            MOVE_FILE.write(store, intention, replace(move, copied=True))
         # Records are deleted first: a trial with a record counts as finished, and must have its files.
         for folder in (*FOLDERS, *WHOLE_FILES):
             list(pool.map(delete, [place for place in move.places if place.startswith(folder)]))
@@ -233,7 +233,7 @@ def finish_move(records: StudyRecords) -> None:
 
 def _begin(records: StudyRecords, move: Move) -> None:
     """Write the intention of a move, and carry it out."""
-    MOVE_FILE.write(records.store, f"{records.study}/archive/moving.json", asdict(move))
+    MOVE_FILE.write(records.store, f"{records.study}/archive/moving.json", move)
     finish_move(records)
 
 

@@ -12,7 +12,6 @@ import os
 import socket
 import time
 import uuid
-from dataclasses import asdict
 from typing import Self
 
 from contrasweep.config import Config
@@ -107,7 +106,7 @@ class Attempt:
             attempts=1 if before is None else before.attempts + 1,
             trial=BegunTrial.of(trial),
         )
-        OWNER_FILE.write(records.store, self.key, asdict(self.owner))
+        OWNER_FILE.write(records.store, self.key, self.owner)
         # When this attempt was last known to be the latest one.
         self.last_checked = time.monotonic()
 

@@ -8,7 +8,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal, Self
@@ -176,26 +176,27 @@ class Checkpoints:
         newest = self._newest if self._known else self.latest()
         if newest is None or keep in ("newest", "all"):
             return
-        # Where no earlier one is kept as better, the newest is the best and stays.
-        if keep == "best" and newest.best is None:
-            return
-        check()
-        if keep == "best" and newest.best is not None:
-            # The marker is written first, so that it never names files that are deleted.
-            self._mark(newest.best)
-            self._delete(newest)
+        best = newest.best
+        if keep == "best":
+            # Where no earlier one is kept as better, the newest is the best and stays.
+            if best is not None:
+                check()
+                # The marker is written first, so that it never names files that are deleted.
+                self._mark(best)
+                self._delete(newest)
             return
         # `keep` is `none`. The marker goes first here too.
+        check()
         self.store.delete(f"{self.prefix}/latest.json")
         self._known = True
         self._newest = None
         self._delete(newest)
-        if newest.best is not None:
-            self._delete(newest.best)
+        if best is not None:
+            self._delete(best)
 
     def _mark(self, saved: Saved) -> None:
         """Write the marker that names this checkpoint."""
-        MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
+        MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", saved)
         self._known = True
         self._no_prior_state = False
         self._newest = saved

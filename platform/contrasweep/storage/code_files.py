@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from contrasweep.code import Code, CodeVersion, TooLarge, pack, unpack
 from contrasweep.errors import BrokenFileError, StorageError
@@ -48,7 +47,7 @@ def write_code(records: StudyRecords, code: Code) -> str:
         records.store.write(_key(records, f"{digest}.zip"), pack(code), if_absent=True)
     except TooLarge as error:
         problem = str(error)
-    VERSION_FILE.write(records.store, _key(records, f"{digest}.json"), asdict(code.version))
+    VERSION_FILE.write(records.store, _key(records, f"{digest}.json"), code.version)
     return problem
 
 
@@ -132,7 +131,7 @@ def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
     together = before.union(changes)
     if together != before:
         content = AcceptedChanges(tuple(sorted(together)))
-        ACCEPTED_FILE.write(records.store, _key(records, "accepted.json"), asdict(content))
+        ACCEPTED_FILE.write(records.store, _key(records, "accepted.json"), content)
 
 
 def _key(records: StudyRecords, name: str) -> str:

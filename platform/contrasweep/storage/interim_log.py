@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -148,7 +148,7 @@ def read_looks(records: StudyRecords) -> LookLog | None:
 
 def write_looks(records: StudyRecords, log: LookLog) -> None:
     """Write the study's looks.json in one atomic write, in place of what is there."""
-    LOOKS_FILE.write(records.store, f"{records.study}/{LOOKS}", asdict(log))
+    LOOKS_FILE.write(records.store, f"{records.study}/{LOOKS}", log)
 
 
 @stored
@@ -226,7 +226,7 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
         began = recorded[-1].began
         others = recorded[:-1]
     log = ConfirmationLog((*others, replace(confirmation, began=began)))
-    CONFIRMATIONS_FILE.write(records.store, f"{records.study}/{CONFIRMATIONS}", asdict(log))
+    CONFIRMATIONS_FILE.write(records.store, f"{records.study}/{CONFIRMATIONS}", log)
 
 
 def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bool:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar, dataclass_transform
 
 import pydantic
@@ -60,8 +60,12 @@ class JsonFile(Generic[T]):
         """The check of the content, made when the first file is read."""
         return pydantic.TypeAdapter(self.content)
 
-    def encode(self, members: Mapping[str, object]) -> bytes:
-        """Return the bytes of a file with these `members` (plain JSON) and the header that `decode` checks."""
+    def encode(self, content: T | Mapping[str, object]) -> bytes:
+        """Return the bytes of a file with this content, a dataclass or its members as plain JSON, and the header.
+
+        It is not checked that members have the type of the content.
+        """
+        members = content if isinstance(content, Mapping) else asdict(content)  # type: ignore[call-overload]
         # The header is in place of the opening brace, and has the digest of all that follows it.
         text = json.dumps(members, sort_keys=True, indent=1)
         body = text.removeprefix("{\n").encode() if members else b"}"
@@ -88,12 +92,9 @@ class JsonFile(Generic[T]):
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def write(self, store: Store, key: str, members: Mapping[str, object]) -> None:
-        """Write `members`, with the header that `decode` checks, to the file `key`, in place of what is there.
-
-        It is not checked that `members` have the type of the content.
-        """
-        store.write(key, self.encode(members))
+    def write(self, store: Store, key: str, content: T | Mapping[str, object]) -> None:
+        """Write what `encode` returns to the file `key`, in place of what is there."""
+        store.write(key, self.encode(content))
 
     def _decode(self, data: bytes) -> T:
         """Return the value in `data`; `ValueError` where version, digest or types are not as they should be."""

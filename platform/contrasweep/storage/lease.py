@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
 from contrasweep.processes import machine, process_identity
@@ -119,7 +119,7 @@ class Lease:
             )
         while True:
             generation, holder = self.newest()
-            if holder is not None and not holder.released:
+            if not holder.released:
                 self._wait_for_end(generation, holder)
             # Of several processes that have seen the same newest lease, one creates the next one.
             key = self._key(generation + 1)
@@ -158,11 +158,11 @@ class Lease:
             self._socket.close()
         _held_here.discard(self.holder.token)
 
-    def newest(self) -> tuple[int, Holder | None]:
-        """Return the number and the holder of the newest lease; 0 and None before the first one."""
+    def newest(self) -> tuple[int, Holder]:
+        """Return the number and the holder of the newest lease; 0, and one that was given back, before the first."""
         keys = self._keys()
         if not keys:
-            return 0, None
+            return 0, Holder(released=True)
         generation = int(keys[-1].removeprefix(self.folder).removesuffix(".json"))
         return generation, self._read(keys[-1])
 
@@ -190,7 +190,7 @@ class Lease:
 
     def _content(self) -> bytes:
         """Return the content of the lease's file with the holder as it is now."""
-        return HOLDER_FILE.encode(asdict(self.holder))
+        return HOLDER_FILE.encode(self.holder)
 
     def _wait_for_end(self, generation: int, holder: Holder) -> None:
         """Wait until the lease with this number, which `holder` has, may be taken; `StudyHeld` if the holder is alive.
@@ -213,7 +213,7 @@ class Lease:
             time.sleep(POLL_S)
             newest_generation, newest_holder = self.newest()
             # If the lease was given back, or taken by another process, the caller looks at the newest one again.
-            if newest_generation != generation or newest_holder is None or newest_holder.released:
+            if newest_generation != generation or newest_holder.released:
                 return
             if newest_holder.renewals > holder.renewals:
                 raise self._held(newest_holder)
@@ -237,7 +237,7 @@ class Lease:
                 generation, holder = self.newest()
                 # A file that cannot be read has a holder without a token. That does not mean that the lease is lost.
                 # Nor does an older lease, or none: a store may list what is new late.
-                others = holder is not None and holder.token not in ("", self.holder.token)
+                others = holder.token not in ("", self.holder.token)
                 if generation > self.generation or (others and generation == self.generation):
                     self.lost = (
                         f"study {self.records.study} was taken over by {holder}, because this one "
@@ -258,7 +258,7 @@ class Lease:
 def is_held_here(records: StudyRecords) -> bool:
     """Whether a living process of this machine holds the study's lease, as a run does before it has begun to train."""
     _, holder = Lease(records, print).newest()
-    return holder is not None and not holder.released and holder.lives_here is True
+    return not holder.released and holder.lives_here is True
 
 
 def stop_driver(records: StudyRecords) -> Holder:
@@ -269,7 +269,7 @@ def stop_driver(records: StudyRecords) -> Holder:
     """
     # This lease is never acquired: it only reads who holds the newest one.
     _, holder = Lease(records, print).newest()
-    if holder is None or holder.released or holder.lives_here is False:
+    if holder.released or holder.lives_here is False:
         raise StudyHeld(f"no process runs study {records.study} in {records.storage}")
     if holder.lives_here is None:
         raise StudyHeld(

@@ -22,7 +22,7 @@ import shlex
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,7 +104,7 @@ class StudyRecords:
         document = replace(document, origin=origin)
         if stored != document:
             self.store.check_writable()
-            self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
+            self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(document))
         return document
 
     def document(self) -> StudyDocument | None:

@@ -7,7 +7,7 @@ Written when a study has been run or synced; the last one to write is believed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from typing import Annotated
 
 import pydantic
@@ -76,7 +76,7 @@ def write_shown(records: StudyRecords, shown: str) -> None:
 
 def _write(records: StudyRecords, links: Links) -> None:
     """Write the study's mlflow.json, in place of one that is there."""
-    LINKS_FILE.write(records.store, f"{records.study}/{FILE}", asdict(links))
+    LINKS_FILE.write(records.store, f"{records.study}/{FILE}", links)
 
 
 def read_links(records: StudyRecords) -> Links:

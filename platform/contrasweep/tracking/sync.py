@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -150,7 +150,7 @@ class ToldTracker(Target):
     def keep(self) -> None:
         """Write to the storage what the tracker has received, where that has changed since."""
         if not self._kept:
-            TOLD_FILE.write(self.records.store, self._key, asdict(Told(self.name, self.told)))
+            TOLD_FILE.write(self.records.store, self._key, Told(self.name, self.told))
             self._kept = True
 
     @property
