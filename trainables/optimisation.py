@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
+from contrasweep import canonical
+from contrasweep.cluster.memory import Precision
 from contrasweep.components import (
     Component,
     External,
@@ -23,13 +25,13 @@ from contrasweep.components import (
     parameters_class,
     signature_fields,
 )
-from contrasweep.config import Config
+from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT
 from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.fields import BelowOne, NotNegative, Positive
-from contrasweep.trainables.pytorch import Tensor, torch, torch_internals
+from contrasweep.trainables.pytorch import Tensor, nn, torch, torch_internals
 
 DecayOn = Literal["all", "weights"]
 """What is decayed: all parameters, or those of two dimensions and more, without biases and normalisation."""
@@ -414,6 +416,49 @@ def each_its_own(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None
         places.add(gradient.data_ptr())
         separate.append(gradient.clone() if is_shared else gradient)
     return separate
+
+
+class TrainingSettings:
+    """What the settings of methods have in common that train one network: of which of these fields what follows."""
+
+    encoder: Component
+    projection: Component
+    optimizer: Component
+    epochs: int
+    batch_size: int
+    device: str
+    autocast: bool
+    threads: int
+
+    @property
+    def network_text(self) -> str:
+        """Encoder and head with their parameters as text, under which a network's memory and counts are kept."""
+        return " ".join(
+            canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection)
+        )
+
+    def build_network(self, shape: Any) -> "nn.Sequential":
+        """Build encoder and head for this shape of images, or number of words.
+
+        They are initialised from torch's global generator.
+        """
+        encoder = self.encoder.build(shape)
+        return nn.Sequential(encoder, self.projection.build(encoder.dim))
+
+    @property
+    def precision(self) -> Precision:
+        """The precision that the network computes in, as the memory model (`cluster.memory`) names it."""
+        return "bf16" if self.autocast else "fp32"
+
+    def workload(self, rows: int) -> MutableConfig:
+        """Return the fields of a `Workload` that follow from the settings, for a training part of so many `rows`."""
+        return {
+            "optimizer_states": optimizer_states(self.optimizer),
+            "precision": self.precision,
+            "device": self.device,
+            "cpus": float(self.threads),
+            "steps": float(self.epochs * max(1, rows // self.batch_size)),
+        }
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Generator
 from pathlib import Path
 
-from contrasweep.cluster.memory import GIB, Precision, Workload
+from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.contrastive.settings import Settings
@@ -111,15 +111,14 @@ def memory(config: Config, data: Manifest) -> Workload:
     # Each weight of the loss counts for itself, for its gradient, and for each of the optimizer's states.
     states = optimizer_states(s.optimizer)
     loss_bytes = int(s.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
-    precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(
-        architecture=f"{s.encoder.name} {precision}",
+        architecture=f"{s.encoder.name} {s.precision}",
         shape=(shape, rows, s.network_text),
         build=functools.partial(s.build_network, shape),
         inputs=(rows, *shape),
-        step=known_step(s.network_text, shape, rows, precision),
+        step=known_step(s.network_text, shape, rows, s.precision),
         optimizer_states=states,
-        precision=precision,
+        precision=s.precision,
         resident_bytes=image_bytes + view_bytes + loss_bytes,
         device=s.device,
         cpus=float(s.threads * processes),

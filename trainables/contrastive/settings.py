@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from contrasweep import canonical
 from contrasweep.components import Component, Declared
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
@@ -28,8 +27,8 @@ from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, N
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.images import view_shape
 from contrasweep.trainables.losses import LOSSES
-from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer
-from contrasweep.trainables.pytorch import nn, torch
+from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings, check_optimizer
+from contrasweep.trainables.pytorch import torch
 
 RESIDENT_GIB = 8.0
 ViewAugmentation = Annotated[Component, Declared(AUGMENTATIONS, "auto", {})]
@@ -52,7 +51,7 @@ class Resources:
 
 
 @checked
-class Settings:
+class Settings(TrainingSettings):
     """Settings of a contrastive trial."""
 
     loss: Component = LOSSES.setting("supcon")
@@ -273,18 +272,6 @@ class Settings:
         return self.view_augmentations + (self.augmentation,) * (
             self.n_views - len(self.view_augmentations)
         )
-
-    @property
-    def network_text(self) -> str:
-        """Encoder and head with their parameters as text, under which a network's memory and counts are kept."""
-        return " ".join(
-            canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection)
-        )
-
-    def build_network(self, shape: Shape) -> "nn.Sequential":
-        """Build encoder and projection head for images of `shape`, initialised from torch's global generator."""
-        encoder = self.encoder.build(shape)
-        return nn.Sequential(encoder, self.projection.build(encoder.dim))
 
     def loss_weights(self, shape: Shape, classes: int) -> int:
         """Return how many learned weights the loss itself has, for images of `shape` and so many classes."""

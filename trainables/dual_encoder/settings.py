@@ -5,7 +5,6 @@ from typing import Annotated
 import pydantic
 
 from contrasweep.components import Component
-from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
@@ -13,12 +12,12 @@ from contrasweep.trainables import losses
 from contrasweep.trainables.dual_encoder.losses import LOSSES
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive
 from contrasweep.trainables.losses import Loss
-from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer, optimizer_states
+from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings, check_optimizer
 from contrasweep.trainables.pytorch import Tensor, torch
 
 
 @checked
-class DualEncoderSettings:
+class DualEncoderSettings(TrainingSettings):
     """Settings of loss, batches and optimisation, which all dual encoders have."""
 
     loss: Component = LOSSES.setting("clip")
@@ -83,13 +82,3 @@ class DualEncoderSettings:
                     value=losses.kind_of(value),
                     hint=self.loss.name,
                 )
-
-    def workload(self, rows: int) -> MutableConfig:
-        """Return the fields of a `Workload` that follow from these settings, for a training part of so many `rows`."""
-        return {
-            "optimizer_states": optimizer_states(self.optimizer),
-            "precision": "bf16" if self.autocast else "fp32",
-            "device": self.device,
-            "cpus": float(self.threads),
-            "steps": float(self.epochs * (rows // self.batch_size)),
-        }

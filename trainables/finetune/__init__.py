@@ -11,12 +11,11 @@ import math
 from collections.abc import Generator
 from pathlib import Path
 
-from contrasweep.cluster.memory import GIB, Precision, Workload
+from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.finetune.settings import Settings
 from contrasweep.trainables.images import rows_to_train, view_shape
-from contrasweep.trainables.optimisation import optimizer_states
 from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trial import Report, Trial
 
@@ -75,19 +74,14 @@ def memory(config: Config, data: Manifest) -> Workload:
     classes = len(data.classes)
     # Values of all images, a byte each; cropped images, and those above `resident_gib`, are read batch by batch.
     pixels = (data.rows("train") + data.rows("test")) * math.prod(image_shape)
-    precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(
-        architecture=f"{s.encoder.name} {precision}",
+        architecture=f"{s.encoder.name} {s.precision}",
         # All that the count of a step depends on: trials for which it is equal are counted once.
         shape=(image_shape, s.batch_size, classes, s.network_text),
         build=functools.partial(s.build_network, image_shape, classes),
         inputs=(s.batch_size, *image_shape),
-        optimizer_states=optimizer_states(s.optimizer),
-        precision=precision,
         resident_bytes=0 if s.view_size or pixels > s.resident_gib * GIB else pixels,
-        device=s.device,
-        cpus=float(s.threads),
-        steps=float(s.epochs * max(1, int(rows_to_train(data) * s.label_fraction) // s.batch_size)),
+        **s.workload(int(rows_to_train(data) * s.label_fraction)),
     )
 
 

@@ -19,14 +19,14 @@ from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encode
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.images import view_shape
-from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer
+from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings, check_optimizer
 from contrasweep.trainables.pytorch import nn
 
 AboveZero = Annotated[float, pydantic.Field(gt=0, le=1)]
 
 
 @checked
-class Settings:
+class Settings(TrainingSettings):
     """Settings of a trial of `finetune`."""
 
     encoder: Component = ENCODERS.setting("cnn")
@@ -112,7 +112,7 @@ class Settings:
             f"{canonical.dumps(self.encoder.to_plain())} {'frozen' if self.frozen else 'trained'}"
         )
 
-    def build_network(self, shape: Shape, classes: int) -> "nn.Sequential":
+    def build_network(self, shape: Shape, classes: int) -> "nn.Sequential":  # type: ignore[override]
         """Build encoder and classifier for images of `shape`, initialised from torch's global generator.
 
         A frozen encoder needs no gradients, and its features are normalised before the linear layer.

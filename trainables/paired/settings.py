@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from contrasweep.components import Component
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError, check_known
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
-from contrasweep.trainables.images import rows_to_train
 from contrasweep.trainables.losses import (
     LOSSES,
     ComposedLoss,
@@ -21,7 +19,7 @@ from contrasweep.trainables.losses import (
     ExternalLoss,
     compose,
 )
-from contrasweep.trainables.optimisation import OPTIMIZERS, optimizer_states
+from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings
 from contrasweep.trainables.pytorch import Int, Tensor, torch
 
 ALPHAS: dict[str, Callable[[int, int], float]] = {
@@ -151,7 +149,7 @@ class Classifier:
 
 
 @checked
-class PairedSettings:
+class PairedSettings(TrainingSettings):
     """Losses, weights and optimisation: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE (LOCAL, equation 6).
 
     The paper's systems: SCL is `loss: supcon, beta: 0`; L-SCL `supcon` with beta > 0; OCL-pair `ocl, beta: 0`;
@@ -249,35 +247,6 @@ class PairedSettings:
 
 TYPICAL_CLASSES = 10
 """Where the dataset names no classes; the classifier's last layer hardly counts."""
-
-
-def precision(settings: PairedSettings) -> Literal["fp32", "bf16"]:
-    """Return the precision that the network computes in, as the memory model (`cluster.memory`) names it."""
-    return "bf16" if settings.autocast else "fp32"
-
-
-class WorkloadFields(TypedDict):
-    """The fields of a `Workload` that follow from the settings."""
-
-    optimizer_states: float
-    precision: Literal["fp32", "bf16"]
-    device: str
-    cpus: float
-    steps: float
-
-
-def workload_fields(settings: PairedSettings, data: Manifest) -> WorkloadFields:
-    """Return the fields of a `Workload` that follow from the settings of every modality.
-
-    Its `steps` are those of the whole training, on as many rows of `data` as a trial trains on.
-    """
-    return {
-        "optimizer_states": optimizer_states(settings.optimizer),
-        "precision": precision(settings),
-        "device": settings.device,
-        "cpus": float(settings.threads),
-        "steps": float(settings.epochs * (rows_to_train(data) // settings.batch_size)),
-    }
 
 
 def network_output_sum(out: Any) -> Tensor:

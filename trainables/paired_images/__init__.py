@@ -14,12 +14,10 @@ from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
-from contrasweep.trainables.images import image_shape
+from contrasweep.trainables.images import image_shape, rows_to_train
 from contrasweep.trainables.paired.settings import (
     TYPICAL_CLASSES,
     network_output_sum,
-    precision,
-    workload_fields,
 )
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.pytorch import Tensor, nn, torch
@@ -91,7 +89,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     # What l is made of; None where there is no l.
     latent = (s.latent.blocks, s.latent.size) if s.beta > 0 else None
     return Workload(
-        architecture=f"{s.encoder.name} {precision(s)}",
+        architecture=f"{s.encoder.name} {s.precision}",
         shape=(
             side_shape,
             rows,
@@ -103,7 +101,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         build=build,
         inputs=inputs,
         loss=network_output_sum,
-        **workload_fields(s, data),
+        **s.workload(rows_to_train(data)),
         resident_bytes=images * channels * s.image_size**2,
     )
 

@@ -15,7 +15,8 @@ from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
-from contrasweep.trainables.paired.settings import network_output_sum, precision, workload_fields
+from contrasweep.trainables.images import rows_to_train
+from contrasweep.trainables.paired.settings import network_output_sum
 from contrasweep.trainables.paired_texts.settings import Settings
 from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trial import Report, Trial
@@ -54,7 +55,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         return text_model(s, words, classes)
 
     return Workload(
-        architecture=f"paired_texts {precision(s)}",
+        architecture=f"paired_texts {s.precision}",
         shape=(
             words,
             classes,
@@ -71,7 +72,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         loss=network_output_sum,
         # Word indices of both sides, 8 bytes each.
         resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
-        **workload_fields(s, data),
+        **s.workload(rows_to_train(data)),
     )
 
 

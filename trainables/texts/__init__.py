@@ -51,7 +51,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         return s.build_network(words)
 
     return Workload(
-        architecture=f"texts {s.encoder.name} {'bf16' if s.autocast else 'fp32'}",
+        architecture=f"texts {s.encoder.name} {s.precision}",
         shape=(words, rows, s.max_words, s.network_text),
         build=build,
         inputs=lambda: (torch.ones(rows, s.max_words, dtype=torch.long),),

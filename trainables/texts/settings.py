@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from contrasweep import canonical
 from contrasweep.components import Component, Table
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
@@ -14,7 +13,6 @@ from contrasweep.trainables.dual_encoder.losses import LOSSES as OF_TWO_SIDES
 from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.losses import Loss
-from contrasweep.trainables.pytorch import nn
 from contrasweep.trainables.texts.encoders import ENCODERS, with_digest_of_folder
 
 
@@ -101,15 +99,3 @@ class Settings(DualEncoderSettings):
     def uses_hard_negatives(self) -> bool:
         """Whether a batch has contradictions as further negatives: for losses of two sides, which know them as such."""
         return self.positives == "entailed" and self.hard_negatives and self.of_two_sides
-
-    @property
-    def network_text(self) -> str:
-        """Encoder and head with their parameters, as text."""
-        return " ".join(
-            canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection)
-        )
-
-    def build_network(self, words: int) -> "nn.Sequential":
-        """Build encoder and head for so many word indices, initialised from torch's global generator."""
-        encoder = self.encoder.build(words)
-        return nn.Sequential(encoder, self.projection.build(encoder.dim))

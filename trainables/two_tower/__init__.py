@@ -62,7 +62,7 @@ def memory(config: Config, data: Manifest) -> Workload:
 
     # Images stay on the device, a byte a value, unless they are too large or cropped anew from their files.
     return Workload(
-        architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {'bf16' if s.autocast else 'fp32'}",
+        architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {s.precision}",
         shape=(shape, s.batch_size, vocabulary, s.max_words, s.network_text),
         build=build,
         inputs=inputs,

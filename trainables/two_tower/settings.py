@@ -110,7 +110,7 @@ class Settings(DualEncoderSettings):
             + f" {self.dim}"
         )
 
-    def build_network(self, shape: Shape, vocabulary: int) -> "nn.Module":
+    def build_network(self, shape: Shape, vocabulary: int) -> "nn.Module":  # type: ignore[override]
         """Build both towers for images of `shape` and a vocabulary of this size, initialised from torch's generator."""
         from contrasweep.trainables.two_tower.network import TwoTowers
 
