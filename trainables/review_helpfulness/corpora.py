@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
@@ -144,48 +144,41 @@ def prepare(
     )
     # Products are the same in all parts.
     numbers = range(len(products.ids))
-    of_products: ProductFields = {
-        "product_tokens": _encode(map(products.text, numbers), product_words, settings),
-        "record_tokens": _encode(map(products.record, numbers), product_words, settings),
-        "product_regions": _regions(products.regions, settings),
-        "category": np.array(
+    corpus_of = partial(
+        Corpus,
+        product_tokens=_encode(map(products.text, numbers), product_words, settings),
+        record_tokens=_encode(map(products.record, numbers), product_words, settings),
+        product_regions=_regions(products.regions, settings),
+        category=np.array(
             [categories.index(category) for category in products.category], dtype=np.int64
         ),
-        "roi_dim": roi_dim,
-    }
+        roi_dim=roi_dim,
+    )
     # Reviews differ from part to part.
     corpora = {
-        name: _corpus(reviews, review_words, products.ids, of_products, settings)
+        name: _corpus(reviews, review_words, products.ids, corpus_of, settings)
         for name, reviews in parts.items()
     }
     dropped = {name: len(reviews) - len(corpora[name]) for name, reviews in parts.items()}
     return PreparedParts(corpora, inputs, dropped)
 
 
-class ProductFields(TypedDict):
-    """The fields of a `Corpus` that describe products, and so are the same for all parts of a dataset."""
-
-    product_tokens: list[NDArray[np.int64]]
-    record_tokens: list[NDArray[np.int64]]
-    product_regions: Sequence[NDArray[Any]]
-    category: NDArray[np.int64]
-    roi_dim: int
-
-
 def _corpus(
     reviews: Reviews,
     words: Vocabulary,
     product_ids: Sequence[str],
-    of_products: ProductFields,
+    corpus_of: Callable[..., Corpus],
     settings: Settings,
 ) -> Corpus:
-    """Return the corpus of one part's reviews, without those that have no word of the vocabulary."""
+    """Return the corpus of one part's reviews, without those that have no word of the vocabulary.
+
+    `corpus_of` builds it, and knows the fields that describe products, which are the same for all parts.
+    """
     # Such a review is left out even where texts are hidden: then all models see the same reviews.
     tokens = [words.encode(text, settings.max_tokens) for text in reviews.text]
     rows = np.flatnonzero([len(tokens_of_review) > 0 for tokens_of_review in tokens])
     kept = reviews.take(rows)
-    return Corpus(
-        **of_products,
+    return corpus_of(
         review_tokens=[tokens[i] if settings.use_text else np.array([OOV]) for i in rows],
         review_regions=_regions(kept.regions, settings),
         product=kept.product,

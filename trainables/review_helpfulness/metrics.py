@@ -2,13 +2,14 @@
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from contrasweep.config import Config
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables.pytorch import Bool, Float
@@ -156,14 +157,6 @@ RANDOM_ORDERS = 50
 """Random orders whose metrics are averaged as a floor."""
 
 
-class Rows(TypedDict):
-    """The rows of a part that all rankings are measured on."""
-
-    labels: NDArray[np.int64]
-    products: NDArray[np.int64]
-    threshold: int
-
-
 def with_floors(
     scored: PerProduct, corpus: Corpus, threshold: int
 ) -> tuple[dict[str, float], ItemColumns]:
@@ -173,7 +166,7 @@ def with_floors(
     relevant.
     """
     # Prefix of the names -> ranking of the same rows.
-    rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
+    rows: Config = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
     rankings = {
         "": scored,
         "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),

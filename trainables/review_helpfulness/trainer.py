@@ -213,15 +213,15 @@ class Trainer:
 def write_reviews(corpus: Corpus, scores: NDArray[np.float64], folder: Path) -> Path:
     """Write product_id, review_id, label and score of each review of a part, in row order; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = {
-        "product_id": corpus.product_ids,
-        "review_id": corpus.review_ids,
-        "label": corpus.label,
-        "score": scores,
-    }
-    pq.write_table(
-        pa.table({name: pa.array(values) for name, values in columns.items()}), folder / REVIEWS
+    table = pa.table(
+        {
+            "product_id": corpus.product_ids,
+            "review_id": corpus.review_ids,
+            "label": corpus.label,
+            "score": scores,
+        }
     )
+    pq.write_table(table, folder / REVIEWS)
     return folder / REVIEWS
 
 
@@ -255,13 +255,11 @@ class PlateauSchedule:
 
     def state_dict(self) -> StateDict:
         """Return rate, best value and epochs waited, for a checkpoint."""
-        return {"lr": self.lr, "best": self.best, "waited": self.waited}
+        return dict(vars(self))
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Go on from `state`."""
-        self.lr = state["lr"]
-        self.best = state["best"]
-        self.waited = state["waited"]
+        vars(self).update(state)
 
 
 class BestWeights:
@@ -282,10 +280,8 @@ class BestWeights:
 
     def state_dict(self) -> StateDict:
         """Return the best value, its epoch and its weights, for a checkpoint."""
-        return {"value": self.value, "epoch": self.epoch, "weights": self.weights}
+        return dict(vars(self))
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Go on from `state`."""
-        self.value = state["value"]
-        self.epoch = state["epoch"]
-        self.weights = state["weights"]
+        vars(self).update(state)
