@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
-import pydantic
-
 from contrasweep.components import (
     Component,
     External,
@@ -35,34 +33,31 @@ from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT, checked
-from contrasweep.trainables.fields import Positive
+from contrasweep.trainables.fields import NotNegative, Positive, Share
 from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
-
-Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
-Strength = Annotated[float, pydantic.Field(ge=0)]
 
 
 @checked
 class Policy:
     """The random changes that make a view of an image, with their strengths."""
 
-    area: tuple[Probability, Probability] = (1.0, 1.0)
+    area: tuple[Share, Share] = (1.0, 1.0)
     """The least and the largest share of the image that a crop keeps."""
     aspect: tuple[Positive, Positive] = (3 / 4, 4 / 3)
     """The least and the largest width of a crop over its height."""
-    flip: Probability = 0.0
+    flip: Share = 0.0
     """Probability of a mirrored view."""
-    rotation: Strength = 0.0
+    rotation: NotNegative = 0.0
     """Largest angle, in degrees."""
-    jitter: tuple[Strength, Strength, Strength, Strength] = (0.0, 0.0, 0.0, 0.0)
+    jitter: tuple[NotNegative, NotNegative, NotNegative, NotNegative] = (0.0, 0.0, 0.0, 0.0)
     """Strengths of brightness, contrast, saturation and hue (in turns)."""
-    jitter_share: Probability = 0.0
+    jitter_share: Share = 0.0
     """Probability of the jitter, of all four together."""
-    grayscale: Probability = 0.0
+    grayscale: Share = 0.0
     """Probability of a view without colours."""
-    blur: Annotated[Probability, OMIT_DEFAULT] = 0.0
+    blur: Annotated[Share, OMIT_DEFAULT] = 0.0
     """Probability of a Gaussian blur, of .1 to 2 pixels."""
-    solarize: Annotated[Probability, OMIT_DEFAULT] = 0.0
+    solarize: Annotated[Share, OMIT_DEFAULT] = 0.0
     """Probability that values of .5 and more are inverted."""
 
 

@@ -6,10 +6,12 @@ import pydantic
 
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
+AboveZero = Annotated[float, pydantic.Field(gt=0, le=1)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 BelowOne = Annotated[float, pydantic.Field(ge=0, lt=1)]
 Dropout = BelowOne
 Count = Annotated[int, pydantic.Field(ge=1)]
+Several = Annotated[int, pydantic.Field(ge=2)]
 MaybeCount = Annotated[int, pydantic.Field(ge=0)]
 Device = Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 Centre = Literal["dataset", "item", "both"]

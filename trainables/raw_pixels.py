@@ -9,10 +9,8 @@ and is compared by the same paired test. Nothing is random: the seed changes not
 import math
 from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import pydantic
 import torch
 from torch import Tensor
 
@@ -24,6 +22,7 @@ from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.evaluation.neighbours import search
+from contrasweep.trainables.fields import Count
 from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired.metrics import baseline_report
 from contrasweep.trainables.pytorch import Float
@@ -34,7 +33,7 @@ from contrasweep.trial import Report, Trial
 class Settings:
     """Settings of the pixel baseline."""
 
-    neighbours: Annotated[int, pydantic.Field(ge=1)] = 1
+    neighbours: Count = 1
     """How many training images vote, weighted by their cosine."""
 
     def resolve(self, data: Manifest) -> "Settings":

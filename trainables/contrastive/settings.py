@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import pydantic
-
 from contrasweep.components import Component, Declared
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
@@ -23,7 +21,15 @@ from contrasweep.trainables.contrastive.targets import (
 )
 from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
-from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
+from contrasweep.trainables.fields import (
+    BelowOne,
+    Count,
+    Device,
+    MaybeCount,
+    NotNegative,
+    Positive,
+    Several,
+)
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.images import view_shape
 from contrasweep.trainables.losses import LOSSES
@@ -67,7 +73,7 @@ class Settings(TrainingSettings):
     """The head from features to embeddings, which the loss sees."""
     epochs: Count = 20
     """How often the training part is seen."""
-    batch_size: Annotated[int, pydantic.Field(ge=2)] = 128
+    batch_size: Several = 128
     """Images of a step; the loss sees `n_views` rows of each."""
     sampling: Literal["shuffled", "class_balanced", "m_per_class"] = "shuffled"
     """Each row once an epoch, as many draws in which all classes are equally likely, or `per_class` rows of each class

@@ -10,16 +10,16 @@ from typing import Annotated
 import pydantic
 
 from contrasweep.components import Table
+from contrasweep.trainables.fields import Positive
 from contrasweep.trainables.losses import sigmoid
 from contrasweep.trainables.pytorch import F, Float, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Scalar = Float[Tensor, ""]
-Temperature = Annotated[float, pydantic.Field(gt=0)]
 FiniteNumber = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
-def clip(scores: Scores, *, temperature: Temperature = 0.07) -> Scalar:
+def clip(scores: Scores, *, temperature: Positive = 0.07) -> Scalar:
     """InfoNCE both ways: the mean of the cross-entropies over rows and over columns (Radford et al. 2021, fig. 3).
 
     More columns than rows are negatives of the rows alone.
@@ -28,7 +28,7 @@ def clip(scores: Scores, *, temperature: Temperature = 0.07) -> Scalar:
     return (_cross_entropy(logits) + _cross_entropy(logits[:, : len(logits)].T)) / 2
 
 
-def multiple_negatives(scores: Scores, *, temperature: Temperature = 0.05) -> Scalar:
+def multiple_negatives(scores: Scores, *, temperature: Positive = 0.05) -> Scalar:
     """InfoNCE over rows: mean_i -log e^{s_ii/t} / sum_j e^{s_ij/t} (SimCSE: Gao et al. 2021, equations 1, 4 and 5).
 
     It is the multiple-negatives ranking of Henderson et al. 2017 and sentence-transformers (scale 1/t).
@@ -36,7 +36,7 @@ def multiple_negatives(scores: Scores, *, temperature: Temperature = 0.05) -> Sc
     return _cross_entropy(scores / temperature)
 
 
-def siglip(scores: Scores, *, temperature: Temperature = 0.1, bias: FiniteNumber = -10.0) -> Scalar:
+def siglip(scores: Scores, *, temperature: Positive = 0.1, bias: FiniteNumber = -10.0) -> Scalar:
     """SigLIP: -1/n sum_ij log sigmoid(z_ij (s_ij/t + b)), z_ii = 1, else -1 (Zhai et al. 2023, section 3.2)."""
     diagonal = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
     return sigmoid.siglip(scores, diagonal, ~diagonal, temperature=temperature, bias=bias).mean()

@@ -2,15 +2,13 @@
 
 from typing import Annotated
 
-import pydantic
-
 from contrasweep.components import Component
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables import losses
 from contrasweep.trainables.dual_encoder.losses import LOSSES
-from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive
+from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Several
 from contrasweep.trainables.losses import Loss
 from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings, check_optimizer
 from contrasweep.trainables.pytorch import Tensor, torch
@@ -25,7 +23,7 @@ class DualEncoderSettings(TrainingSettings):
     learnable_temperature: bool = False
     """Whether the loss's temperature, and SigLIP's bias, are learned, from the given ones on. Logits are scaled by 100
     at most, as in CLIP."""
-    batch_size: Annotated[int, pydantic.Field(ge=2)] = 64
+    batch_size: Several = 64
     """Pairs of a step; the other pairs are the negatives."""
     epochs: Count = 10
     """How often the training part is seen."""

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import pydantic
-
 from contrasweep import canonical
 from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
@@ -16,13 +14,19 @@ from contrasweep.trainables.augmentations import (
     resolve_augmentation,
 )
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
-from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive
+from contrasweep.trainables.fields import (
+    AboveZero,
+    Count,
+    Device,
+    MaybeCount,
+    NotNegative,
+    Positive,
+    Several,
+)
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.images import view_shape
 from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings, check_optimizer
 from contrasweep.trainables.pytorch import nn
-
-AboveZero = Annotated[float, pydantic.Field(gt=0, le=1)]
 
 
 @checked
@@ -42,7 +46,7 @@ class Settings(TrainingSettings):
     3.2.5). A layer is a block of the encoder, as its modules have it."""
     epochs: Count = 20
     """How often the labelled images are seen."""
-    batch_size: Annotated[int, pydantic.Field(ge=2)] = 128
+    batch_size: Several = 128
     """Images of a step."""
     augmentation: Component = AUGMENTATIONS.setting("auto")
     """How images are augmented; `auto` is decided by the dataset's manifest."""

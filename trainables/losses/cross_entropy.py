@@ -6,17 +6,12 @@ without positives has value 0. `epsilon` is in logit units: it is subtracted aft
 the positive's term in the denominator only. Above 0 it lets a loss go down to -epsilon.
 """
 
-from typing import Annotated
-
-import pydantic
-
+from contrasweep.trainables.fields import NotNegative, Positive
 from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
 
 Scores = Float[Tensor, "n m"]
 Mask = Bool[Tensor, "n m"]
 PerAnchor = Float[Tensor, " n"]
-Temperature = Annotated[float, pydantic.Field(gt=0)]
-Epsilon = Annotated[float, pydantic.Field(ge=0)]
 
 
 def supcon(
@@ -24,9 +19,9 @@ def supcon(
     positives: Mask,
     negatives: Mask,
     *,
-    temperature: Temperature = 0.1,
-    epsilon: Epsilon = 0.0,
-    base_temperature: Temperature | None = None,
+    temperature: Positive = 0.1,
+    epsilon: NotNegative = 0.0,
+    base_temperature: Positive | None = None,
 ) -> PerAnchor:
     """mean_p -log e^{s_ip/t} / (sum_{q in P} e^{s_iq/t - eps} + sum_N e^{s_in/t}) (Khosla et al. 2020, equation 2).
 
@@ -47,8 +42,8 @@ def sincere(
     positives: Mask,
     negatives: Mask,
     *,
-    temperature: Temperature = 0.1,
-    epsilon: Epsilon = 0.0,
+    temperature: Positive = 0.1,
+    epsilon: NotNegative = 0.0,
 ) -> PerAnchor:
     """SINCERE: mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}) (Feeney & Hughes 2023).
 
@@ -65,8 +60,8 @@ def infonce(
     positives: Mask,
     negatives: Mask,
     *,
-    temperature: Temperature = 0.1,
-    epsilon: Epsilon = 0.0,
+    temperature: Positive = 0.1,
+    epsilon: NotNegative = 0.0,
 ) -> PerAnchor:
     """InfoNCE: -log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}) (van den Oord et al. 2018; SimCLR's NT-Xent).
 
@@ -76,7 +71,7 @@ def infonce(
 
 
 def ocl(
-    scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 1.0
+    scores: Scores, positives: Mask, negatives: Mask, *, temperature: Positive = 1.0
 ) -> PerAnchor:
     """OCL: mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})] (LOCAL, equation 3).
 

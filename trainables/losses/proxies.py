@@ -4,11 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import pydantic
-
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT
+from contrasweep.trainables.fields import NotNegative, Positive
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import F, Float, Tensor, torch
@@ -19,12 +18,15 @@ if TYPE_CHECKING:
 
 Rows = Float[Tensor, "n d"]
 Vectors = Float[Tensor, "k d"]
-Positive = Annotated[float, pydantic.Field(gt=0)]
-Margin = Annotated[float, pydantic.Field(ge=0)]
 
 
 def proxy_anchor(
-    embeddings: Rows, labels: Ids, proxies: Vectors, *, margin: Margin = 0.1, scale: Positive = 32.0
+    embeddings: Rows,
+    labels: Ids,
+    proxies: Vectors,
+    *,
+    margin: NotNegative = 0.1,
+    scale: Positive = 32.0,
 ) -> Scalar:
     """Proxy Anchor: mean_P+ softplus(lse_X+ -a(s - m)) + mean_P softplus(lse_X- a(s + m)) (Kim et al. 2020, eq. 4).
 
@@ -45,7 +47,7 @@ def arcface(
     labels: Ids,
     proxies: Vectors,
     *,
-    margin: Margin = 0.5,
+    margin: NotNegative = 0.5,
     scale: Positive = 64.0,
     form: Annotated[Literal["paper", "code"], OMIT_DEFAULT] = "paper",
 ) -> Scalar:
@@ -71,7 +73,7 @@ def cosface(
     labels: Ids,
     proxies: Vectors,
     *,
-    margin: Margin = 0.35,
+    margin: NotNegative = 0.35,
     scale: Positive = 64.0,
 ) -> Scalar:
     """CosFace: -log e^{s (cos a_y - m)} / (e^{s (cos a_y - m)} + sum_{j != y} e^{s cos a_j}) (Wang et al. 2018, eq. 4).

@@ -1,9 +1,6 @@
 """SigLIP: each pair is judged for itself, by a sigmoid. Values per anchor, as in `cross_entropy`."""
 
-from typing import Annotated
-
-import pydantic
-
+from contrasweep.trainables.fields import Positive
 from contrasweep.trainables.losses.cross_entropy import Mask, PerAnchor, Scores
 from contrasweep.trainables.pytorch import F, torch
 
@@ -13,7 +10,7 @@ def siglip(
     positives: Mask,
     negatives: Mask,
     *,
-    temperature: Annotated[float, pydantic.Field(gt=0)] = 0.1,
+    temperature: Positive = 0.1,
     bias: float = -10.0,
     learned: bool = True,
 ) -> PerAnchor:

@@ -4,11 +4,10 @@ They compare dimensions rather than rows with rows, so they know no similarity a
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import pydantic
+from typing import TYPE_CHECKING, Literal
 
 from contrasweep.config import Config
+from contrasweep.trainables.fields import NotNegative
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, require_instance_ids
 from contrasweep.trainables.losses.loss import FunctionLoss
 from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, torch
@@ -17,11 +16,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 View = Float[Tensor, "b d"]
-Weight = Annotated[float, pydantic.Field(ge=0)]
 
 
 def barlow_twins(
-    first: View, second: View, *, redundancy: Weight = 0.005, epsilon: Weight = 1e-5
+    first: View, second: View, *, redundancy: NotNegative = 0.005, epsilon: NotNegative = 1e-5
 ) -> Scalar:
     """Barlow Twins: sum_i (1 - C_ii)^2 + redundancy * sum_{i != j} C_ij^2 (Zbontar et al. 2021, equations 1, 2).
 
@@ -40,11 +38,11 @@ def vicreg(
     first: View,
     second: View,
     *,
-    invariance: Weight = 25.0,
-    variance: Weight = 25.0,
-    covariance: Weight = 1.0,
-    target: Weight = 1.0,
-    epsilon: Weight = 1e-4,
+    invariance: NotNegative = 25.0,
+    variance: NotNegative = 25.0,
+    covariance: NotNegative = 1.0,
+    target: NotNegative = 1.0,
+    epsilon: NotNegative = 1e-4,
     form: Literal["code", "paper"] = "code",
 ) -> Scalar:
     """VICReg: invariance * s(Z, Z') + variance * [v(Z) + v(Z')] + covariance * [c(Z) + c(Z')] (Bardes et al. 2022).

@@ -9,10 +9,9 @@ the same folds, and is compared by the same paired test. The seed changes nothin
 import math
 from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-import pydantic
 import torch
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import checked
+from contrasweep.trainables.fields import Count
 from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired.metrics import baseline_report
 from contrasweep.trainables.pytorch import Float32
@@ -39,7 +39,7 @@ class Settings:
     """Both images of a pair, or only one of them."""
     hue: bool = False
     """Whether statistics of hue, saturation and value are read too, which RGB images have."""
-    rounds: Annotated[int, pydantic.Field(ge=1)] = 100
+    rounds: Count = 100
     """Rounds of boosting."""
 
     @property

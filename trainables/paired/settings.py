@@ -4,13 +4,19 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-import pydantic
-
 from contrasweep.components import Component
 from contrasweep.errors import SpecError, check_known
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
-from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Share
+from contrasweep.trainables.fields import (
+    Count,
+    Device,
+    MaybeCount,
+    NotNegative,
+    Positive,
+    Several,
+    Share,
+)
 from contrasweep.trainables.losses import (
     LOSSES,
     ComposedLoss,
@@ -178,7 +184,7 @@ class PairedSettings(TrainingSettings):
     """The head from r to the embedding e; its `dim` is D_E."""
     classifier: Classifier = Classifier()
     """From r of both sides to the classes."""
-    batch_size: Annotated[int, pydantic.Field(ge=2)] = 16
+    batch_size: Several = 16
     """Pairs (or single items) a batch."""
     sampler: str = "uniform"
     """Which rows form a batch: uniform, class_balanced or at_least_2_per_class."""

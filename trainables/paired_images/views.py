@@ -7,14 +7,13 @@ Single images have the views of `trainables.augmentations`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import pydantic
+from typing import Any
 
 from contrasweep.components import Component, Table
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
 from contrasweep.trainables import augmentations
+from contrasweep.trainables.fields import AboveZero, NotNegative
 from contrasweep.trainables.pytorch import Float, Tensor, torch
 
 
@@ -22,11 +21,11 @@ from contrasweep.trainables.pytorch import Float, Tensor, torch
 class PairPolicy:
     """The random changes that make views of a pair, with their strengths."""
 
-    crop_area: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
+    crop_area: AboveZero = 0.5
     """The least share of the image that a crop keeps."""
     dihedral: bool = True
     """Whether the square is turned and mirrored."""
-    jitter: Annotated[float, pydantic.Field(ge=0)] = 0.06
+    jitter: NotNegative = 0.06
     """Standard deviation of gain and offset of the light, for pixel values from 0 to 1."""
 
 

@@ -1,14 +1,10 @@
 """Settings of paired texts, and the table of their encoders."""
 
-from typing import Annotated
-
-import pydantic
-
 from contrasweep.components import Component, Table
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
-from contrasweep.trainables.fields import Count, Positive, Share
+from contrasweep.trainables.fields import Count, Positive, Several, Share
 from contrasweep.trainables.paired.settings import Latent, PairedSettings
 from contrasweep.trainables.texts.encoders import convolution_encoder
 
@@ -39,7 +35,7 @@ class Settings(PairedSettings):
 
     latent: TextLatent = TextLatent()
     """How l is made."""
-    batch_size: Annotated[int, pydantic.Field(ge=2)] = 32
+    batch_size: Several = 32
     """Pairs a batch."""
     learning_rate: Positive = 1e-3
     """The highest learning rate; it falls by a cosine to a thousandth."""

@@ -9,13 +9,11 @@ is compared by the same paired test. Nothing is random: the seed changes nothing
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
-
-import pydantic
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
+from contrasweep.trainables.fields import Count
 from contrasweep.trainables.review_helpfulness.corpora import load
 from contrasweep.trainables.review_helpfulness.metrics import per_product
 from contrasweep.trainables.review_helpfulness.settings import Settings as RankerSettings
@@ -28,8 +26,8 @@ class Settings:
     """Settings of the ranking by length. Each means the same as the ranker's setting of the same name."""
 
     relevance_threshold: Threshold | None = None
-    min_word_count: Annotated[int, pydantic.Field(ge=1)] = 5
-    max_tokens: Annotated[int, pydantic.Field(ge=1)] = 128
+    min_word_count: Count = 5
+    max_tokens: Count = 128
 
     def resolve(self, data: Manifest) -> "Settings":
         """Return these settings with the relevance threshold of `data`; `DataError` where it has no reviews."""

@@ -7,12 +7,10 @@ package is named by its dotted path (`package.module:Class`).
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import pydantic
-
 from contrasweep.components import Table
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
-from contrasweep.trainables.fields import Count, Dropout, NotNegative, Positive, Share
+from contrasweep.trainables.fields import Count, Dropout, NotNegative, Positive, Several, Share
 from contrasweep.trainables.review_helpfulness.losses import ContrastiveReduction
 
 HEADS = 4
@@ -39,7 +37,7 @@ class ConvKNRMOptions:
     """Number of filters of each convolution."""
     ngrams: Count = 3
     """N-grams of 1 to this many words are matched."""
-    kernels: Annotated[int, pydantic.Field(ge=2)] = 11
+    kernels: Several = 11
     """One for exact matches, the others spread over [-1, 1]."""
     kernel_sigma: Positive = 0.1
     """Width of a kernel."""

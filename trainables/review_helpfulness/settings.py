@@ -12,7 +12,7 @@ from contrasweep.data.resolving import find, storage_of
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.storage.names import local_path
-from contrasweep.trainables.fields import Count, Device, MaybeCount, Positive
+from contrasweep.trainables.fields import AboveZero, Count, Device, MaybeCount, Positive
 from contrasweep.trainables.files import with_digest
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
 from contrasweep.trainables.review_helpfulness.losses import LOSSES
@@ -38,7 +38,7 @@ class Sampler:
 class Plateau:
     """How the learning rate falls where the validation MAP stays on a plateau, as `PlateauSchedule` computes it."""
 
-    factor: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.5
+    factor: AboveZero = 0.5
     """What the learning rate is multiplied by."""
     patience: MaybeCount = 4
     """Epochs in a row without a better validation MAP that are let pass."""
