@@ -147,6 +147,7 @@ class Trained:
     optimizer: Optimizer
     schedule: Schedule
     guard: Guard
+    device: torch.device
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -156,6 +157,10 @@ class Trained:
     def ends(self, epoch: int) -> bool:
         """Whether training ends after this epoch."""
         return epoch >= self.settings.epochs  # type: ignore[no-any-return]
+
+    def autocast(self) -> torch.autocast:
+        """Return a context in which the network computes in the settings' precision."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast)
 
     def steps(
         self,

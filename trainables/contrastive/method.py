@@ -337,7 +337,7 @@ class Contrastive(loop.Trained):
                 return value
 
         chunk = self.settings.chunk_rows
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             # Chunks do not use the targets: the settings allow chunks with `targets: batch` alone.
             if 0 < chunk < len(views):
                 chunked = chunked_step(
@@ -383,7 +383,7 @@ class Contrastive(loop.Trained):
         # With `ema`, the averaged weights are evaluated in place of the last.
         model = (self.model if self.average is None else self.average.model).eval()
         network = evaluated_network(model, self.settings)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             chunks = [
                 network(pixels) for pixels in self.normalise.chunks(stretches, self.evaluated_rows)
             ]

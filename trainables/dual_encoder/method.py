@@ -154,7 +154,7 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
 
     def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
         """Return loss, gradients, and what the report needs of the batch, without graph."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             sides = self.embed(batch)
         loss = self.loss(sides)
         gradients = optimisation.gradients_of(self.optimizer, loss)

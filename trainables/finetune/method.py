@@ -120,7 +120,7 @@ class Finetune(loop.Trained):
     @torch.no_grad()
     def _encoded(self, normal: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
         """Return the features of normalised images, without gradient."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             features: Tensor = self.model[0].eval()(normal.to(self.device))
         return features.float()
 
@@ -129,7 +129,7 @@ class Finetune(loop.Trained):
         inputs, rows = batch
         # The classifier (1) takes the features of a frozen encoder.
         trained = self.model[1] if self.settings.frozen else self.model
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             logits = trained(inputs.to(self.device))
         loss = F.cross_entropy(logits.float(), self.train.labels[rows.to(self.device)])
         return loss, optimisation.gradients_of(self.optimizer, loss), loss.detach()
@@ -144,7 +144,7 @@ class Finetune(loop.Trained):
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return the scores of the classifier on the held-out part, and at the end whether each item is right."""
         model = self.model.eval()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             logits = self._forward(model, self.test.stretches())
         self.guard.require_finite(logits, "values")
         predicted = logits.argmax(1)

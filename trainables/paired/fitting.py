@@ -115,6 +115,7 @@ class PairedTraining(loop.Trained):
         self.inputs = inputs
         self.key = (trial.seed, trial.fold)
         self.settings = settings = inputs.settings
+        self.device = device = inputs.device
         if len(inputs.train_labels) < settings.batch_size:
             raise SpecError(
                 "a batch must not be larger than the training part",
@@ -126,8 +127,8 @@ class PairedTraining(loop.Trained):
             raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
-        self.model = inputs.model().to(inputs.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.objective = Objective(settings, inputs.train_labels, inputs.classes, inputs.device)
+        self.model = inputs.model().to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.objective = Objective(settings, inputs.train_labels, inputs.classes, device)
         self.optimizer: optimisation.Optimizer = settings.optimizer.build(
             self.model.parameters(), settings.learning_rate
         )
@@ -198,9 +199,7 @@ class PairedTraining(loop.Trained):
     def _gradients(self, weight: float, batch: Batch) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss, gradients and `Step` of a batch, with `weight` (alpha_t) for the contrastive part."""
         sides, labels = batch
-        with torch.autocast(
-            self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast
-        ):
+        with self.autocast():
             out = self.model(*sides)
         negatives: dict[str, Counts] = {}
         loss, terms = self.objective(out, labels, weight, negatives)
@@ -240,9 +239,7 @@ class PairedTraining(loop.Trained):
         self.model.eval()
         batches = []
         for chunk in torch.split(rows, self.evaluated_rows):
-            with torch.autocast(
-                self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast
-            ):
+            with self.autocast():
                 out = self.model(*self.inputs.sides_of_rows(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
         # Each of the four outputs, joined over all batches.

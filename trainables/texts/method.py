@@ -169,7 +169,7 @@ class Texts(DualEncoder[Batch]):
         # The network is a sequence of encoder (0) and head (1).
         encoder = self.model.eval().get_submodule("0")
         rows = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             chunks = [
                 encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)
             ]

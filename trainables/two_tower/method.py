@@ -136,7 +136,7 @@ class TwoTower(DualEncoder[Batch]):
     def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Float[Tensor, "n d"]:
         """Return the unit embeddings that the tower "images" or "texts" gives of all chunks, in evaluation mode."""
         network = self.model.eval().get_submodule(tower)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with self.autocast():
             embeddings = torch.cat([network(chunk) for chunk in chunks]).float()
         self.guard.require_finite(embeddings, f"embeddings of {tower}")
         return unit(embeddings)
