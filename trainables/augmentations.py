@@ -36,6 +36,8 @@ from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.fields import NotNegative, Positive, Share
 from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
 
+Images = Float[Tensor, "n c h w"]
+
 
 @checked
 class Policy:
@@ -310,9 +312,7 @@ def draw(
     )
 
 
-def apply(
-    images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws
-) -> Float[Tensor, "n c h w"]:
+def apply(images: Images, draws: Draws | ExternalDraws) -> Images:
     """Return the drawn view of each image; values are in [0, 1] before and after.
 
     There are three deviations from torchvision. Brightness, saturation and hue are one linear map (hue turns in YIQ,
@@ -337,7 +337,7 @@ def apply(
     )
 
 
-def _moved(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c h w"]:
+def _moved(images: Images, draws: Draws) -> Images:
     """Return each image cropped, turned or mirrored as it was drawn, in new memory that later steps may overwrite."""
     if draws.affine is not None:
         grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
@@ -350,9 +350,7 @@ def _moved(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c
     return torch.where(draws.mirrored[:, None, None, None], images.flip(3), images)
 
 
-def _blurred(
-    images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]
-) -> Float[Tensor, "n c h w"]:
+def _blurred(images: Images, sigma: Float[Tensor, " n"]) -> Images:
     """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
     # A Gaussian of k = 2 reach + 1 weights for each image, as [n k].
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
@@ -435,7 +433,7 @@ def _colour(
     return brightness[:, None, None] * (mix @ hue_matrix)
 
 
-def _gray(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
+def _gray(images: Images) -> Float[Tensor, "n 1 h w"]:
     """Return the luma of images with three channels, and the mean of the channels of any others."""
     if images.shape[1] != 3:
         return images.mean(1, keepdim=True)

@@ -34,8 +34,14 @@ AHEAD = 2
 CHUNK = {"cpu": 2**21, "cuda": 2**26}
 """Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
 _END = object()
-Box = Callable[[int, int, int], tuple[int, int, int, int]]
+Corners = tuple[int, int, int, int]
+Box = Callable[[int, int, int], Corners]
 """(height, width, place in the batch) -> top, left, height and width of a part of an image."""
+Rows = Int[Tensor, " k"]
+Pixels = UInt8[Tensor, "k c h w"]
+Moments = tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]
+Viewed = tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]
+"""The views of a batch's images, and the images' rows."""
 
 
 def image_shape(data: Manifest, column: str) -> Shape:
@@ -65,7 +71,7 @@ def view_shape(data: Manifest, view_size: int) -> Shape:
 
 def crop_box(
     height: int, width: int, seed: int, area: tuple[float, float], aspect: tuple[float, float]
-) -> tuple[int, int, int, int]:
+) -> Corners:
     """Return top, left, height and width of a random crop, as torchvision's RandomResizedCrop draws them.
 
     A try draws a share of the image's area (within `area`) and a ratio of width to height (within `aspect`,
@@ -96,7 +102,7 @@ class Crops:
     seeds: list[int]
     policy: augmentations.Policy | augmentations.Transform
 
-    def box(self, height: int, width: int, place: int) -> tuple[int, int, int, int]:
+    def box(self, height: int, width: int, place: int) -> Corners:
         """Return top, left, height and width of the crop of the row at `place`, of an image of this height and width.
 
         A user's own transform may crop by itself; for it the crop is the image's centre.
@@ -106,7 +112,7 @@ class Crops:
         return crop_box(height, width, self.seeds[place], self.policy.area, self.policy.aspect)
 
 
-def centre_box(height: int, width: int) -> tuple[int, int, int, int]:
+def centre_box(height: int, width: int) -> Corners:
     """Return top, left, height and width of the central square that an evaluation sees.
 
     It is the part that is kept where the shorter side is scaled to 256 pixels and a centre crop has 224.
@@ -160,24 +166,22 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def views(
-        self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]
-    ) -> list[Float[Tensor, "k c h w"]]:
+    def views(self, rows: Rows, crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
         """Return the images of these rows in [0, 1] before augmentation, one tensor for each view.
 
         Images are whole here (`CroppedImages` cuts them), so all views are the same tensor.
         """
         return [self.take(rows).float().div_(255)] * len(crops)
 
-    def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
+    def take(self, rows: Rows) -> Pixels:
         """Return the images of these rows, on the device."""
         return self.pixels[rows.to(self.device)]
 
-    def stretches(self) -> Iterator[UInt8[Tensor, "k c h w"]]:
+    def stretches(self) -> Iterator[Pixels]:
         """Yield all images in their order, on the device; here in one stretch."""
         yield self.pixels
 
-    def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
+    def moments(self) -> Moments:
         """Return mean and standard deviation of each channel over all images, of values in [0, 1].
 
         The deviation is 1 for a channel that never varies. Both come from sums of integers, which are the same on every
@@ -220,7 +224,7 @@ class StreamedImages(Images):
         self.pinned = device.type == "cuda"
         self.moments_name = "moments"
 
-    def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
+    def take(self, rows: Rows) -> Pixels:
         """Return the images of these rows, on the device.
 
         For a GPU they are read into pinned memory, from which it copies while the host goes on.
@@ -230,13 +234,13 @@ class StreamedImages(Images):
         self.part.read(IMAGE, rows.cpu().numpy(), host.numpy())
         return host.to(self.device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
 
-    def stretches(self) -> Iterator[UInt8[Tensor, "k c h w"]]:
+    def stretches(self) -> Iterator[Pixels]:
         """Yield all images in their order, a block at a time."""
         step = max(1, 2 * CHUNK["cpu"] // int(np.prod(self.shape)))
         for rows in torch.split(torch.arange(len(self)), step):
             yield self.take(rows)
 
-    def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
+    def moments(self) -> Moments:
         """Return mean and standard deviation as `Images.moments` does, of the images as `stretches` yields them.
 
         They are computed once on a node, since this reads every image, and kept there as `moments_name`.
@@ -261,19 +265,17 @@ class CroppedImages(StreamedImages):
         self.shape = (self.shape[0], side, side)
         self.moments_name = f"moments {side}"
 
-    def views(
-        self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]
-    ) -> list[Float[Tensor, "k c h w"]]:
+    def views(self, rows: Rows, crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
         """Return each view's random crops of these rows."""
         return [
             pixels.float().div_(255) for pixels in self._cut(rows, [crop.box for crop in crops])
         ]
 
-    def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
+    def take(self, rows: Rows) -> Pixels:
         """Return the centres of these rows' images, as an evaluation sees them."""
         return self._cut(rows, [lambda height, width, place: centre_box(height, width)])[0]
 
-    def _cut(self, rows: Int[Tensor, " k"], boxes: Sequence[Box]) -> list[UInt8[Tensor, "k c h w"]]:
+    def _cut(self, rows: Rows, boxes: Sequence[Box]) -> list[Pixels]:
         """Decode each row's image once and cut each of `boxes` from it, functions of (height, width, place).
 
         Returns one tensor of squares for each box.
@@ -296,7 +298,7 @@ class CroppedImages(StreamedImages):
 
 
 def crop(
-    pixels: UInt8[np.ndarray, "h w c"], box: tuple[int, int, int, int], side: int
+    pixels: UInt8[np.ndarray, "h w c"], box: Corners, side: int
 ) -> UInt8[np.ndarray, "c side side"]:
     """Return the part `box` (top, left, height, width) of an image as a square of `side` pixels.
 
@@ -402,7 +404,7 @@ class Views:
             for policy, g in zip(policies, self._generators("view"), strict=True)
         ]
 
-    def __call__(self, part: slice | Int[Tensor, " k"]) -> list[Float[Tensor, "k c h w"]]:
+    def __call__(self, part: slice | Rows) -> list[Float[Tensor, "k c h w"]]:
         """Return the views of these places of `order`, in [0, 1], one tensor for each policy."""
         # First the pixels of each view, cropped or whole; then what its policy does to them.
         crops = [
@@ -432,7 +434,7 @@ def batches(
     *key: int | None,
     batch_numbers: range | None = None,
     share: tuple[int, int] = (0, 1),
-) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
+) -> Generator[Viewed]:
     """Yield an epoch in batches: the views of `size` images, all first views before all second ones, and their rows.
 
     Each image has a view for each of `policies`, with values in [0, 1] where `normalise` is None. Views are drawn from
@@ -501,7 +503,7 @@ def _batches(
     size: int,
     batch_numbers: range | None,
     share: tuple[int, int],
-) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
+) -> Generator[Viewed]:
     """Yield what `batches` describes, without a thread."""
     images = views.images
     order = views.order
@@ -526,10 +528,10 @@ def _batches(
 
 def _batches_of_group(
     pieces: Sequence[Sequence[Float[Tensor, "_ c h w"]]],
-    rows: Int[Tensor, " k"],
+    rows: Rows,
     size: int,
     normalise: Normalise | None,
-) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
+) -> Generator[Viewed]:
     """Yield the batches of a group of `rows`, `size` rows each, and the rows of each batch.
 
     Each of `pieces` has one tensor for each view, with some of the group's rows. A group in several pieces is one
@@ -545,7 +547,7 @@ def _batches_of_group(
         yield joined, rows[in_batch]
 
 
-def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
+def _pieces(places: slice | Rows, size: int) -> list[Any]:
     """Cut places, a slice or indices [k], into pieces of the same kind with at most `size` places."""
     if isinstance(places, slice):
         return [
@@ -554,7 +556,7 @@ def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
     return list(torch.split(places, size))
 
 
-def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:
+def _share_of(places: slice, size: int, number: int, count: int) -> Rows:
     """Divide each batch of `size` places into `count` equal parts, and return the places of part `number` of each."""
     # The places as [batches parts places of a part].
     return (

@@ -11,6 +11,7 @@ import numpy as np
 from contrasweep.trainables.evaluation.pictures import save
 from contrasweep.trainables.pytorch import Float, Int
 
+PerItem = Float[np.ndarray, " n"]
 RANGE = (-0.1, 1.0)
 """Similarities that histograms span."""
 BINS = 100
@@ -42,8 +43,8 @@ class Histogram:
 
 
 def histogram(
-    target: Float[np.ndarray, " n"],
-    noise: Float[np.ndarray, " n"],
+    target: PerItem,
+    noise: PerItem,
     bins: int = BINS,
     span: tuple[float, float] = RANGE,
 ) -> Histogram:
@@ -59,15 +60,15 @@ def histogram(
     return Histogram(edges, counts[0], counts[1], (missing[0], missing[1]))
 
 
-def arc_length(cosine: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def arc_length(cosine: PerItem) -> PerItem:
     """Return the arc length similarity 1 - arccos(cos) / pi, in [0, 1], of cosine similarities; -inf stays -inf."""
     values = 1 - np.arccos(np.clip(cosine, -1, 1)) / math.pi
     return np.where(np.isfinite(cosine), values, cosine)
 
 
 def by_class(
-    target: Float[np.ndarray, " n"],
-    noise: Float[np.ndarray, " n"],
+    target: PerItem,
+    noise: PerItem,
     labels: Int[np.ndarray, " n"],
     span: tuple[float, float] = RANGE,
 ) -> dict[int, Histogram]:

@@ -11,15 +11,14 @@ from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trial import Report, Trial
 
+Labels = Int[Tensor, " n"]
 MANY = 100
 """Long-tailed learning: classes with more training rows than these are many-shot."""
 FEW = 20
 """Classes with fewer training rows than these are few-shot."""
 
 
-def scores(
-    predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], train_counts: Int[Tensor, " k"]
-) -> dict[str, float]:
+def scores(predicted: Labels, labels: Labels, train_counts: Int[Tensor, " k"]) -> dict[str, float]:
     """Return accuracy, macro F1, F1 per class, and the accuracy over many-shot, medium-shot and few-shot classes.
 
     `train_counts` has the number of training rows of each class, by which `shots` tells these kinds apart. A kind
@@ -37,7 +36,7 @@ def scores(
     return measured
 
 
-def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str, list[float]]:
+def by_item(predicted: Labels, labels: Labels) -> dict[str, list[float]]:
     """Return two scores of each of the n rows, `correct` and `recall`.
 
     `correct` is 1 where the prediction is right, else 0; its mean is the accuracy. `recall` is n / (K n_k) where the
@@ -51,7 +50,7 @@ def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str
     return {"correct": hits.long().tolist(), "recall": (hits * recall_of_hit).tolist()}
 
 
-def baseline_report(trial: Trial, predicted: Int[Tensor, " n"], train: Part, test: Part) -> Report:
+def baseline_report(trial: Trial, predicted: Labels, train: Part, test: Part) -> Report:
     """Return the one report of a baseline from the labels that it predicts of the test part."""
     labels = torch.tensor(test.labels)
     train_labels = torch.tensor(train.labels)
@@ -71,7 +70,7 @@ def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
 
 
 def centre_gram(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int
+    embeddings: Float[Tensor, "n d"], labels: Labels, classes: int
 ) -> Float[Tensor, "k k"]:
     """Return the cosines between the class centres (means of unit embeddings).
 
@@ -88,7 +87,7 @@ def centre_gram(
 def geometry(
     embeddings: Float[Tensor, "n d"],
     raw_norms: Float[Tensor, " n"],
-    labels: Int[Tensor, " n"],
+    labels: Labels,
     classes: int,
     prefix: str = "",
 ) -> dict[str, float]:

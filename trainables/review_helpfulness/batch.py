@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from contrasweep.data.column_files import Array, Ints
 from contrasweep.trainables.pytorch import Bool, Float, Int
 
 
@@ -126,23 +126,23 @@ class Corpus:
     empty. Regions are [m f], with m = 0 for an item without images; f is `roi_dim`.
     """
 
-    product_tokens: Sequence[NDArray[np.int64]]
-    record_tokens: Sequence[NDArray[np.int64]]
-    product_regions: Sequence[NDArray[Any]]
-    category: NDArray[np.int64]
-    review_tokens: Sequence[NDArray[np.int64]]
-    review_regions: Sequence[NDArray[Any]]
-    product: NDArray[np.int64]
-    label: NDArray[np.int64]
+    product_tokens: Sequence[Ints]
+    record_tokens: Sequence[Ints]
+    product_regions: Sequence[Array]
+    category: Ints
+    review_tokens: Sequence[Ints]
+    review_regions: Sequence[Array]
+    product: Ints
+    label: Ints
     product_ids: Sequence[str]
     review_ids: Sequence[str]
-    lengths: NDArray[np.int64]
+    lengths: Ints
     roi_dim: int = 2048
 
     def __len__(self) -> int:
         return len(self.label)
 
-    def batch(self, rows: NDArray[np.int64], groups: NDArray[np.int64] | None = None) -> Batch:
+    def batch(self, rows: Ints, groups: Ints | None = None) -> Batch:
         """Return the reviews `rows` with their products, in this order; `groups` has the sampled group of each."""
         owners = self.product[rows]
         text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
@@ -173,7 +173,7 @@ class Corpus:
             category=torch.from_numpy(self.category[owners]),
         )
 
-    def _pad_regions(self, items: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor, Tensor]:
+    def _pad_regions(self, items: Sequence[Array]) -> tuple[Tensor, Tensor, Tensor]:
         """Return regions padded to the longest item [b m f], their mask [b m], and which items have an image [b]."""
         # An item without images has one region of zeros, which its mask calls valid.
         longest = max(1, *(len(item) for item in items))
@@ -186,7 +186,7 @@ class Corpus:
         return x, torch.arange(longest)[None, :] < lengths[:, None], has_image
 
 
-def _pad_tokens(items: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+def _pad_tokens(items: Sequence[Ints]) -> tuple[Tensor, Tensor]:
     """Return token lists padded with 0 to the longest, [b t], and the mask of their tokens [b t]."""
     lengths = np.array([len(item) for item in items])
     mask = np.arange(lengths.max())[None, :] < lengths[:, None]
@@ -205,9 +205,7 @@ class HelpfulnessModel(nn.Module, ABC):
     gives_features: ClassVar[bool] = False
     """Whether its outputs have post-interaction features."""
 
-    def augment(
-        self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator
-    ) -> Batch:
+    def augment(self, batch: Batch, corpus: Corpus, rows: Ints, rng: np.random.Generator) -> Batch:
         """Return the batch to train on in place of `batch`, which is `rows` of `corpus`; by default the same.
 
         A model that augments draws from `rng`.

@@ -4,19 +4,18 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from contrasweep.data import Part, open_dataset
+from contrasweep.data.column_files import Array, Ints
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables import seeding
 from contrasweep.trainables.files import checked_file
 from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
-from contrasweep.trainables.review_helpfulness.datasets.word_vectors import read_vectors
+from contrasweep.trainables.review_helpfulness.datasets.word_vectors import WordVector, read_vectors
 from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.vocabulary import (
     OOV,
@@ -39,7 +38,7 @@ class Products:
     brand: Sequence[str]
     category: Sequence[str]
     description: Sequence[str]
-    regions: Sequence[NDArray[Any]]
+    regions: Sequence[Array]
 
     def text(self, number: int) -> str:
         """Return name and description of a product, as one text."""
@@ -60,16 +59,16 @@ class Reviews:
     each review.
     """
 
-    product: NDArray[np.int64]
+    product: Ints
     text: Sequence[str]
-    label: NDArray[np.int64]
-    regions: Sequence[NDArray[Any]]
+    label: Ints
+    regions: Sequence[Array]
     ids: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.label)
 
-    def take(self, rows: NDArray[np.int64]) -> "Reviews":
+    def take(self, rows: Ints) -> "Reviews":
         """Return these rows, in this order."""
         text, regions, ids = (
             [column[i] for i in rows] for column in (self.text, self.regions, self.ids)
@@ -111,7 +110,7 @@ def prepare(
     roi_dim: int,
     settings: Settings,
     key: tuple[int | None, ...],
-    pretrained_vectors: Callable[[], Iterable[tuple[str, NDArray[np.float32]]]] = tuple,
+    pretrained_vectors: Callable[[], Iterable[WordVector]] = tuple,
 ) -> PreparedParts:
     """Make vocabularies of the part `train`, then corpora of all parts.
 
@@ -189,16 +188,14 @@ def _corpus(
     )
 
 
-def _encode(
-    texts: Iterable[str], vocabulary: Vocabulary, settings: Settings
-) -> list[NDArray[np.int64]]:
+def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[Ints]:
     """Return token numbers of product texts; a hidden text, or one without known words, is one `<OOV>`."""
     empty_text = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
     return [tokens if len(tokens) and settings.use_text else empty_text for tokens in encoded]
 
 
-def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArray[Any]]:
+def _regions(regions: Sequence[Array], settings: Settings) -> list[Array]:
     """Return the first `max_regions` regions of each item, or none where images are hidden."""
     most = settings.max_regions if settings.use_images else 0
     return [item[:most] for item in regions]
@@ -229,9 +226,7 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
     )
 
 
-def _pretrained_vectors(
-    settings: Settings, data: Manifest
-) -> Iterable[tuple[str, NDArray[np.float32]]]:
+def _pretrained_vectors(settings: Settings, data: Manifest) -> Iterable[WordVector]:
     """Return the pretrained vectors that the settings name, as (word, vector), of a file or a dataset; () for none."""
     if settings.word_vectors is None:
         return ()
@@ -261,7 +256,7 @@ def _texts(part: Part, name: str) -> list[str]:
     return [text or "" for text in part.column(name).to_pylist()]
 
 
-def _roi(part: Part) -> Sequence[NDArray[Any]]:
+def _roi(part: Part) -> Sequence[Array]:
     """Return region features of each row, [m f]; m is 0 where the dataset has no image side."""
     if "roi" in part.split.manifest.columns:
         regions = part.ragged("roi")

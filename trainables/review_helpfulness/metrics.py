@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from contrasweep.config import Config
+from contrasweep.data.column_files import Ints
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables.pytorch import Bool, Float
@@ -71,7 +72,7 @@ def per_product(
     return PerProduct(list(numbers), dict(zip(METRICS, rows.T, strict=True)))
 
 
-def _of_product(ranked: NDArray[np.int64], threshold: int) -> tuple[float, float, float, float]:
+def _of_product(ranked: Ints, threshold: int) -> tuple[float, float, float, float]:
     """Return the four `METRICS` of one product from its labels in ranked order."""
     relevant = ranked > threshold
     if not relevant.any():

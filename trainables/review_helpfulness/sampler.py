@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from contrasweep.data.column_files import Ints
 
-def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray[np.int64]]]:
+
+def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, Ints]]:
     """Return the rows of one product that can be positives, each with the rows that can be its negatives.
 
     A negative's label is more than `interval` below that of its positive. Rows whose label is among the lowest 1 +
@@ -28,7 +30,7 @@ class _Candidate:
     """A row that can be a positive, the rows of its negatives, and the cumulative probabilities to draw these by."""
 
     positive: int
-    negatives: NDArray[np.int64]
+    negatives: Ints
     cumulative: NDArray[np.float64]
 
 
@@ -44,7 +46,7 @@ class GroupSampler:
     def __init__(
         self,
         labels: ArrayLike,
-        products: Sequence[int] | NDArray[np.int64],
+        products: Sequence[int] | Ints,
         *,
         interval: int,
         num_negatives: int,
@@ -73,7 +75,7 @@ class GroupSampler:
         """Return the number of groups in an epoch."""
         return min(len(self.candidates), self.max_groups or len(self.candidates))
 
-    def epoch(self, seed: int) -> NDArray[np.int64]:
+    def epoch(self, seed: int) -> Ints:
         """Return an epoch's groups, int64 [groups, 1 + num_negatives] of row numbers, a pure function of `seed`."""
         # Each positive once, in random order; for each of its negatives a uniform number.
         rng = np.random.default_rng(seed)
@@ -90,7 +92,7 @@ class GroupSampler:
             group[1:] = candidate.negatives[picked]
         return groups
 
-    def batches(self, seed: int, groups: int) -> Iterator[NDArray[np.int64]]:
+    def batches(self, seed: int, groups: int) -> Iterator[Ints]:
         """Yield an epoch's groups, `groups` at a time; the last batch may be smaller."""
         drawn = self.epoch(seed)
         yield from (drawn[start : start + groups] for start in range(0, len(drawn), groups))

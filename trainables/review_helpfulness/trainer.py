@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from contrasweep.data.column_files import Ints
 from contrasweep.errors import DataError
 from contrasweep.trainables import checkpoint, loop, optimisation, seeding
 from contrasweep.trainables.checkpoint import StateDict
@@ -124,7 +125,7 @@ class Trainer:
         }
 
     def _gradients(
-        self, groups: NDArray[np.int64], rng: np.random.Generator
+        self, groups: Ints, rng: np.random.Generator
     ) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss, gradients and `Step` of a batch of groups [groups, 1 + negatives] of row numbers."""
         # The reviews of all groups as one batch, each with the number of its group.
@@ -140,7 +141,7 @@ class Trainer:
         loss = torch.stack(list(losses.values())).sum()
         return loss, optimisation.gradients_of(self.optimizer, loss), Step(loss, losses, output.log)
 
-    def outputs(self, corpus: Corpus) -> Iterator[tuple[NDArray[np.int64], Output, Batch]]:
+    def outputs(self, corpus: Corpus) -> Iterator[tuple[Ints, Output, Batch]]:
         """Yield the model's outputs for all rows of a part, in batches of similar length: (rows, output, batch)."""
         self.model.eval()
         # By length, so that a batch has little padding.

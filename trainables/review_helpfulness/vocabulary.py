@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from contrasweep.data.column_files import Ints
+from contrasweep.trainables.review_helpfulness.datasets.word_vectors import WordVector
+
 PAD = 0
 """The number that fills short texts."""
 OOV = 1
@@ -43,7 +46,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words) + 2
 
-    def encode(self, text: str | None, max_tokens: int) -> NDArray[np.int64]:
+    def encode(self, text: str | None, max_tokens: int) -> Ints:
         """Return the numbers of the first `max_tokens` known words, int64 [t]; empty if none is known."""
         known = (self.numbers[word] for word in tokenize(text) if word in self.numbers)
         return np.fromiter(known, dtype=np.int64)[:max_tokens]
@@ -53,7 +56,7 @@ def word_vectors(
     vocabulary: Vocabulary,
     dim: int,
     rng: np.random.Generator,
-    known: Iterable[tuple[str, NDArray[np.float32]]] = (),
+    known: Iterable[WordVector] = (),
 ) -> NDArray[np.float32]:
     """Return the initial vectors of a vocabulary's words, float32 [v dim].
 
@@ -87,7 +90,7 @@ class Characters:
     def __len__(self) -> int:
         return len(self.characters) + 2
 
-    def table(self, vocabulary: Vocabulary, max_characters: int = 16) -> NDArray[np.int64]:
+    def table(self, vocabulary: Vocabulary, max_characters: int = 16) -> Ints:
         """Return the characters of every word, int64 [v c], padded with 0; `<OOV>` is one unknown character."""
         numbers = {character: i for i, character in enumerate(self.characters, start=2)}
         table = np.zeros((len(vocabulary), max_characters), dtype=np.int64)

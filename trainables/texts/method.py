@@ -21,6 +21,7 @@ from contrasweep.trainables.texts.encoders import reader_of
 from contrasweep.trainables.texts.settings import Settings
 from contrasweep.trial import Trial
 
+Rows = dict[int, list[int]]
 EVAL_BATCH_ROWS = 512
 """Texts of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 
@@ -37,7 +38,7 @@ class Pairs:
     first: Int[Tensor, " n"]
     second: Int[Tensor, " n"]
     groups: Int[Tensor, " n"]
-    contradictions: dict[int, list[int]]
+    contradictions: Rows
 
 
 def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
@@ -58,7 +59,7 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
     if settings.positives == "views":
         # No two sentences are alike: each is a group of its own.
         groups = first
-        contradictions: dict[int, list[int]] = {}
+        contradictions: Rows = {}
     else:
         # Sentences that entailment links are alike.
         entailed = part.labels == classes.index(settings.positive_class)
@@ -95,9 +96,9 @@ def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
 
 def _contradictions(
     left: np.ndarray, right: np.ndarray, labels: np.ndarray, negative: int, settings: Settings
-) -> dict[int, list[int]]:
+) -> Rows:
     """Return sentence -> those that contradict it, by the pairs labelled `negative`; {} without hard negatives."""
-    contradictions: dict[int, list[int]] = {}
+    contradictions: Rows = {}
     if settings.uses_hard_negatives:
         contradicts = labels == negative
         for a, b in zip(left[contradicts].tolist(), right[contradicts].tolist(), strict=True):

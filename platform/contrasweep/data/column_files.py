@@ -23,6 +23,7 @@ from contrasweep.data import images
 from contrasweep.data.manifest import ANY_SIDE, ColumnSpec
 from contrasweep.errors import DataError
 
+Array = NDArray[Any]
 Ints = NDArray[np.int64]
 BLOCK_BYTES = 2**23
 """The most bytes of a block of rows, decoded."""
@@ -38,15 +39,15 @@ class ColumnFile(ABC):
         return self.shape[0]
 
     @abstractmethod
-    def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def read(self, rows: Ints, out: Array | None = None) -> Array:
         """Return the rows with these indices, [len(rows) ...], in this order; threads may call it at the same time.
 
         If `out` is given, an array of this shape and of the column's dtype, the rows are written to it.
         """
 
-    def item(self, row: int) -> NDArray[Any]:
+    def item(self, row: int) -> Array:
         """Return one row. Where images differ in size it has its own size."""
-        item: NDArray[Any] = self.read(np.array([row]))[0]
+        item: Array = self.read(np.array([row]))[0]
         return item
 
     def blocks(self, rows: Ints) -> Iterator[Ints]:
@@ -76,7 +77,7 @@ class ArrayFile(ColumnFile):
         self._start = self._file.tell()
         self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
 
-    def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def read(self, rows: Ints, out: Array | None = None) -> Array:
         """Return these rows in this order, in `out` where it is given; threads may call it at the same time.
 
         `EOFError` where the file ends before one of them.
@@ -109,7 +110,7 @@ class ArrayWriter:
         header = {"descr": description, "fortran_order": False, "shape": tuple(shape)}
         np.lib.format.write_array_header_1_0(self.file, header)  # type: ignore[no-untyped-call]
 
-    def write(self, rows: NDArray[Any]) -> None:
+    def write(self, rows: Array) -> None:
         """Write the next rows."""
         self.file.write(np.ascontiguousarray(rows).data)
 
@@ -151,7 +152,7 @@ class EncodedFile(ColumnFile):
         self._ends = np.fromfile(folder / f"{name}{OFFSETS}", np.int64)
         self.shape = (len(self._ends), *spec["shape"])
 
-    def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def read(self, rows: Ints, out: Array | None = None) -> Array:
         """Return these rows in this order, [n h w c] uint8, in `out` where it is given.
 
         `DataError` where an image cannot be decoded, which it names, and where images differ in size.

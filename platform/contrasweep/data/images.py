@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, TiffImagePlugin
 
+Pixels = NDArray[np.uint8]
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64 * 2**20
 """The most pixels of an image that is decoded: the header of a small file may state gigabytes."""
@@ -29,7 +30,7 @@ class DeepImage(BrokenImage):
     reason = "more than 8 bits a channel, convert to 8 bit first"
 
 
-def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
+def decode(data: bytes, shape: Sequence[int] | None = None) -> Pixels:
     """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if it cannot be decoded.
 
     It is turned upright, as its EXIF data say and viewers show it.
@@ -53,9 +54,7 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
 
 
-def scaled_down(
-    pixels: NDArray[np.uint8], longest: int, data: bytes
-) -> tuple[bytes, NDArray[np.uint8]]:
+def scaled_down(pixels: Pixels, longest: int, data: bytes) -> tuple[bytes, Pixels]:
     """Return an image scaled so that its longer side has `longest` pixels: encoded again, and its pixels [h w c].
 
     `pixels` are the pixels of the encoded image `data`. The result is a JPEG where `data` is one, else a PNG.
@@ -73,7 +72,7 @@ def scaled_down(
     return encoded.getvalue(), small
 
 
-def read(file: Path) -> NDArray[np.uint8] | str:
+def read(file: Path) -> Pixels | str:
     """Return the pixels [h w c] of an image file, or as text the reason why it cannot be decoded.
 
     The reason is returned and not raised, because callers wrap this function in `lru_cache`, which keeps no errors.
@@ -86,7 +85,7 @@ def read(file: Path) -> NDArray[np.uint8] | str:
         return "missing image"
 
 
-def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+def resize(pixels: Pixels, height: int, width: int) -> Pixels:
     """Return pixels [h w c] scaled to [height width c], bicubic with antialiasing; the aspect ratio may change."""
     if pixels.shape[:2] == (height, width):
         return pixels
@@ -94,7 +93,7 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     return np.asarray(resized, np.uint8).reshape(height, width, -1)
 
 
-def picture(pixels: NDArray[np.uint8]) -> Image.Image:
+def picture(pixels: Pixels) -> Image.Image:
     """Return pixels [h w c] as an image of Pillow."""
     # For Pillow, grey images have no axis of channels.
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

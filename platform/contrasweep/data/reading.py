@@ -9,15 +9,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from contrasweep import canonical
 from contrasweep.data import cache, decoding, folds
-from contrasweep.data.column_files import ArrayFile, ColumnFile, EncodedFile
+from contrasweep.data.column_files import Array, ArrayFile, ColumnFile, EncodedFile, Ints
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError, choose_from
 
-Ints = NDArray[np.int64]
+Arrays = dict[str, Array]
 GROUP = "group"
 T = TypeVar("T")
 
@@ -39,11 +38,11 @@ def open_dataset(manifest: Manifest) -> "Dataset":
 class Ragged:
     """Rows with several items each: those of row i are `values[starts[i] : starts[i] + lengths[i]]`."""
 
-    values: NDArray[Any]
+    values: Array
     starts: Ints
     lengths: Ints
 
-    def __getitem__(self, row: int) -> NDArray[Any]:
+    def __getitem__(self, row: int) -> Array:
         """Return the items of a row, [m ...]: a view."""
         start = self.starts[row]
         return self.values[start : start + self.lengths[row]]
@@ -113,7 +112,7 @@ class Split:
         self.rows = manifest.rows(name)
         self._partitions: dict[int, Ints] = {}  # repeat of the partition -> fold of each row
         # Repeat -> arrays in the order of its folds.
-        self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}
+        self._laid_out: dict[int, Arrays] = {}
         # The key depends on all that decides the content of the entry, and not on where the data come from.
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
         self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
@@ -137,7 +136,7 @@ class Split:
                 self.table = pa.ipc.open_file(file).read_all()
 
     @cached_property
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> Arrays:
         """All array columns, mapped. Encoded images are decoded for this, once per node, to another entry of the cache.
 
         `DataError` where an encoded image is broken, or images differ in size.
@@ -178,7 +177,7 @@ class Split:
         labels = self.labels if "label" in columns else np.zeros(self.rows, np.int64)
         return folds.repeated(labels, groups, own_folds, self.manifest.folds, repeat)
 
-    def _in_fold_order(self, repeat: int) -> "dict[str, NDArray[Any]]":
+    def _in_fold_order(self, repeat: int) -> Arrays:
         """Return the array columns with rows in the fold order of a repeat, which are written once per node.
 
         Columns with several items a row are left out. This is called when an array of a part is first asked for,
@@ -232,22 +231,20 @@ class Part:
     `read(name, rows)` reads some rows and maps nothing.
     """
 
-    def __init__(
-        self, split: Split, rows: Ints, arrays: Callable[[], dict[str, NDArray[Any]]]
-    ) -> None:
+    def __init__(self, split: Split, rows: Ints, arrays: Callable[[], Arrays]) -> None:
         self.split = split
         self.rows = rows
         self._mapped = arrays
 
     @cached_property
-    def _arrays(self) -> dict[str, NDArray[Any]]:
+    def _arrays(self) -> Arrays:
         """Column -> array of these rows; made when first used, because that may write files in the node's cache."""
         return self._mapped()
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def array(self, name: str) -> NDArray[Any]:
+    def array(self, name: str) -> Array:
         """Return all rows of an array column, [n *shape], for example images uint8 [n h w c], without a copy.
 
         `DataError`, with the names of the array columns, where there is no such column.
@@ -273,7 +270,7 @@ class Part:
             )
         return columns[name]
 
-    def read(self, name: str, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def read(self, name: str, rows: Ints, out: Array | None = None) -> Array:
         """Return these rows of an array column, [len(rows) ...], in this order; index 0 is the first row of this part.
 
         If `out` is given, an array of this shape and of the column's dtype, they are written to it. `DataError` as for
@@ -281,12 +278,12 @@ class Part:
         """
         return self.file(name).read(self.rows[rows], out)
 
-    def blocks(self, name: str) -> Iterator[NDArray[Any]]:
+    def blocks(self, name: str) -> Iterator[Array]:
         """Yield all rows of an array column in order, in arrays of at most 8 MiB; a single row may have more."""
         file = self.file(name)
         return (file.read(rows) for rows in file.blocks(self.rows))
 
-    def once_per_node(self, what: str, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    def once_per_node(self, what: str, compute: Callable[[], Array]) -> Array:
         """Return an array that depends on this part's rows alone: `compute` is called once per node, and then cached.
 
         `what` names the array in messages. With the rows it is also the key in the cache, so that two arrays of a part
@@ -298,7 +295,7 @@ class Part:
         with cache.entry(
             key, name, lambda folder: np.save(folder / "values.npy", compute())
         ) as folder:
-            values: NDArray[Any] = np.load(folder / "values.npy", allow_pickle=False)
+            values: Array = np.load(folder / "values.npy", allow_pickle=False)
         return values
 
     def ragged(self, name: str) -> Ragged:
@@ -369,7 +366,7 @@ def shuffled(n: int, seed: int, epoch: int) -> Ints:
     ).permutation(n)
 
 
-def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
+def _open_arrays(folder: Path) -> Arrays:
     """Return column -> array of the .npy files of an entry, mapped copy-on-write.
 
     So processes share pages until one writes, and torch takes the arrays without a warning.
@@ -384,6 +381,6 @@ def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _sliced(arrays: dict[str, NDArray[Any]], rows: slice) -> dict[str, NDArray[Any]]:
+def _sliced(arrays: Arrays, rows: slice) -> Arrays:
     """Return column -> these rows of its array, as views."""
     return {name: array[rows] for name, array in arrays.items()}

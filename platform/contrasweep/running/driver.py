@@ -34,7 +34,7 @@ from contrasweep.storage.store import open_store
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.file import as_study, is_declaration, named_by
 from contrasweep.study.sweep import Study
-from contrasweep.tracking.kinds import checked_tracking, parted, tracking_of
+from contrasweep.tracking.kinds import Addresses, checked_tracking, parted, tracking_of
 from contrasweep.tracking.links import read_links
 from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.process import following
@@ -45,7 +45,7 @@ def run(
     study: Study | str | Path | Config | GridPlan,
     *,
     storage: str = STORAGE,
-    tracking: str | Sequence[str] | None = OF_STUDY,
+    tracking: Addresses = OF_STUDY,
     max_concurrent: int | None = None,
     extend: bool = False,
     spend: bool = False,
@@ -180,7 +180,7 @@ def evaluate(
     on: Sequence[str] = (),
     function: str = "",
     storage: str = STORAGE,
-    tracking: str | Sequence[str] | None = OF_STUDY,
+    tracking: Addresses = OF_STUDY,
     **options: Any,
 ) -> tuple[Results, Results]:
     """Score every network that a study has kept, on other data or by own code.
@@ -230,9 +230,7 @@ def evaluate(
     return publish(results, checked_tracking(tracking), TrackedStudy.stored(records)), scores
 
 
-def _where_shown(
-    records: StudyRecords, addresses: str | Sequence[str] | None
-) -> str | Sequence[str] | None:
+def _where_shown(records: StudyRecords, addresses: Addresses) -> Addresses:
     """Return `addresses` if one of them is the MLflow store that shows the study, else None.
 
     The store's address stands in the storage, which is not trusted, so only the user's own `addresses` are used. Where
@@ -260,7 +258,7 @@ def evaluate_checkpoint(
     function: str = "",
     name: str = "",
     storage: str = STORAGE,
-    tracking: str | Sequence[str] | None = OF_STUDY,
+    tracking: Addresses = OF_STUDY,
     **options: Any,
 ) -> Results:
     """Score a network that was trained elsewhere, in a study of its own with one trial.
@@ -291,7 +289,7 @@ def evaluate_checkpoint(
 
 
 def _run_evaluation(
-    planned: GridPlan, storage: str, tracking: str | Sequence[str] | None, **options: Any
+    planned: GridPlan, storage: str, tracking: Addresses, **options: Any
 ) -> Results:
     """Run an evaluation; trials that failed or are of other code run again. `options` are those of `run`."""
     options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}

@@ -13,6 +13,7 @@ from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.tracker import TrackedStudy, Tracker
 
+Addresses = str | Sequence[str] | None
 NONE = "none"
 FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {
     "tensorboard": TensorBoardTracker,
@@ -51,9 +52,7 @@ class Trackers:
         return ",".join([*stores, *self.others])
 
 
-def tracking_of(
-    tracking: str | Sequence[str] | None, declared: str | Sequence[str] | None
-) -> str | Sequence[str] | None:
+def tracking_of(tracking: Addresses, declared: Addresses) -> Addresses:
     """Return the addresses to use: `tracking`, or where that is OF_STUDY those `declared` by the study.
 
     Where the study declares none (None), it is the default, MLflow's file.
@@ -64,9 +63,9 @@ def tracking_of(
 
 
 def checked_tracking(
-    tracking: str | Sequence[str] | None,
+    tracking: Addresses,
     *,
-    notify: str | Sequence[str] | None = None,
+    notify: Addresses = None,
     connect: bool = True,
 ) -> Trackers:
     """Return the checked addresses, in a form that holds for any working directory, and the commands of `notify`.
@@ -90,7 +89,7 @@ def checked_tracking(
     return Trackers(store, tuple(map(_checked, others)), tuple(commands))
 
 
-def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
+def parted(tracking: Addresses) -> tuple[list[str], list[str]]:
     """Return MLflow's addresses, and those of other trackers, in order; the word `none` and "" are left out.
 
     One text may hold several, with commas between them. Nothing is checked.

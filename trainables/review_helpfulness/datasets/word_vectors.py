@@ -20,6 +20,7 @@ from contrasweep.trainables.fields import Count
 
 KIND = "word-vectors"
 """The kind of staged datasets of word vectors."""
+WordVector = tuple[str, NDArray[np.float32]]
 BATCH = 10_000
 """Rows of a table."""
 
@@ -39,9 +40,7 @@ def read(source: Path, settings: Settings) -> Content:
     )
 
 
-def _tables(
-    vectors: Iterable[tuple[str, NDArray[np.float32]]], specs: dict[str, ColumnSpec]
-) -> Iterator[pa.Table]:
+def _tables(vectors: Iterable[WordVector], specs: dict[str, ColumnSpec]) -> Iterator[pa.Table]:
     """Yield words and vectors in tables of BATCH rows."""
     waiting = iter(vectors)
     while batch := list(islice(waiting, BATCH)):
@@ -51,7 +50,7 @@ def _tables(
         )
 
 
-def read_vectors(path: Path, dim: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def read_vectors(path: Path, dim: int) -> Iterator[WordVector]:
     """Yield word and vector of each line; `DataError` where there is no file, or not `dim` finite numbers in a line.
 
     A few words of GloVe's larger files hold blanks, but never the first word. More numbers there than `dim` are vectors

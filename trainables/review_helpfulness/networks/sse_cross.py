@@ -8,9 +8,9 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from contrasweep.data.column_files import Ints
 from contrasweep.errors import SpecError
 from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import (
@@ -61,9 +61,7 @@ class ItemEncoder(nn.Module):
         return cast(Tensor, self.joint(torch.cat(gated, dim=1)))
 
 
-def swap_partners(
-    labels: NDArray[np.int64], rows: NDArray[np.int64], odds: float, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def swap_partners(labels: Ints, rows: Ints, odds: float, rng: np.random.Generator) -> Ints:
     """Return for each of `rows` another row of the part to swap with; `labels` are those of the whole part.
 
     With probability odds / (1 + odds) it is drawn from the other rows with the same label, else from all rows with
@@ -93,9 +91,7 @@ class SSECross(HelpfulnessModel):
         self.review = ItemEncoder(inputs.review_words, inputs.roi_dim, options.dim, options.dropout)
         self.score = nn.Linear(6 * options.dim, 1)
 
-    def augment(
-        self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator
-    ) -> Batch:
+    def augment(self, batch: Batch, corpus: Corpus, rows: Ints, rng: np.random.Generator) -> Batch:
         """Swap images or text of some reviews for those of other reviews (stochastic shared embeddings)."""
         # Images and text are swapped independently, with partners of their own.
         o = self.options
