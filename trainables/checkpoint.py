@@ -25,7 +25,11 @@ class Stateful(Protocol):
         """Take over the state that `state_dict` gave."""
 
 
-def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
+Parts = Mapping[str, Stateful]
+"""What a checkpoint saves and restores, by name."""
+
+
+def save(folder: Path, parts: Parts, **facts: Any) -> Path:
     """Write the state of `parts`, torch's random state and plain `facts` (numbers, text, lists) to `folder`.
 
     Returns `folder`. A reader finds the old state or the new, never half of one.
@@ -112,7 +116,7 @@ def _shape_in(state: StateDict, name: str) -> list[int] | str:
     return list(state[name].shape) if name in state else "none"
 
 
-def restore(folder: Path, parts: Mapping[str, Stateful]) -> StateDict:
+def restore(folder: Path, parts: Parts) -> StateDict:
     """Bring `parts` and torch's random state back to what `save` wrote to `folder`, and return its `facts`.
 
     `StorageError` where the folder holds no checkpoint, or one of other parts.

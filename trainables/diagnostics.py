@@ -14,7 +14,7 @@ from contrasweep.trainables.losses.loss import REDUCTIONS, Terms
 from contrasweep.trainables.losses.negatives import share_below
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.pytorch import Float, Matrix
 from contrasweep.trainables.similarities import unit
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class SeenNegatives(Protocol):
 def of_batch(
     loss: Any,
     value: Tensor | float,
-    embeddings: Float[Tensor, "n d"],
+    embeddings: Matrix,
     labels: Ids,
     instance_ids: Ids | None = None,
 ) -> dict[str, float]:
@@ -102,7 +102,7 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
     )
 
 
-def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
+def typical_score(loss: ComposedLoss, z: Matrix | None) -> float:
     """Return the score of two equal embeddings: the similarity's largest.
 
     The dot product has none: there it is the mean squared length of `z`, or 1 without `z`.
@@ -112,7 +112,7 @@ def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
     return 1.0 if z is None or len(z) == 0 else float(z.double().square().sum(1).mean())
 
 
-def alignment(z: Float[Tensor, "n d"], ids: Ids) -> float:
+def alignment(z: Matrix, ids: Ids) -> float:
     """Mean |u_i - u_p|^2 over positive pairs of unit embeddings, 0 to 4; NaN without pairs (Wang & Isola 2020)."""
     # |u_i - u_p|^2 = |u_i|^2 + |u_p|^2 - 2 u_i.u_p, summed by class, so that no matrix of all pairs is needed.
     u = unit(z.double())
@@ -127,7 +127,7 @@ def alignment(z: Float[Tensor, "n d"], ids: Ids) -> float:
     return float((2 * lengths - 2 * products) / pairs) if pairs else math.nan
 
 
-def uniformity(z: Float[Tensor, "n d"]) -> float:
+def uniformity(z: Matrix) -> float:
     """Return log mean e^{-2 |u_i - u_j|^2} over pairs of unit embeddings; NaN for fewer than 2 rows.
 
     0 when all coincide, about -4 when spread over a sphere of many dimensions (Wang & Isola 2020).

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from contrasweep.trainables.fields import Centre
-from contrasweep.trainables.pytorch import Float, UInt8
+from contrasweep.trainables.pytorch import Float, ImageBatch, UInt8
 
 SCALED = 256
 """Images that are scaled at once, so that their copies in float32 stay small."""
@@ -78,7 +78,7 @@ def resized(pixels: UInt8[Tensor, "n c _ _"], size: tuple[int, int]) -> UInt8[Te
 
 
 def normalised(
-    sides: Sequence[Float[Tensor, "n c h w"]],
+    sides: Sequence[ImageBatch],
     mean: Float[Tensor, "c 1 1"],
     std: Float[Tensor, "c 1 1"],
     centre: Centre = "dataset",

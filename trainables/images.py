@@ -20,7 +20,7 @@ from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, seeding
 from contrasweep.trainables.encoders import Shape
-from contrasweep.trainables.pytorch import F, Float, Int, Tensor, UInt8, torch
+from contrasweep.trainables.pytorch import F, Float, ImageBatch, Int, Tensor, UInt8, torch
 
 T = TypeVar("T")
 IMAGE = "image"
@@ -343,7 +343,7 @@ class Normalise:
     def __init__(self, images: Images) -> None:
         self.mean, self.std = images.moments()
 
-    def __call__(self, values: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    def __call__(self, values: ImageBatch) -> ImageBatch:
         """Return images with values in [0, 1] as normalised ones, in memory with channels last."""
         return (values - self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
 
@@ -355,7 +355,7 @@ class Normalise:
             for pixels in torch.split(stretch, rows):
                 yield self(pixels.to(self.mean.device).float() / 255)
 
-    def as_one_batch(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
+    def as_one_batch(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> ImageBatch:
         """Return the normalised values of several batches of images as one batch; memory is copied once."""
         shape = parts[0].shape[1:]
         # The batch gets the layout in memory that torch.cat would give it: channels last, as normalised parts have.

@@ -13,10 +13,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.pytorch import Float, Matrix
 
 
-def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
+def gather_with_gradient(z: Matrix) -> Float[Tensor, "N d"]:
     """Return the rows of all processes, in the order of ranks.
 
     In the backward pass this process gets the gradient of its own rows, times the number of processes. Gradients of

@@ -122,7 +122,7 @@ class Method(Protocol):
         """Return the guard that takes the optimiser steps."""
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves; everything else follows from the trial and the epoch's number."""
 
     def epoch(self, epoch: int) -> dict[str, float]:
@@ -150,7 +150,7 @@ class Trained:
     device: torch.device
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         return {"model": self.model, "optimizer": self.optimizer}
 
@@ -190,7 +190,7 @@ def run(
     *,
     evaluate_every: int = 0,
     checkpoint_every: int = 1,
-) -> Generator[Report, None, None]:
+) -> Generator[Report]:
     """Train `method` to its end and report once an epoch (`step`, from 1).
 
     `resume` is the folder of a checkpoint to go on from; None: train from the beginning. `evaluate_every` and

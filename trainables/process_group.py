@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -107,7 +107,7 @@ class JoinedMethod:
         return self.of_rank_0.guard
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return the parts of rank 0, which equal those of the other ranks."""
         return self.of_rank_0.parts
 

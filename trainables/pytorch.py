@@ -15,7 +15,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["F", "Tensor", "dist", "nn", "torch", "torch_internals"]
-__all__ += ["Bool", "Float", "Float32", "Int", "Shaped", "UInt8"]
+__all__ += [
+    "Bool",
+    "Float",
+    "Float32",
+    "ImageBatch",
+    "Int",
+    "Integers",
+    "Matrix",
+    "Shaped",
+    "UInt8",
+]
 
 # in tests, which check each call's types and shapes by it
 if not TYPE_CHECKING and "jaxtyping" in sys.modules:
@@ -61,3 +71,9 @@ else:
         _Later, ("torch", "torch.nn", "torch.nn.functional", "torch.distributed")
     )
     torch_internals = _Later("contrasweep.trainables.torch_internals")
+
+Matrix = Float[Tensor, "n d"]
+"""Rows of features."""
+Integers = Int[Tensor, " n"]
+"""Labels, or numbers of rows."""
+ImageBatch = Float[Tensor, "n c h w"]

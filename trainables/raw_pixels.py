@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
@@ -25,7 +24,7 @@ from contrasweep.trainables.evaluation.neighbours import search
 from contrasweep.trainables.fields import Count
 from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired.metrics import baseline_report
-from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.pytorch import Matrix
 from contrasweep.trial import Report, Trial
 
 
@@ -46,7 +45,7 @@ class Settings:
         return self
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Classify test images by nearest neighbours in pixel space, and report once; there is nothing to resume.
 
     The mean training image is subtracted first. Without that all cosines would be close to 1, since pixels are never
@@ -62,7 +61,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     yield baseline_report(trial, neighbours.votes[k], fit, test)
 
 
-def _pixels(part: Part) -> Float[Tensor, "n d"]:
+def _pixels(part: Part) -> Matrix:
     """Return the images of a part as rows of values in [0, 1]."""
     return torch.from_numpy(np.asarray(part.array("image"))).flatten(1).float() / 255
 

@@ -87,7 +87,7 @@ class RevisedReport(Report):
     """A report that takes the place of the one before it, of the same step."""
 
 
-Trainable = Callable[..., Generator[Report, None, None]]
+Trainable = Callable[..., Generator[Report]]
 """`def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]`
 
 Three attributes of the function are used where it has them:

@@ -24,7 +24,7 @@ __all__ = ["Settings", "load_model", "memory", "train"]
 FLOAT = 4  # bytes
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial` and yield a report an epoch.
 
     Every report has `loss`, `grad_norm`, `learning_rate` and diagnostics of the embeddings. Reports of epochs with an

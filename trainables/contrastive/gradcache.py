@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contrasweep.trainables.optimisation import each_its_own
-from contrasweep.trainables.pytorch import Float, Shaped
+from contrasweep.trainables.pytorch import Float, Matrix, Shaped
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Step:
     """
 
     loss: Float[Tensor, ""]
-    embeddings: Float[Tensor, "n d"]
+    embeddings: Matrix
     gradients: list[Tensor]
     chunks: int
     exact: bool

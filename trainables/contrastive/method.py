@@ -1,6 +1,6 @@
 """A trial of `trainables.contrastive` in training; its epochs are run by `loop`."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,7 +180,7 @@ class Contrastive(loop.Trained):
         return optimisation.Schedule.of(s, per_epoch, constant=s.schedule == "constant")
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         optional = {
             "temperature": self.temperature,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.pytorch import Float, Matrix
 from contrasweep.trainables.similarities import cosine
 
 
@@ -14,7 +14,7 @@ class Prototypes(nn.Module):
         super().__init__()
         self.rows = nn.Parameter(torch.randn(count, dim))
 
-    def forward(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+    def forward(self, embeddings: Matrix) -> Float[Tensor, "n k"]:
         """Return the cosine of each embedding with each vector."""
         return cosine(embeddings, self.rows)
 

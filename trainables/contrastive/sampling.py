@@ -7,21 +7,19 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables.pytorch import Int, Tensor, torch
+from contrasweep.trainables.pytorch import Int, Integers, Tensor, torch
 
-Labels = Int[Tensor, " n"]
+Labels = Integers
 
 
-def shuffled(
-    labels: Labels, generator: "torch.Generator", batch: int, per_class: int
-) -> Int[Tensor, " n"]:
+def shuffled(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Integers:
     """Return an order in which each row comes once."""
     return torch.randperm(len(labels), generator=generator)
 
 
 def class_balanced(
     labels: Labels, generator: "torch.Generator", batch: int, per_class: int
-) -> Int[Tensor, " n"]:
+) -> Integers:
     """Draw as many rows as there are, with replacement, with the same probability for all classes."""
     # A row's weight is 1 / (rows of its class), so that the weights of each class add up to 1.
     weights = 1.0 / torch.bincount(labels).double()[labels]

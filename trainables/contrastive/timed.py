@@ -4,7 +4,7 @@ Arm("contrasweep.trainables.contrastive.timed:train", config={"loss": "supcon"})
 """
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
 
 from contrasweep.trainables import checkpoint
@@ -28,7 +28,7 @@ class Clock:
         self.seconds = state_dict["seconds"]
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train as `contrastive` does, in one process; each report has `processor_seconds` too.
 
     These are the processor seconds of the training thread over all epochs so far. They include views, steps and
@@ -43,7 +43,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         clock = Clock()
 
         @property
-        def parts(self) -> Mapping[str, checkpoint.Stateful]:
+        def parts(self) -> checkpoint.Parts:
             return {**super().parts, "clock": self.clock}
 
         def epoch(self, epoch: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -19,7 +19,7 @@ from contrasweep.trainables.losses import compose
 from contrasweep.trainables.losses.batch import check_batch
 from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix
 from contrasweep.trainables.similarities import cosine
 from contrasweep.trainables.texts.encoders import load_pretrained
 from contrasweep.trial import Report, Trial
@@ -36,9 +36,9 @@ class Sides:
     method without hard negatives.
     """
 
-    first: Float[Tensor, "n d"]
-    second: Float[Tensor, "n d"]
-    labels: Int[Tensor, " n"]
+    first: Matrix
+    second: Matrix
+    labels: Integers
     hard_negatives: Float[Tensor, "k d"] | None = None
 
     @property
@@ -110,12 +110,12 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
         """Return the scores of the held-out part; after the last epoch (`final`) also files, written to `folder`."""
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         learned = {} if self.learned is None else {"logits": self.learned}
         return {**super().parts, **learned}
 
-    def reports(self, resume: Path | None) -> Generator[Report, None, None]:
+    def reports(self, resume: Path | None) -> Generator[Report]:
         """Train from the checkpoint folder `resume` (None: from the beginning), and yield a report an epoch."""
         s = self.settings
         return loop.run(

@@ -11,7 +11,7 @@ from contrasweep.trainables.evaluation.extra import EXTRA
 from contrasweep.trainables.evaluation.neighbours import Neighbours, search
 from contrasweep.trainables.evaluation.probe import linear_probe
 from contrasweep.trainables.evaluation.scores import classification
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix
 
 KS = (1, 5)
 """Numbers of neighbours that vote: `knn1` and `knn5`."""
@@ -31,8 +31,8 @@ class EncoderScores:
 def evaluate(
     train: Float[Tensor, "m d"],
     train_labels: Int[Tensor, " m"],
-    test: Float[Tensor, "n d"],
-    test_labels: Int[Tensor, " n"],
+    test: Matrix,
+    test_labels: Integers,
     classes: int,
     *,
     classifier: str = "knn",

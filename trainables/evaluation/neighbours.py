@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix
 
 TILE = 2**24
 """Scores held at once: 64 MiB in float32."""
@@ -21,18 +21,18 @@ class Neighbours:
     is the class of that other item. `retrieval` has MAP@R, R-precision and recall@k of each test item, where asked for.
     """
 
-    votes: dict[int, Int[Tensor, " n"]]
+    votes: dict[int, Integers]
     target: Float[Tensor, " n"]
     noise: Float[Tensor, " n"]
-    noise_label: Int[Tensor, " n"]
+    noise_label: Integers
     retrieval: dict[str, Float[Tensor, " n"]]
 
 
 def search(
     index: Float[Tensor, "m d"],
     index_labels: Int[Tensor, " m"],
-    queries: Float[Tensor, "n d"],
-    query_labels: Int[Tensor, " n"],
+    queries: Matrix,
+    query_labels: Integers,
     *,
     ks: tuple[int, ...] = (1, 5),
     recall_at: tuple[int, ...] = (),
@@ -72,9 +72,7 @@ def search(
     )
 
 
-def vote(
-    similarities: Float[Tensor, "n k"], labels: Int[Tensor, "n k"], classes: int
-) -> Int[Tensor, " n"]:
+def vote(similarities: Float[Tensor, "n k"], labels: Int[Tensor, "n k"], classes: int) -> Integers:
     """Return the label [n] with the largest summed similarity among the given neighbours; the lowest label on ties.
 
     A class without a neighbour cannot win, even where all similarities are negative.

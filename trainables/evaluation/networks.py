@@ -23,9 +23,7 @@ ROWS = 1024
 """Images of a forward pass, at most; four batches of the network's training where these are fewer."""
 
 
-def train(
-    trial: Trial, resume: Path | None = None, *, storage: str = ""
-) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Generator[Report]:
     """Evaluate the network of another trial, or of a checkpoint from elsewhere, and yield one report.
 
     Args:

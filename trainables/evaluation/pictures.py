@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from contrasweep.trainables.pytorch import Float, Int, UInt8
+from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix, UInt8
 
 COLOURS = (
     "#0072B2",
@@ -41,13 +41,13 @@ WRONG = "#D55E00"
 class ShownPart(NamedTuple):
     """A part of the data that pictures show: its embeddings, its labels, and a function from rows to their images."""
 
-    embeddings: Float[Tensor, "n d"]
-    labels: Int[Tensor, " n"]
+    embeddings: Matrix
+    labels: Integers
     take: Callable[[Int[Tensor, " k"]], UInt8[Tensor, "k c h w"]]
 
 
 def neighbours(
-    index: Float[Tensor, "m d"], queries: Float[Tensor, "n d"], k: int = NEAREST
+    index: Float[Tensor, "m d"], queries: Matrix, k: int = NEAREST
 ) -> Int[Tensor, "n k"]:
     """Return the rows of the k items of the index that are most similar to each query by cosine, the nearest first."""
     return (
@@ -57,7 +57,7 @@ def neighbours(
     )
 
 
-def plane(embeddings: Float[Tensor, "n d"]) -> Float[np.ndarray, "n 2"]:
+def plane(embeddings: Matrix) -> Float[np.ndarray, "n 2"]:
     """Return the first two principal components of the embeddings at unit length."""
     unit = F.normalize(embeddings.double(), dim=1)
     centred = unit - unit.mean(0)
@@ -68,7 +68,7 @@ def plane(embeddings: Float[Tensor, "n d"]) -> Float[np.ndarray, "n 2"]:
 
 
 def confusions(
-    predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], classes: int
+    predicted: Integers, labels: Integers, classes: int
 ) -> Float[np.ndarray, "classes classes"]:
     """Return the share of the items of each class (row) that are taken for each class (column)."""
     # A pair (label, predicted) as one number: row and column of the matrix.
@@ -81,7 +81,7 @@ def confusions(
 
 
 def centre_cosines(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int
+    embeddings: Matrix, labels: Integers, classes: int
 ) -> Float[np.ndarray, "classes classes"]:
     """Return the cosines between the mean unit embeddings of each two classes; 0 for a class without items."""
     sums = torch.zeros(classes, embeddings.shape[1], dtype=torch.float64, device=embeddings.device)

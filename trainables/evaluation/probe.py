@@ -5,18 +5,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix
 
 
 def linear_probe(
     features: Float[Tensor, "m d"],
     labels: Int[Tensor, " m"],
-    queries: Float[Tensor, "n d"],
+    queries: Matrix,
     classes: int,
     *,
     penalty: float = 1.0,
     iterations: int = 100,
-) -> Int[Tensor, " n"]:
+) -> Integers:
     """Return the labels of `queries` by logistic regression fitted to `features`, full batches and L-BFGS from zero.
 
     All features are standardised by the mean and deviation of `features`. The fit minimises the summed cross-entropy

@@ -1,14 +1,11 @@
 """Scores of a classification."""
 
 import torch
-from torch import Tensor
 
-from contrasweep.trainables.pytorch import Int
+from contrasweep.trainables.pytorch import Integers
 
 
-def classification(
-    predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], classes: int
-) -> dict[str, float]:
+def classification(predicted: Integers, labels: Integers, classes: int) -> dict[str, float]:
     """Return `accuracy`, `f1_macro` (the mean F1 of the classes) and the F1 of each class (`f1_class_<k>`).
 
     A class without an item among the labels has no F1 and is left out, also where it is predicted: scikit-learn's macro

@@ -22,7 +22,7 @@ from contrasweep.trial import Report, Trial
 __all__ = ["Settings", "load_model", "memory", "train"]
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial` and yield a report an epoch.
 
     Every report has `loss`, `grad_norm` and `learning_rate`. Reports of epochs with an evaluation have `accuracy`,

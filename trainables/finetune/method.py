@@ -15,7 +15,7 @@ from contrasweep.trainables import augmentations, checkpoint, images, loop, opti
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.finetune.settings import Settings
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import ImageBatch, Int, Integers, Matrix
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
@@ -113,12 +113,12 @@ class Finetune(loop.Trained):
             yield inputs, rows
 
     @cached_property
-    def _features(self) -> Float[Tensor, "n d"]:
+    def _features(self) -> Matrix:
         """The features of all training images from a frozen encoder; they are the same in every epoch."""
         return self._forward(self._encoded, self.train.stretches())
 
     @torch.no_grad()
-    def _encoded(self, normal: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+    def _encoded(self, normal: ImageBatch) -> Matrix:
         """Return the features of normalised images, without gradient."""
         with self.autocast():
             features: Tensor = self.model[0].eval()(normal.to(self.device))
@@ -162,7 +162,7 @@ def network(settings: Settings, shape: Shape, classes: int) -> nn.Sequential:
 
 
 def labelled_rows(
-    labels: Int[Tensor, " n"], fraction: float, generator: torch.Generator
+    labels: Integers, fraction: float, generator: torch.Generator
 ) -> Int[Tensor, " k"]:
     """Return the rows whose labels are used, in their order: of each class this `fraction`, and at least one row."""
     if fraction == 1:

@@ -15,14 +15,14 @@ from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.batch import Ids
 from contrasweep.trainables.losses.loss import Terms
 from contrasweep.trainables.losses.tiled import Anchors, TileGradient, tiles_of_anchors
-from contrasweep.trainables.pytorch import Bool, Float
+from contrasweep.trainables.pytorch import Bool, Float, Matrix
 
 TILE = 2**21
 """Triplets at once: 8 MB of float32."""
 
 
 def weighted_sum(
-    z: Float[Tensor, "n d"],
+    z: Matrix,
     ids: Ids,
     tile: TileGradient,
     max_scores: int | None = None,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, nn, torch
+from contrasweep.trainables.pytorch import Bool, Float, Int, Integers, Matrix, Tensor, nn, torch
 
-Ids = Int[Tensor, " n"]
+Ids = Integers
 Square = Bool[Tensor, "n n"]
 Scalar = Float[Tensor, ""]
 
@@ -47,7 +47,7 @@ class NotFiniteError(ValueError):
 
 
 def checked_rows_and_ids(
-    embeddings: Float[Tensor, "n d"],
+    embeddings: Matrix,
     labels: Ids,
     instance_ids: Ids | None,
     ids_of: Callable[[Ids, Ids | None], Ids],
@@ -82,9 +82,7 @@ class BatchLoss(abc.ABC):
     """The module with the loss's own state: parameters that are learned with the network, and buffers. None without
     any, or before it is built."""
 
-    def __call__(
-        self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None
-    ) -> Scalar:
+    def __call__(self, embeddings: Matrix, labels: Ids, instance_ids: Ids | None = None) -> Scalar:
         """Return the loss of a batch.
 
         Args:
@@ -100,7 +98,7 @@ class BatchLoss(abc.ABC):
             return self.of_rows(*checked_rows_and_ids(embeddings, labels, instance_ids, self.ids))
 
     @abc.abstractmethod
-    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+    def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
         """Return the loss of checked embeddings [n d], whose positives are rows with equal `ids` [n]."""
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
@@ -125,9 +123,9 @@ def require_instance_ids(instance_ids: Ids | None, loss: str) -> Ids:
 
 
 def check_batch(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int[Tensor, " n"],
-    instance_ids: Int[Tensor, " n"] | None,
+    embeddings: Matrix,
+    labels: Integers,
+    instance_ids: Integers | None,
 ) -> None:
     """Check shapes (`SpecError`) and values of a batch (`NotFiniteError` where embeddings are NaN or infinite)."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():

@@ -15,7 +15,7 @@ from contrasweep.trainables.losses.batch import (
     require_instance_ids,
 )
 from contrasweep.trainables.losses.loss import REDUCTIONS, Loss, Terms
-from contrasweep.trainables.pytorch import Bool, Float, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, Float, Matrix, Tensor, torch
 from contrasweep.trainables.similarities import Similarity
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ComposedLoss(BatchLoss):
         """Whether the loss has parameters that are learned with the network, and `learned` is true."""
         return bool(self.definition.learned) and bool(self.params.get("learned"))
 
-    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+    def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
         """Compute the loss, in tiles where all scores are too many for one matrix; 0 for no rows."""
         # Processes that share a batch divide its tiles, however small it is.
         shared = distributed.processes() > 1
@@ -57,13 +57,13 @@ class ComposedLoss(BatchLoss):
             return self.in_tiles(z, ids, shared=shared)
         return self.dense(z, ids)
 
-    def dense(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+    def dense(self, z: Matrix, ids: Ids) -> Scalar:
         """Compute the loss of rows with each other from the matrix [n n] of all scores."""
         return self.between(z, z, *masks(ids))
 
     def between(
         self,
-        anchors: Float[Tensor, "n d"],
+        anchors: Matrix,
         others: Float[Tensor, "m d"],
         positives: Bool[Tensor, "n m"],
         negatives: Bool[Tensor, "n m"],
@@ -91,7 +91,7 @@ class ComposedLoss(BatchLoss):
 
     def in_tiles(
         self,
-        z: Float[Tensor, "n d"],
+        z: Matrix,
         ids: Ids,
         *,
         max_scores: int | None = None,

@@ -25,7 +25,7 @@ from contrasweep.imports import errors_named, import_path, install_command
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar
 from contrasweep.trainables.losses.loss import Loss
 from contrasweep.trainables.losses.views import ComposedViewsLoss, ViewsLoss
-from contrasweep.trainables.pytorch import Float, Tensor, torch
+from contrasweep.trainables.pytorch import Matrix, Tensor, torch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -109,7 +109,7 @@ class ExternalLoss(BatchLoss):
     weights: "nn.Module | None" = None
     """The function itself where it is a module with weights or buffers."""
 
-    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+    def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
         """Call the loss; `SpecError` where it does not give one number."""
         value = self.function(z, ids)
         if not isinstance(value, Tensor) or value.numel() != 1:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.batch import members
-from contrasweep.trainables.pytorch import Bool, F, Float, Int, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, F, Float, Int, Matrix, Tensor, torch
 
 Ids = Int[Tensor, " n"]
 Weights = Float[Tensor, " n"]
@@ -22,7 +22,7 @@ TILE_SCORES = {"cpu": 2**20, "cuda": 2**26}
 """Scores of a tile: on a CPU 4 MB of float32, which stays in its cache."""
 
 
-def needs_tiles(z: Float[Tensor, "n d"]) -> bool:
+def needs_tiles(z: Matrix) -> bool:
     """Whether a batch has more rows than its device computes at once, so that it is computed in tiles."""
     return len(z) > DENSE_ROWS.get(z.device.type, DENSE_ROWS["cuda"])
 
@@ -216,9 +216,7 @@ def sincere_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " 
     return logits.new_zeros(len(logits)).index_add_(0, row, values)
 
 
-def mean_positive_logit(
-    z: Float[Tensor, "n d"], ids: Ids, temperature: float
-) -> Float[Tensor, " n"]:
+def mean_positive_logit(z: Matrix, ids: Ids, temperature: float) -> Float[Tensor, " n"]:
     """Return for each row i the mean of z_i.z_p / temperature over its positives p; 0 without positives.
 
     The time is linear in n, since it comes from a sum for each id and not from pairs.

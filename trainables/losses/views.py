@@ -10,7 +10,7 @@ from contrasweep.config import Config
 from contrasweep.trainables.fields import NotNegative
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, Scalar, require_instance_ids
 from contrasweep.trainables.losses.loss import FunctionLoss
-from contrasweep.trainables.pytorch import Bool, Float, Int, Tensor, torch
+from contrasweep.trainables.pytorch import Bool, Float, Int, Matrix, Tensor, torch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -108,7 +108,7 @@ class ComposedViewsLoss(BatchLoss):
     weights: "nn.Module | None" = None
     """The function itself where it is a module with weights or buffers."""
 
-    def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
+    def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
         """Compute the loss of first against second views, which are paired by `ids`; 0 without a pair."""
         first, second = paired_rows(ids)
         # Without a pair a 0 that has a gradient, of 0, so that the step goes on as any other.

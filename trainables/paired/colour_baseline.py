@@ -67,7 +67,7 @@ class Settings:
         return self
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Fit the trees, a class of n_k rows weighted by 1/n_k, score the test part, and report once.
 
     There is nothing to resume from.

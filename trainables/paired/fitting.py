@@ -23,7 +23,7 @@ from contrasweep.trainables.paired.objective import Objective
 from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings, alpha
 from contrasweep.trainables.paired.tables import EmbeddedPart
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Int
+from contrasweep.trainables.pytorch import Int, Integers
 from contrasweep.trial import Report, Trial
 
 COLLAPSED = 0.9
@@ -229,9 +229,7 @@ class PairedTraining(loop.Trained):
         return f"{self.trial.arm} (trial {self.trial.id})"
 
     @torch.no_grad()
-    def embed(
-        self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]
-    ) -> EmbeddedPart:
+    def embed(self, split: str, rows: Integers, labels: Int[Tensor, " all"]) -> EmbeddedPart:
         """Return embeddings and predictions of these rows of `split` ("train", "test"), without augmentation.
 
         `labels` are those of the whole split.
@@ -302,7 +300,7 @@ class PairedTraining(loop.Trained):
         return {file.name: file for file in files}
 
 
-def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:
+def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report]:
     """Train `trial` on `inputs`, from the checkpoint folder `resume` if given, and yield a report an epoch, from 1.
 
     A report has the means over the epoch's steps. Where an evaluation was due it also has `accuracy`, `f1_macro`, F1

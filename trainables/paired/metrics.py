@@ -8,7 +8,7 @@ from torch import Tensor
 
 from contrasweep.data.reading import Part
 from contrasweep.trainables.evaluation.scores import classification
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Int, Matrix
 from contrasweep.trial import Report, Trial
 
 Labels = Int[Tensor, " n"]
@@ -69,9 +69,7 @@ def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
     }
 
 
-def centre_gram(
-    embeddings: Float[Tensor, "n d"], labels: Labels, classes: int
-) -> Float[Tensor, "k k"]:
+def centre_gram(embeddings: Matrix, labels: Labels, classes: int) -> Float[Tensor, "k k"]:
     """Return the cosines between the class centres (means of unit embeddings).
 
     NaN in rows and columns of classes without members, or whose embeddings are all zero (a pair fed one side twice).
@@ -85,7 +83,7 @@ def centre_gram(
 
 
 def geometry(
-    embeddings: Float[Tensor, "n d"],
+    embeddings: Matrix,
     raw_norms: Float[Tensor, " n"],
     labels: Labels,
     classes: int,

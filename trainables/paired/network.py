@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from contrasweep.errors import SpecError
 from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.pytorch import Float, Matrix
 
 EPS = 1e-6
 """The least length that a vector is divided by: a zero vector stays zero."""
@@ -40,11 +40,11 @@ class Outputs(NamedTuple):
     [n K] are the classifier's. `e_post` [n D_E] is the embedding of the second side, or of the single input.
     """
 
-    z: Float[Tensor, "n d"]
+    z: Matrix
     latent: Float[Tensor, "n dl"] | None
     logits: Float[Tensor, "n k"]
     z_raw: Float[Tensor, " n"]
-    e_post: Float[Tensor, "n d"]
+    e_post: Matrix
 
 
 class Joint(nn.Module):
@@ -180,7 +180,7 @@ def latent(
     blocks: str,
     size: Sequence[int],
     weighting: str = "channel",
-) -> Float[Tensor, "n d"]:
+) -> Matrix:
     """Return l [n D_L] from the stage outputs of both sides, stage 1 first; D_L is the product of `size`.
 
     `weighting` is `channel` (the paper's: a stage counts by its channels, so stage 4 makes up half of l) or

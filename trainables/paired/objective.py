@@ -12,7 +12,7 @@ from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.paired.settings import alpha as alpha_of
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Integers
 
 EFFECTIVE = 0.9999
 """beta of the effective number of samples (Cui et al. 2019)."""
@@ -24,7 +24,7 @@ class Objective:
     def __init__(
         self,
         settings: PairedSettings,
-        train_labels: Int[Tensor, " n"],
+        train_labels: Integers,
         classes: int,
         device: torch.device,
     ) -> None:
@@ -52,7 +52,7 @@ class Objective:
     def __call__(
         self,
         out: Outputs,
-        labels: Int[Tensor, " n"],
+        labels: Integers,
         alpha: float,
         negatives: dict[str, Counts] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -88,7 +88,7 @@ class Objective:
             negatives[name] = counts
         return value
 
-    def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
+    def wce(self, logits: Float[Tensor, "n k"], labels: Integers) -> Tensor:
         """Return the cross-entropy weighted by class.
 
         As the settings say, it is divided by the batch's summed weights or by its size.
@@ -99,7 +99,7 @@ class Objective:
         return F.cross_entropy(logits, labels, weights, reduction="sum") / len(labels)
 
 
-def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " k"]:
+def class_weights(kind: str, labels: Integers, classes: int) -> Float[Tensor, " k"]:
     """Return the weight w_k of each of K = `classes` classes by its count n_k among the N `labels`.
 
     A class without labels has weight 0, unless `kind` is `none`. `kind` is one of

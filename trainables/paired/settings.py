@@ -26,7 +26,7 @@ from contrasweep.trainables.losses import (
     compose,
 )
 from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings
-from contrasweep.trainables.pytorch import Int, Tensor, torch
+from contrasweep.trainables.pytorch import Int, Integers, Tensor, torch
 
 ALPHAS: dict[str, Callable[[int, int], float]] = {
     "parabolic": lambda epoch, epochs: 1 - (epoch / epochs) ** 2,
@@ -51,13 +51,13 @@ Batches = Int[Tensor, "batches b"]
 """The rows of an epoch, a batch in each line."""
 
 
-def uniform(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
+def uniform(labels: Integers, size: int, generator: "torch.Generator") -> Batches:
     """Draw batches of distinct rows for one epoch. An incomplete last batch is left out, as it disturbs BatchNorm."""
     count = len(labels) // size
     return torch.randperm(len(labels), generator=generator)[: count * size].reshape(count, size)
 
 
-def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
+def class_balanced(labels: Integers, size: int, generator: "torch.Generator") -> Batches:
     """Draw rows so that every class is equally likely; within a class, no row repeats before all have come."""
     # First the class of each place of the epoch, then rows for each class's places.
     count = len(labels) // size
@@ -70,7 +70,7 @@ def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Gener
     return rows.reshape(count, size)
 
 
-def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
+def at_least_two(labels: Integers, size: int, generator: "torch.Generator") -> Batches:
     """Draw batches in which every row has another of its class, so that no anchor lacks a positive.
 
     Rows are drawn in couples of one class; a class has couples in proportion to its rows. In a class with an odd number

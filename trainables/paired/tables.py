@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from contrasweep.trainables.paired import metrics
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Integers, Matrix
 
 TSNE_POINTS = 2000
 TSNE_PERPLEXITY = 30.0
@@ -30,11 +30,11 @@ class EmbeddedPart:
     `predicted` is the classifier's class of each item.
     """
 
-    z: Float[Tensor, "n d"]
-    e_post: Float[Tensor, "n d"]
+    z: Matrix
+    e_post: Matrix
     z_raw: Float[Tensor, " n"]
-    predicted: Int[Tensor, " n"]
-    labels: Int[Tensor, " n"]
+    predicted: Integers
+    labels: Integers
 
 
 def write(

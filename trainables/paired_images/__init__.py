@@ -26,7 +26,7 @@ from contrasweep.trial import Report, Trial
 __all__ = ["Settings", "load_model", "memory", "train"]
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
     from contrasweep.trainables import seeding
     from contrasweep.trainables.paired.fitting import fit

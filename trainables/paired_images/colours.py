@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from contrasweep.trainables.pytorch import Float, UInt8
+from contrasweep.trainables.pytorch import Float, ImageBatch, UInt8
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles of a channel's values over an image that are statistics."""
@@ -81,7 +81,7 @@ class Colours(nn.Module):
         return normal.clamp(-LIMIT, LIMIT).float()
 
 
-def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, "n f"]]:
+def statistics(sides: Sequence[ImageBatch]) -> list[Float[Tensor, "n f"]]:
     """Return the colour statistics of each side, for images in [0, 1], before they are made normal."""
     # Every `step`-th pixel of each side is looked at: about MAX_PLACES of an image, [n channels places].
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / MAX_PLACES)))
@@ -102,7 +102,7 @@ def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, 
     return numbers
 
 
-def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"]:
+def _chromaticities(image: ImageBatch) -> Float[Tensor, "n c2 h w"]:
     """Return each channel's share of the brightness, then normalised differences of neighbouring channels."""
     bright = image + DARK
     first = bright[:, 1:]

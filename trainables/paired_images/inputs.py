@@ -17,7 +17,7 @@ from contrasweep.trainables.paired_images.colours import Colours
 from contrasweep.trainables.paired_images.network import image_model, train_mode
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired_images.views import apply_pair, draw_pair
-from contrasweep.trainables.pytorch import Float, UInt8
+from contrasweep.trainables.pytorch import Float, ImageBatch, UInt8
 from contrasweep.trial import Trial
 
 Sides = tuple[Tensor, ...]
@@ -117,7 +117,7 @@ class ImageInputs(LabelledParts):
         """Return the colour statistics of each side, on the device; () where the network reads none."""
         return tuple(side.to(self.device) for side in self.colours(*sides)) if self.colours else ()
 
-    def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
+    def _normal(self, sides: Sequence[ImageBatch]) -> Sides:
         return normalised(sides, self.mean, self.std, self.settings.centre)
 
 

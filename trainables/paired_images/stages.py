@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.pytorch import ImageBatch
 
 
 class Stages(nn.Module):
@@ -65,7 +65,7 @@ class Stages(nn.Module):
         if pretrained != "none":
             self._load(pretrained)
 
-    def forward(self, images: Float[Tensor, "n c h w"]) -> list[Tensor]:
+    def forward(self, images: ImageBatch) -> list[Tensor]:
         """Map images [n c h w] to the outputs of the four stages, [n dims[i] h_i w_i] each."""
         x = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
         maps = []

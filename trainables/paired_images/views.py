@@ -14,7 +14,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.schema import checked
 from contrasweep.trainables import augmentations
 from contrasweep.trainables.fields import AboveZero, NotNegative
-from contrasweep.trainables.pytorch import Float, Tensor, torch
+from contrasweep.trainables.pytorch import Float, ImageBatch, Tensor, torch
 
 
 @checked
@@ -83,8 +83,8 @@ def draw_pair(policy: PairPolicy, n: int, generator: "torch.Generator") -> PairD
 
 
 def apply_pair(
-    pre: Float[Tensor, "n c h w"], post: Float[Tensor, "n c h w"], draws: PairDraws
-) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
+    pre: ImageBatch, post: ImageBatch, draws: PairDraws
+) -> tuple[ImageBatch, ImageBatch]:
     """Return the drawn view of each pair; values are in [0, 1] before and after."""
     # As the channels of one image, so that both sides move alike.
     stacked = torch.cat([pre, post], dim=1)

@@ -38,7 +38,7 @@ class Settings:
         return replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Rank the test reviews by their length and report once; there is nothing to resume from.
 
     The length of a review is the number of words that a ranker reads of it. The items are the metrics of each product.

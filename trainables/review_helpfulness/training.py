@@ -107,7 +107,7 @@ def _loss(output: Any) -> Tensor:
     return total
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial`, from the checkpoint folder `resume` if given, and yield a report an epoch; `step` is the epoch.
 
     Every report has `loss` and its parts, `grad_norm`, `learning_rate` and `contrastive_rows` (helpful rows of a step,

@@ -20,7 +20,7 @@ from contrasweep.trial import Report, Trial
 __all__ = ["Settings", "memory", "train"]
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial` and yield a report an epoch, the last of which has `spearman` and `pearson`.
 
     Args:

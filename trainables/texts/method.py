@@ -15,7 +15,7 @@ from contrasweep.data.reading import Part
 from contrasweep.errors import DataError
 from contrasweep.trainables import loop, seeding
 from contrasweep.trainables.dual_encoder.method import DualEncoder, Sides
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix
 from contrasweep.trainables.similarities import unit
 from contrasweep.trainables.texts.encoders import reader_of
 from contrasweep.trainables.texts.settings import Settings
@@ -35,9 +35,9 @@ class Pairs:
     """
 
     sentences: list[str]
-    first: Int[Tensor, " n"]
-    second: Int[Tensor, " n"]
-    groups: Int[Tensor, " n"]
+    first: Integers
+    second: Integers
+    groups: Integers
     contradictions: Rows
 
 
@@ -165,7 +165,7 @@ class Texts(DualEncoder[Batch]):
         return Sides(first, second, batch.groups.to(self.device), hard_negatives)
 
     @torch.no_grad()
-    def features(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
+    def features(self, texts: Sequence[str]) -> Matrix:
         """Return the encoder's features of texts, without the head, in evaluation mode and on the host."""
         # The network is a sequence of encoder (0) and head (1).
         encoder = self.model.eval().get_submodule("0")

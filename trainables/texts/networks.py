@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import Int, Matrix
 from contrasweep.trainables.texts.words import PADDING, transformers
 
 
@@ -61,7 +61,7 @@ class MeanOfWords(nn.Module):
         self.stages = stages
         self.dim = stages.dim
 
-    def forward(self, words: Int[Tensor, "n w"]) -> Float[Tensor, "n d"]:
+    def forward(self, words: Int[Tensor, "n w"]) -> Matrix:
         """Map word indices [n w], 0 for padding, to features [n dim]."""
         features: Tensor = self.stages(words)[-1].mean(2)
         return features
@@ -89,7 +89,7 @@ class HuggingFaceModel(nn.Module):
         loaded = transformers().AutoModel.from_pretrained(self.folder, local_files_only=True)
         self.body.load_state_dict(loaded.state_dict())
 
-    def forward(self, words: Int[Tensor, "n w"]) -> Float[Tensor, "n d"]:
+    def forward(self, words: Int[Tensor, "n w"]) -> Matrix:
         """Map token indices [n w] with padding to features [n dim]."""
         is_word = words != self.padding
         states: Tensor = self.body(input_ids=words, attention_mask=is_word.long()).last_hidden_state

@@ -23,7 +23,7 @@ ASSUMED_VOCABULARY = 10_000
 """Different words of captions, as a plan assumes: a plan reads no captions."""
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial` and yield a report an epoch, the last of which has recall both ways and `zero_shot`.
 
     Args:

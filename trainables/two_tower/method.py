@@ -16,7 +16,7 @@ from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.dual_encoder.method import DualEncoder, Sides
 from contrasweep.trainables.evaluation.neighbours import TILE
 from contrasweep.trainables.evaluation.scores import classification
-from contrasweep.trainables.pytorch import Bool, Float, Int
+from contrasweep.trainables.pytorch import Bool, Float, Int, Matrix
 from contrasweep.trainables.similarities import unit
 from contrasweep.trainables.texts.encoders import reader_of
 from contrasweep.trainables.two_tower.settings import Settings
@@ -116,12 +116,12 @@ class TwoTower(DualEncoder[Batch]):
         return Sides(first, second, torch.arange(len(first), device=self.device))
 
     @torch.no_grad()
-    def embed_images(self, stretches: Iterable[Tensor]) -> Float[Tensor, "n d"]:
+    def embed_images(self, stretches: Iterable[Tensor]) -> Matrix:
         """Return unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
         return self._unit("images", self.normalise.chunks(stretches, self._rows))
 
     @torch.no_grad()
-    def embed_texts(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
+    def embed_texts(self, texts: Sequence[str]) -> Matrix:
         """Return unit embeddings of texts."""
         return self._unit(
             "texts",
@@ -133,7 +133,7 @@ class TwoTower(DualEncoder[Batch]):
         """Images or texts per forward pass in an evaluation, so that it needs less memory than training does."""
         return min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
 
-    def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Float[Tensor, "n d"]:
+    def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Matrix:
         """Return the unit embeddings that the tower "images" or "texts" gives of all chunks, in evaluation mode."""
         network = self.model.eval().get_submodule(tower)
         with self.autocast():
@@ -193,7 +193,7 @@ class TwoTower(DualEncoder[Batch]):
 
 
 def recalls(
-    queries: Float[Tensor, "n d"], index: Float[Tensor, "m d"], pairs: Int[Tensor, "p 2"]
+    queries: Matrix, index: Float[Tensor, "m d"], pairs: Int[Tensor, "p 2"]
 ) -> dict[int, Bool[Tensor, " n"]]:
     """Return, for each k of `RECALL_AT`, whether a correct row is among the k nearest to each query by inner product.
 

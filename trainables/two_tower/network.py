@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from contrasweep.trainables.pytorch import Float, Int
+from contrasweep.trainables.pytorch import ImageBatch, Int, Matrix
 
 
 class TwoTowers(nn.Module):
@@ -15,8 +15,6 @@ class TwoTowers(nn.Module):
         self.images = nn.Sequential(images, nn.Linear(images.dim, dim, bias=False))
         self.texts = nn.Sequential(texts, nn.Linear(texts.dim, dim, bias=False))
 
-    def forward(
-        self, images: Float[Tensor, "n c h w"], words: Int[Tensor, "n length"]
-    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    def forward(self, images: ImageBatch, words: Int[Tensor, "n length"]) -> tuple[Matrix, Matrix]:
         """Return the embeddings of images and of texts, in the common space and not normalised."""
         return self.images(images), self.texts(words)

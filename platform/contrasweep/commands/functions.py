@@ -106,7 +106,7 @@ def generator(function: Callable[..., Any]) -> Trainable:
     stopped is left alone.
     """
 
-    def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+    def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
         """Run the function in a thread, and yield what it reports.
 
         The function waits in each report until it is taken.

@@ -78,7 +78,7 @@ DATA = "data*"
 """Names of files and folders that are linked though git ignores them."""
 
 
-def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Run the command of `trial` to its end, and yield a report for each row of its metrics.
 
     `resume` is the folder of the checkpoint to go on from (None: a first attempt). Raises `CommandFailed` where the

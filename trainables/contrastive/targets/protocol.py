@@ -1,20 +1,19 @@
 """The protocol of targets, and the simplest targets: the batch itself."""
 
-from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.losses import AnyLoss, distributed
 from contrasweep.trainables.losses.batch import Ids
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float, Int, Tensor, nn, torch
+from contrasweep.trainables.pytorch import Float, ImageBatch, Integers, Matrix, Tensor, nn, torch
 
 
 class Compared(NamedTuple):
     """The loss of a step with its graph, and the embeddings of all views [n d] that diagnostics look at."""
 
     loss: Float[Tensor, ""]
-    embeddings: Float[Tensor, "n d"]
+    embeddings: Matrix
 
 
 @runtime_checkable
@@ -55,12 +54,10 @@ class Targets(Protocol):
         """Return the part that is trained beside the network, such as a predictor; it may be empty."""
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """The parts whose state a checkpoint saves and restores, by name; empty where there is no state."""
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the loss of a batch.
 
         Args:
@@ -91,13 +88,11 @@ class Batch:
         self.trained = nn.Module()
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return nothing: there is no state."""
         return {}
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the loss of the embeddings of all views."""
         embeddings = self.model(views)
         with torch.autocast(views.device.type, enabled=False):
@@ -107,7 +102,7 @@ class Batch:
         """Do nothing: there is no state to update."""
 
 
-def together(rows: Float[Tensor, "n d"], *ids: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
+def together(rows: Matrix, *ids: Integers) -> tuple[Tensor, ...]:
     """Return the rows and the ids of all processes, in the order of their ranks; a single process has only its own.
 
     Gradients pass through the rows. Those of this process's rows are multiplied by the number of processes, because

@@ -1,7 +1,5 @@
 """Targets with a queue of embeddings of past steps: MoCo, cross-batch memory, NNCLR."""
 
-from collections.abc import Mapping
-
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.contrastive.targets.protocol import Compared, together
@@ -10,7 +8,7 @@ from contrasweep.trainables.fields import BelowOne, Count, MaybeCount, NotNegati
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss
 from contrasweep.trainables.losses.batch import Ids
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float, Tensor, nn, torch
+from contrasweep.trainables.pytorch import ImageBatch, Matrix, Tensor, nn, torch
 from contrasweep.trainables.similarities import cosine
 
 
@@ -29,7 +27,7 @@ class EmbeddingQueue:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def push(self, embeddings: Float[Tensor, "n d"], labels: Ids, rows: Ids) -> None:
+    def push(self, embeddings: Matrix, labels: Ids, rows: Ids) -> None:
         """Add rows at the end; the oldest leave where there are more than `size`."""
         added = [embeddings.detach(), labels, rows]
         present = [self.embeddings, self.labels, self.rows]
@@ -91,13 +89,11 @@ class Moco:
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves: the momentum encoder and the queue."""
         return {"momentum_encoder": self.encoder, "queue": self.queue}
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the loss of first views, as queries, against the keys of second views and the queue."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         # First views are the queries, second ones, by the momentum encoder, the keys; both have the same images.
@@ -176,13 +172,11 @@ class CrossBatchMemory:
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves: the memory."""
         return {"memory": self.memory}
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the loss of all views with each other, plus `weight` times that against the memory."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = self.model(views)
@@ -243,13 +237,11 @@ class Nnclr:
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves: the predictor and the queue."""
         return {"predictor": self.trained, "queue": self.queue}
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the mean of two losses: the neighbours of each view against the predictions of the other view."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         # Both halves of the batch, first and second views, have the same images.

@@ -1,7 +1,6 @@
 """Targets without negatives, whose momentum encoder is the teacher: BYOL and DINO; and SwAV's codes."""
 
 import math
-from collections.abc import Mapping
 
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive.targets.protocol import Compared, together
@@ -9,7 +8,7 @@ from contrasweep.trainables.fields import BelowOne, Count, Positive
 from contrasweep.trainables.losses import AnyLoss
 from contrasweep.trainables.losses.batch import Ids
 from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import F, Float, Tensor, nn, torch
+from contrasweep.trainables.pytorch import F, Float, ImageBatch, Matrix, Tensor, nn, torch
 
 
 def predictor(dim: int, width: int) -> "nn.Module":
@@ -47,13 +46,11 @@ class Byol:
         self.trained = predictor(dim, width)
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves: the momentum encoder and the predictor."""
         return {"momentum_encoder": self.encoder, "predictor": self.trained}
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the sum of both losses: predictions of one view against projections of the other.
 
         The first half of `views` are the first views of the images, the second half their second ones. `labels`, `rows`
@@ -76,9 +73,7 @@ class Byol:
         self.encoder.update(self.model, rising_momentum(self.momentum, step, self.steps))
 
 
-def regression(
-    predictions: Float[Tensor, "n d"], projections: Float[Tensor, "n d"]
-) -> Float[Tensor, ""]:
+def regression(predictions: Matrix, projections: Matrix) -> Float[Tensor, ""]:
     """|q/|q| - z/|z||^2 = 2 - 2 cos(q, z), the mean over rows (BYOL: Grill et al. 2020, equation 2)."""
     return (2 - 2 * F.cosine_similarity(predictions, projections, dim=1)).mean()
 
@@ -134,13 +129,11 @@ class Dino:
         self.pending: Tensor | None = None
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves: the teacher, the prototypes and the centre."""
         return {"momentum_encoder": self.teacher, "prototypes": self.trained, "centre": self.centre}
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the mean cross-entropy of the student's classes of each view against the teacher's of another."""
         # The student embeds all views in one pass, the teacher scores the first ones in a pass each.
         embeddings = self.model(views)
@@ -204,13 +197,11 @@ class Swav:
         self.assigned_views = assigned_views
 
     @property
-    def parts(self) -> Mapping[str, checkpoint.Stateful]:
+    def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves: the prototypes."""
         return {"prototypes": self.trained}
 
-    def step(
-        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
-    ) -> Compared:
+    def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the mean cross-entropy of each view's scores against the codes of another view."""
         embeddings = self.model(views)
         # `together` has the rows of all processes, because codes are balanced over the whole batch.

@@ -51,7 +51,7 @@ class Execution:
     def __init__(
         self,
         trial: Trial,
-        function: Callable[..., Generator[Report, None, None]],
+        function: Callable[..., Generator[Report]],
         records: StudyRecords,
         *,
         metric: str,
@@ -311,12 +311,12 @@ class Execution:
 
 
 def _reports(
-    function: Callable[..., Generator[Report, None, None]],
+    function: Callable[..., Generator[Report]],
     trial: Trial,
     resume: Path | None,
     records: StudyRecords,
     start: Path | None,
-) -> Generator[Report, None, None]:
+) -> Generator[Report]:
     """Yield the reports of a trainable.
 
     The trainable is called when the first report is asked for, so that its errors are the trial's. The checkpoint that
