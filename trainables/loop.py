@@ -142,6 +142,7 @@ class Method(Protocol):
 class Trained:
     """What methods have in common whose epochs are steps of one network under a schedule."""
 
+    trial: Trial
     settings: Any
     model: Any
     optimizer: Optimizer
@@ -157,6 +158,16 @@ class Trained:
     def ends(self, epoch: int) -> bool:
         """Whether training ends after this epoch."""
         return epoch >= self.settings.epochs  # type: ignore[no-any-return]
+
+    def reports(self: Any, resume: Path | None) -> Generator[Report]:
+        """Train from the checkpoint folder `resume` (None: from the beginning), and yield a report an epoch."""
+        return run(
+            self,
+            self.trial,
+            resume,
+            evaluate_every=self.settings.evaluate_every,
+            checkpoint_every=self.settings.checkpoint_every,
+        )
 
     def autocast(self) -> torch.autocast:
         """Return a context in which the network computes in the settings' precision."""

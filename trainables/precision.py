@@ -6,3 +6,8 @@ from contrasweep.trainables.pytorch import Float, Tensor, torch
 def widened(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return `x` in float32; a float64 tensor stays float64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def full_precision(x: Tensor) -> "torch.autocast":
+    """Return a context on the device of `x` that stays in full precision where the one around it does not."""
+    return torch.autocast(x.device.type, enabled=False)

@@ -38,6 +38,7 @@ from contrasweep.trainables.losses import distributed
 from contrasweep.trainables.losses.negatives import counts_of, has_signed_scores, with_tally
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.losses.weights import LearnedNumbers
+from contrasweep.trainables.precision import full_precision
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
@@ -332,7 +333,7 @@ class Contrastive(loop.Trained):
 
         def objective(embeddings: Tensor) -> Tensor:
             """Return the loss of the embeddings of all chunks, in full precision."""
-            with torch.autocast(self.device.type, enabled=False):
+            with full_precision(embeddings):
                 value: Tensor = loss(embeddings.float(), labels, rows)
                 return value
 

@@ -35,7 +35,6 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     diagnostics, but neither the reading of the data nor evaluations. With `threads: 1` on a CPU there is no other
     thread. Where trials share cores, they vary less than the elapsed time does.
     """
-    from contrasweep.trainables import loop
     from contrasweep.trainables.contrastive.method import Contrastive
 
     # Defined here, since a plan reads this module without importing PyTorch, which `Contrastive` needs.
@@ -52,11 +51,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
             self.clock.seconds += time.thread_time() - began
             return metrics | {"processor_seconds": self.clock.seconds}
 
-    s = Settings(**trial.config)
-    method = Timed(trial, s)
-    yield from loop.run(
-        method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
-    )
+    yield from Timed(trial, Settings(**trial.config)).reports(resume)
 
 
 train.settings = Settings  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -22,7 +22,7 @@ from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix
 from contrasweep.trainables.similarities import cosine
 from contrasweep.trainables.texts.encoders import load_pretrained
-from contrasweep.trial import Report, Trial
+from contrasweep.trial import Trial
 
 B = TypeVar("B")
 
@@ -114,17 +114,6 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         learned = {} if self.learned is None else {"logits": self.learned}
         return {**super().parts, **learned}
-
-    def reports(self, resume: Path | None) -> Generator[Report]:
-        """Train from the checkpoint folder `resume` (None: from the beginning), and yield a report an epoch."""
-        s = self.settings
-        return loop.run(
-            self,
-            self.trial,
-            resume,
-            evaluate_every=s.evaluate_every,
-            checkpoint_every=s.checkpoint_every,
-        )
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps, and diagnostics of its last batch."""

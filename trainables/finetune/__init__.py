@@ -35,14 +35,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     Yields:
         Reports, whose `step` is the epoch, from 1.
     """
-    from contrasweep.trainables import loop
     from contrasweep.trainables.finetune.method import Finetune
 
-    s = Settings(**trial.config)
-    method = Finetune(trial, s)
-    yield from loop.run(
-        method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
-    )
+    yield from Finetune(trial, Settings(**trial.config)).reports(resume)
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":

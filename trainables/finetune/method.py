@@ -29,6 +29,7 @@ class Finetune(loop.Trained):
     model: nn.Sequential
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
+        self.trial = trial
         self.settings = settings = settings.resolve(trial.data)
         self.key = (trial.seed, trial.fold)
         self.classes = len(trial.data.classes)

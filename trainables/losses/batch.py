@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.precision import widened
+from contrasweep.trainables.precision import full_precision, widened
 from contrasweep.trainables.pytorch import Bool, Float, Int, Integers, Matrix, Tensor, nn, torch
 
 Ids = Integers
@@ -94,7 +94,7 @@ class BatchLoss(abc.ABC):
             NotFiniteError: The embeddings hold NaN or infinite values.
             SpecError: A shape does not fit, or the loss needs instance ids.
         """
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with full_precision(embeddings):
             return self.of_rows(*checked_rows_and_ids(embeddings, labels, instance_ids, self.ids))
 
     @abc.abstractmethod

@@ -307,8 +307,4 @@ def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report]:
     per class and the geometry of z. The last one has, besides, the geometry on training rows, per-item values and
     artifacts. The scores are those of the last epoch, never of the best.
     """
-    s = inputs.settings
-    method = PairedTraining(trial, inputs)
-    yield from loop.run(
-        method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
-    )
+    yield from PairedTraining(trial, inputs).reports(resume)

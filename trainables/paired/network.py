@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.paired.settings import PairedSettings
-from contrasweep.trainables.precision import widened
+from contrasweep.trainables.precision import full_precision, widened
 from contrasweep.trainables.pytorch import Float, Matrix
 
 EPS = 1e-6
@@ -109,7 +109,7 @@ class Joint(nn.Module):
         maps = self.encoder(torch.cat(sides))
         r = self._representation(maps[-1], numbers)
         # The embedding e, in full precision: z is a small difference of e, which rounding would drown.
-        with torch.autocast(r.device.type, enabled=False):
+        with full_precision(r):
             unit = r if self.branch is None else F.normalize(r, dim=1, eps=EPS)
             e = F.normalize(self.projection(unit), dim=1, eps=EPS)
         if not self.paired:

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.losses import AnyLoss, distributed
 from contrasweep.trainables.losses.batch import Ids
-from contrasweep.trainables.precision import widened
-from contrasweep.trainables.pytorch import Float, ImageBatch, Integers, Matrix, Tensor, nn, torch
+from contrasweep.trainables.precision import full_precision, widened
+from contrasweep.trainables.pytorch import Float, ImageBatch, Integers, Matrix, Tensor, nn
 
 
 class Compared(NamedTuple):
@@ -95,7 +95,7 @@ class Batch:
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the loss of the embeddings of all views."""
         embeddings = self.model(views)
-        with torch.autocast(views.device.type, enabled=False):
+        with full_precision(views):
             return Compared(loss(widened(embeddings), labels, rows), embeddings)
 
     def after_step(self, step: int) -> None:

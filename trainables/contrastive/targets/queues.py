@@ -7,7 +7,7 @@ from contrasweep.trainables.contrastive.targets.teachers import predictor
 from contrasweep.trainables.fields import BelowOne, Count, MaybeCount, NotNegative
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss
 from contrasweep.trainables.losses.batch import Ids
-from contrasweep.trainables.precision import widened
+from contrasweep.trainables.precision import full_precision, widened
 from contrasweep.trainables.pytorch import ImageBatch, Matrix, Tensor, nn, torch
 from contrasweep.trainables.similarities import cosine
 
@@ -103,7 +103,7 @@ class Moco:
         first = self.model(views[:half])
         second = self.encoder(views[half:])
         self.queue.to(views.device)
-        with torch.autocast(views.device.type, enabled=False):
+        with full_precision(views):
             # `together` has the rows of all processes, because each query is compared with the whole batch.
             queries, labels, rows = together(widened(first), labels, rows)
             (keys,) = together(widened(second))
@@ -181,7 +181,7 @@ class CrossBatchMemory:
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = self.model(views)
         self.memory.to(views.device)
-        with torch.autocast(views.device.type, enabled=False):
+        with full_precision(views):
             value = loss(widened(embeddings), labels, rows)
             # The loss above joins the rows of all processes by itself; against the memory they are joined here.
             z, labels, rows = together(widened(embeddings), labels, rows)
@@ -249,7 +249,7 @@ class Nnclr:
         embeddings = [self.model(half_of_views) for half_of_views in views.chunk(2)]
         predictions = [self.trained(z) for z in embeddings]
         self.queue.to(views.device)
-        with torch.autocast(views.device.type, enabled=False):
+        with full_precision(views):
             # `together` has the rows of all processes, because each view is compared with the whole batch.
             first, labels, rows = together(widened(embeddings[0]), labels[:half], rows[:half])
             (second,) = together(widened(embeddings[1]))

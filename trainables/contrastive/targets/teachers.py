@@ -7,7 +7,7 @@ from contrasweep.trainables.contrastive.targets.protocol import Compared, togeth
 from contrasweep.trainables.fields import BelowOne, Count, Positive
 from contrasweep.trainables.losses import AnyLoss
 from contrasweep.trainables.losses.batch import Ids
-from contrasweep.trainables.precision import widened
+from contrasweep.trainables.precision import full_precision, widened
 from contrasweep.trainables.pytorch import F, Float, ImageBatch, Matrix, Tensor, nn, torch
 
 
@@ -61,7 +61,7 @@ class Byol:
         embeddings = [self.model(first), self.model(second)]
         predictions = [self.trained(z) for z in embeddings]
         projections = [self.encoder(first), self.encoder(second)]
-        with torch.autocast(views.device.type, enabled=False):
+        with full_precision(views):
             # q and z are those of all processes, in full precision. Each predicts the other view's.
             q = [together(widened(of_view))[0] for of_view in predictions]
             z = [together(widened(of_view))[0] for of_view in projections]
@@ -140,7 +140,7 @@ class Dino:
         single_views = views.chunk(self.n_views)
         teacher_scores = [self.teacher(view) for view in single_views[: self.teacher_views]]
         # `together` has the rows of all processes, because the teacher's centre is a mean over the whole batch.
-        with torch.autocast(views.device.type, enabled=False):
+        with full_precision(views):
             student = [
                 self.trained(together(widened(z))[0]) for z in embeddings.chunk(self.n_views)
             ]
@@ -205,7 +205,7 @@ class Swav:
         """Compute the mean cross-entropy of each view's scores against the codes of another view."""
         embeddings = self.model(views)
         # `together` has the rows of all processes, because codes are balanced over the whole batch.
-        with torch.autocast(views.device.type, enabled=False):
+        with full_precision(views):
             scores = [self.trained(together(widened(z))[0]) for z in embeddings.chunk(self.n_views)]
             # Codes are targets: no gradient goes through them.
             codes = [
