@@ -14,7 +14,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from contrasweep import canonical
 from contrasweep.cluster.memory import Precision
@@ -478,7 +478,7 @@ class Schedule:
     constant: bool = False
 
     @classmethod
-    def of(cls, settings: Any, per_epoch: int, **options: Any) -> Self:
+    def of(cls, settings: Any, per_epoch: int, **options: Any) -> "Schedule":
         """Return the schedule of a method's `settings`, for epochs of `per_epoch` steps; `options` are fields."""
         # A warm-up leaves one epoch at least for the cosine.
         warmup = min(settings.warmup_epochs or 0, settings.epochs - 1) * per_epoch
