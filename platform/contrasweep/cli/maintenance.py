@@ -260,7 +260,7 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
     from contrasweep.storage import compact
 
     by_code: dict[str, list[Record]] = defaultdict(list)
-    recorded = compact.read_records(records, records.etags()).values()
+    recorded = compact.read_records(records).values()
     for record in sorted(recorded, key=lambda record: record.ended):
         for digest in (*record.code.earlier, record.code.digest):
             by_code[digest].append(record)

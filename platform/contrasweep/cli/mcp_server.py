@@ -215,7 +215,7 @@ class Tools:
                 "cause": str(record.cause) if record.cause else None,
                 "error": error_of((record.error or "").strip()),
             }
-            for record in compact.read_records(records, records.etags(), broken).values()
+            for record in compact.read_records(records, broken).values()
             if record.status.failed or record.status.infeasible
         ]
         return {"failures": rows, "broken": [str(error) for error in broken]}

@@ -76,7 +76,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     planned = {row["trial_id"] for row in planned_rows(records)}
     recorded = [
         record
-        for record in compact.read_records(records, records.etags()).values()
+        for record in compact.read_records(records).values()
         if not planned or record.trial_id in planned or record.notes.phase == Phase.SEARCH
     ]
     live = read_live(records)

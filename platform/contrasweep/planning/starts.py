@@ -287,7 +287,7 @@ class Sources:
     def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:
         """Return trial id -> record, for each of the trials `ids` of a study that has ended."""
         records = StudyRecords(self.storage, study)
-        return compact.read_records(records, records.etags(), only=ids)
+        return compact.read_records(records, only=ids)
 
     def _document(self, study: str) -> StudyDocument:
         """Return a study's study.json; `NotTrainedError` where it was never run in this storage."""
@@ -327,7 +327,7 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
     for study, trials in of_study.items():
         source = StudyRecords(storage, study)
         source_ids = {trial.start.trial for trial in trials if trial.start}
-        records = compact.read_records(source, source.etags(), only=source_ids).values()
+        records = compact.read_records(source, only=source_ids).values()
         # The code of a notebook or script cannot be imported, so it cannot be compared.
         importable = [record for record in records if not record.trainable.startswith("__main__:")]
         line = compare_code(source, importable, (), current, len(importable)).line()

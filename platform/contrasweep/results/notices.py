@@ -220,7 +220,7 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
     for study in {record.start.study for record in records.values() if record.start}:
         source = StudyRecords(storage, study)
         try:
-            now = compact.read_records(source, source.etags(), broken=[])
+            now = compact.read_records(source, broken=[])
         except StorageError:  # a report is made all the same
             continue
         # A trial that was trained again has ended at another time than the one that was started from.

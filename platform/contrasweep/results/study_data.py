@@ -89,7 +89,7 @@ class StudyData:
         planned = read_planned(records)
         etags = records.etags()
         broken: list[BrokenFileError] = []
-        rest = compact.read_records(records, etags, broken)
+        rest = compact.read_records(records, broken, etags=etags)
         evaluations = compact.read_evaluations(records, broken)
         # The records of the planned trials, with their scores; in a sweep the rest are those of the search.
         of_trials = {

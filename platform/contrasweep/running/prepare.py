@@ -455,7 +455,7 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """Return trial id -> record of the plan's trials, with those of its search; other arms are left out."""
     etags = records.etags()
     own_ids = plan.own_trials(etags)
-    records_by_id = compact.read_records(records, etags, only=own_ids)
+    records_by_id = compact.read_records(records, only=own_ids, etags=etags)
     return {i: record for i, record in records_by_id.items() if record.arm in plan.study.arms}
 
 

@@ -68,7 +68,7 @@ def removable(
 
     Trials that have begun and have no record are `pending`. Raises `SpecError` for an unknown arm or status.
     """
-    recorded = compact.read_records(records, records.etags())
+    recorded = compact.read_records(records)
     document = records.document()
     declared = document.arms if document else ()
     arms = list(dict.fromkeys([*declared, *(r.arm for r in recorded.values())]))
@@ -116,7 +116,7 @@ def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
         learned.forget(records)
         # Where the search of an arm comes back, all present trials of the arm go to the archive: a newer search has
         # chosen them.
-        recorded = compact.read_records(records, records.etags()) if part.searches else {}
+        recorded = compact.read_records(records) if part.searches else {}
         restore_trials(
             records, part, {key for key, record in recorded.items() if record.arm in part.searches}
         )

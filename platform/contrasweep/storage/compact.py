@@ -62,23 +62,24 @@ _FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM_FILE}
 
 def read_records(
     records: StudyRecords,
-    etags: Mapping[str, str],
     broken: list[BrokenFileError] | None = None,
     only: Collection[str] | None = None,
+    etags: Mapping[str, str] | None = None,
 ) -> dict[str, Record]:
     """Return the records of the trials in `etags`, or of those that are in `only`.
 
     Args:
         records: The study's records.
-        etags: Trial id -> etag of every trial that has a record (`StudyRecords.etags`).
         broken: A list to which the errors of broken files are added, whose trials are then left out; None: such an
             error is raised.
         only: Ids of the trials that are wanted; None: all in `etags`.
+        etags: Trial id -> etag of every trial that has a record; None: as they are now (`StudyRecords.etags`).
 
     Returns:
         Trial id -> record.
     """
     # No table is made for a new study, because the first PyArrow array imports pandas, which is slow.
+    etags = records.etags() if etags is None else etags
     if not etags:
         return {}
     wanted_ids = [trial_id for trial_id in etags if only is None or trial_id in only]
@@ -127,7 +128,7 @@ def read_evaluations(
     # An evaluation is a trial of another study, whose config names the study and the trial with the network.
     for name in records.evaluations():
         other = StudyRecords(records.storage, name)
-        for record in read_records(other, other.etags(), broken).values():
+        for record in read_records(other, broken).values():
             if record.status.counts and record.config.get("study") == records.study:
                 by_source.setdefault(str(record.config.get("source")), []).append(record)
     return by_source

@@ -224,7 +224,7 @@ class Follower:
         broken: list[BrokenFileError] = []
         # Given the etags of few records alone, `read_records` reads their own files and no compacted ones.
         wanted = etags if len(changed) >= MANY else {i: etags[i] for i in changed}
-        records_read = compact.read_records(self.records, wanted, broken, changed)
+        records_read = compact.read_records(self.records, broken, changed, wanted)
         for trial_id in changed:
             self._drop(trial_id)
             self._etags[trial_id] = etags[trial_id]

@@ -57,7 +57,7 @@ def finish(records, trial_id, value):
 
 def read(records, wanted=None):
     etags = records.etags()
-    return compact.read_records(records, etags), compact.read_curves(
+    return compact.read_records(records, etags=etags), compact.read_curves(
         records, etags, etags if wanted is None else wanted
     )
 
@@ -190,7 +190,7 @@ def test_after_the_driver_no_file_of_a_trial_is_read(records, monkeypatch):
     compacted(records)
     got = keys_read(records, monkeypatch)
     etags = records.etags()
-    assert set(compact.read_records(records, etags)) == {*TRIALS, NEW[0]}
+    assert set(compact.read_records(records, etags=etags)) == {*TRIALS, NEW[0]}
     assert set(compact.read_curves(records, etags, etags)["trial_id"]) == set(TRIALS)
     assert compact.read_curves(records, etags, etags, [], compact.SYSTEMS).empty
     assert [key.split("/")[1] for key in got] == ["compact"] * 3
@@ -219,7 +219,7 @@ def test_a_part_that_makes_a_trial_another_one_is_not_believed(records):
         "record": pa.array(forged, pa.large_binary()),
     }
     records.store.write(key, encode_table(pa.table(columns)))
-    assert compact.read_records(records, records.etags()) == recorded
+    assert compact.read_records(records) == recorded
 
 
 def test_trials_in_two_parts_count_once(records):
@@ -237,7 +237,7 @@ def test_trials_in_two_parts_count_once(records):
 def test_who_wants_some_records_drops_none_of_the_others(records):
     compacted(records)
     before = parts(records)
-    assert set(compact.read_records(records, records.etags(), only=TRIALS[:1])) == {TRIALS[0]}
+    assert set(compact.read_records(records, only=TRIALS[:1])) == {TRIALS[0]}
     assert parts(records) == before
 
 

@@ -67,7 +67,7 @@ def train(
     study = plan.study
     # Those of this plan alone: the storage may have trials of an earlier, larger one.
     own_ids = plan.own_trials(prepared.finished)
-    earlier = list(compact.read_records(records, records.etags(), only=own_ids).values())
+    earlier = list(compact.read_records(records, only=own_ids).values())
     progress = _progress(plan, records, earlier, quiet)
     source = plan.source(records, prepared.finished)
     if study.replicates is not None:
