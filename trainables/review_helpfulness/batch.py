@@ -12,12 +12,17 @@ from torch import Tensor, nn
 from contrasweep.data.column_files import Array, Ints
 from contrasweep.trainables.pytorch import Bool, Float, Int
 
+Vectors = Float[Tensor, "b t d"]
+"""Sequences of vectors, padded to the longest."""
+Mask = Bool[Tensor, "b t"]
+"""Which places of the sequences have content."""
+
 
 class Sequences(NamedTuple):
     """A padded batch of sequences of vectors and the mask of its valid positions."""
 
-    x: Float[Tensor, "b t d"]
-    mask: Bool[Tensor, "b t"]
+    x: Vectors
+    mask: Mask
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Batch:
     """
 
     text_p: Int[Tensor, "b t"]
-    mask_p: Bool[Tensor, "b t"]
+    mask_p: Mask
     record_p: Int[Tensor, "b u"]
     record_mask_p: Bool[Tensor, "b u"]
     text_r: Int[Tensor, "b s"]

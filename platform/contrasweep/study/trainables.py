@@ -29,18 +29,19 @@ from contrasweep.study.file import to_plain
 from contrasweep.study.grid import DATA_AXIS
 from contrasweep.study.sweep import Study, Sweep
 
+Function = Callable[..., Any]
 START_SETTINGS = "start_settings"
 """Attribute of a trainable that takes a start: the settings that a trial has from the trial that it starts from."""
 
 
-def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
+def find_trainable(arm: Arm, place: str) -> Function:
     """Return the arm's trainable as a generator function; one that the arm names by its path is imported.
 
     Raises `SpecError` at `place` when its path leads nowhere, or to something else. Where its module lacks a package,
     as on a machine that only plans, a stand-in without settings is returned.
     """
     if callable(arm.trainable):
-        function: Callable[..., Any] = arm.trainable
+        function: Function = arm.trainable
     else:
         try:
             function = import_path(arm.trainable, place)
@@ -51,7 +52,7 @@ def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
 
 
 @functools.cache
-def _stand_in(path: str) -> Callable[..., Any]:
+def _stand_in(path: str) -> Function:
     """Return the stand-in for a trainable that cannot be imported here: called, it fails as the import does.
 
     It is one object for each path, because functions are compared to tell arms of one name apart.
@@ -284,12 +285,12 @@ class SettingsOfArms:
         return self._resolved[key]
 
 
-def resolved(function: Callable[..., Any], config: Config, data: Manifest) -> Config:
+def resolved(function: Function, config: Config, data: Manifest) -> Config:
     """Return the whole config of a trial of the trainable `function` on `data`; see `SettingsOfArms.resolve`."""
     return _resolve(_build(function, config), config, data)
 
 
-def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., Any]]) -> None:
+def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Function]) -> None:
     """Raise `SpecError` where two arms have different functions of one dotted path, such as closures of one factory.
 
     `functions` has the generator function of each arm. A trial knows its trainable by the path alone, so the second
@@ -309,7 +310,7 @@ def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., 
             )
 
 
-def _build(function: Callable[..., Any], config: Config) -> Any:
+def _build(function: Function, config: Config) -> Any:
     """Return the settings of a trainable from `config`, `function.settings(**config)`.
 
     None where the trainable has no settings, or where this machine lacks PyTorch and a package that they need. Any
@@ -355,7 +356,7 @@ SIGNATURE = "def train(trial, resume=None)"
 _GENERATORS = (Generator, Iterator, Iterable)
 
 
-def check_trainable(function: Callable[..., Any], place: str) -> None:
+def check_trainable(function: Function, place: str) -> None:
     """Raise `SpecError` at `place` unless `function` reports and can be called as `function(trial, resume=folder)`.
 
     It reports if it is a generator, if its return type says that it returns one, or if its module calls `report`. It is
@@ -391,12 +392,12 @@ def check_trainable(function: Callable[..., Any], place: str) -> None:
         )
 
 
-def as_generator(function: Callable[..., Any]) -> Callable[..., Any]:
+def as_generator(function: Function) -> Function:
     """Return a trainable as a generator function: as it is, or a plain function that calls `contrasweep.report`."""
     return function if _generates(function) else generator(function)
 
 
-def _reports(function: Callable[..., Any]) -> bool:
+def _reports(function: Function) -> bool:
     """Whether the source of a plain function's module has a call of `report`; False where there is no source."""
     try:
         source = inspect.getsource(sys.modules[function.__module__])
@@ -405,7 +406,7 @@ def _reports(function: Callable[..., Any]) -> bool:
     return re.search(r"\breport\(", source) is not None
 
 
-def _generates(function: Callable[..., Any]) -> bool:
+def _generates(function: Function) -> bool:
     """Whether a function, without its decorators, is a generator, or has a return type that says it returns one."""
     inner = inspect.unwrap(function)
     while isinstance(inner, functools.partial):

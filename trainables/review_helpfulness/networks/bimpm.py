@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from contrasweep.trainables.pytorch import Bool, Float
-from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    HelpfulnessModel,
+    Inputs,
+    Mask,
+    Output,
+    Vectors,
+)
 from contrasweep.trainables.review_helpfulness.models import BiMPMOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (
     Recurrent,
@@ -34,7 +41,7 @@ def perspective_cosine(
 
 
 def pairwise_perspective_max(
-    a: Float[Tensor, "b t d"],
+    a: Vectors,
     b: Float[Tensor, "b s d"],
     mask: Bool[Tensor, "b s"],
     weight: Float[Tensor, "l d"],
@@ -50,17 +57,13 @@ def pairwise_perspective_max(
     return torch.stack(best, dim=-1)
 
 
-def attentive_mean(
-    a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
-) -> Float[Tensor, "b t d"]:
+def attentive_mean(a: Vectors, b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]) -> Vectors:
     """Return sum_j cos_ij b_j / max(sum_j cos_ij, 1e-8) over valid positions of b, for each position of a."""
     cosines = cosine_matrix(a, b, EPS) * mask[:, None, :]
     return cosines @ b / cosines.sum(-1, keepdim=True).clamp(min=EPS)
 
 
-def attentive_max(
-    a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
-) -> Float[Tensor, "b t d"]:
+def attentive_max(a: Vectors, b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]) -> Vectors:
     """Return the valid vector of b with the largest cosine, for each position of a."""
     # -2 is below every cosine.
     index = cosine_matrix(a, b, EPS).masked_fill(~mask[:, None, :], -2).argmax(-1)
@@ -83,7 +86,7 @@ class Matching(nn.Module):
         self,
         a: Float[Tensor, "b t e"],
         b: Float[Tensor, "b s e"],
-        mask_a: Bool[Tensor, "b t"],
+        mask_a: Mask,
         mask_b: Bool[Tensor, "b s"],
     ) -> Float[Tensor, "b t m"]:
         """Match the states of `a` against those of `b`, in both directions.

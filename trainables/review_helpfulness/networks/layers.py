@@ -7,16 +7,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contrasweep.trainables.pytorch import Bool, Float, Int
-from contrasweep.trainables.review_helpfulness.batch import Sequences
+from contrasweep.trainables.review_helpfulness.batch import Mask, Sequences, Vectors
 
 
-def masked_mean(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
+def masked_mean(x: Vectors, mask: Mask) -> Float[Tensor, "b d"]:
     """Return the mean over valid positions; 0 where there are none."""
     weights = mask.to(x.dtype)[..., None]
     return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def masked_max(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
+def masked_max(x: Vectors, mask: Mask) -> Float[Tensor, "b d"]:
     """Return the maximum over valid positions; 0 where there are none."""
     filled = x.masked_fill(~mask[..., None], float("-inf")).amax(1)
     return filled.masked_fill(~mask.any(1)[:, None], 0)
@@ -83,9 +83,7 @@ class Recurrent(nn.Module):
         self.hidden = hidden
         self.dim = hidden * (2 if bidirectional else 1)
 
-    def forward(
-        self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
-    ) -> Float[Tensor, "b t h"]:
+    def forward(self, x: Vectors, mask: Mask) -> Float[Tensor, "b t h"]:
         """Map vectors [b t d] to hidden states [b t h], h twice as wide where bidirectional."""
         # Padding stands behind the words. A forward LSTM reads it last, so that it changes no state of a word. A
         # backward one would read it first: the sequences are packed, without their padding.
@@ -101,7 +99,7 @@ class Recurrent(nn.Module):
         return states * mask[..., None]
 
 
-def last_valid(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
+def last_valid(x: Vectors, mask: Mask) -> Float[Tensor, "b d"]:
     """Return the vector at each row's last valid position."""
     index = (mask.sum(1) - 1).clamp(min=0)
     return x[torch.arange(len(x), device=x.device), index]
@@ -124,9 +122,7 @@ class SelfAttention(nn.Module):
         self.project = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
 
-    def forward(
-        self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
-    ) -> Float[Tensor, "b t d"]:
+    def forward(self, x: Vectors, mask: Mask) -> Vectors:
         """Return `x` after each position has attended to the valid positions; 0 at invalid ones."""
         # Queries, keys and values [b heads t d/heads] from one projection, as `permute` puts them.
         rows, length, dim = x.shape

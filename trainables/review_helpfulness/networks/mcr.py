@@ -16,8 +16,10 @@ from contrasweep.trainables.review_helpfulness.batch import (
     Batch,
     HelpfulnessModel,
     Inputs,
+    Mask,
     Output,
     Sequences,
+    Vectors,
 )
 from contrasweep.trainables.review_helpfulness.models import HEADS, MCROptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (
@@ -154,7 +156,7 @@ class TextChannels(nn.Module):
             nn.Conv1d(self.words.dim, dim, k, padding=k // 2) for k in (1, 3, 5)
         )
 
-    def forward(self, text: Tensor, mask: Bool[Tensor, "b t"]) -> list[Float[Tensor, "b t d"]]:
+    def forward(self, text: Tensor, mask: Mask) -> list[Vectors]:
         """Map word indices [b t] to the three channels; 0 at invalid positions."""
         x = (self.words(text) * mask[..., None]).mT
         return [

@@ -18,6 +18,7 @@ from contrasweep.trainables.review_helpfulness.batch import (
     Inputs,
     Output,
     Sequences,
+    Vectors,
 )
 from contrasweep.trainables.review_helpfulness.losses import (
     adaptive_contrastive_loss,
@@ -51,10 +52,10 @@ class CrossAttention(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "b t d"],
+        query: Vectors,
         context: Float[Tensor, "b s d"],
         mask: Bool[Tensor, "b s"],
-    ) -> Float[Tensor, "b t d"]:
+    ) -> Vectors:
         """Return `query` after one layer that reads the valid positions of `context`."""
         # The attention divides by sqrt(d); the layer's residual is the query as it came, not normalised.
         normed = self.norm_key(context)
@@ -75,8 +76,8 @@ class Interaction(nn.Module):
         self.layers = nn.ModuleList(CrossAttention(dim) for _ in range(depth))
 
     def forward(
-        self, x: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
-    ) -> Float[Tensor, "b t d"]:
+        self, x: Vectors, context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
+    ) -> Vectors:
         """Return `x` after all layers, each of which reads the valid positions of `context`."""
         for layer in self.layers:
             x = layer(x, context, mask)
