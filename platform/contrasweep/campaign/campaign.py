@@ -54,8 +54,9 @@ from contrasweep.statistics.resampling import constant
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import Alpha
 from contrasweep.study.arm import Arm
-from contrasweep.study.base import Alpha, Difference, Folds, check_metric
+from contrasweep.study.base import Difference, Folds, check_metric
 from contrasweep.study.file import built, load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.metric_range import metric_range

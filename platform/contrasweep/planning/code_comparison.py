@@ -2,14 +2,14 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
 from contrasweep.planning.plan import Plan
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import accepted, read_sources, read_version
-from contrasweep.storage.record import Record
+from contrasweep.storage.record import Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 
@@ -249,7 +249,7 @@ def compare_plan(
     plan: Plan,
     records: StudyRecords,
     current: CurrentCode,
-    recorded: Mapping[str, Record],
+    recorded: RecordsById,
     without: Collection[str] = (),
 ) -> tuple[CodeComparison, list[str]]:
     """Return the trials of `plan` that were made by other code or networks, and notes on other versions of packages.

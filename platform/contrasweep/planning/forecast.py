@@ -33,7 +33,7 @@ from contrasweep.planning.power import (
     power_warnings,
     study_power,
 )
-from contrasweep.storage.record import Record
+from contrasweep.storage.record import RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import hours_text
 from contrasweep.study.grid import AblationGrid
@@ -141,7 +141,7 @@ class Forecast:
     """
 
     plan: Plan
-    records: Mapping[str, Record]  # of the trials that have ended, by trial id
+    records: RecordsById  # of the trials that have ended, by trial id
     rows: tuple[ForecastRow, ...]
     inventory: Inventory
     packing: tuple[PackingRow, ...]  # how many of the trials to run go where

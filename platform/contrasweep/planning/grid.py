@@ -18,7 +18,7 @@ from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
 from contrasweep.storage.planned import axis_column
-from contrasweep.storage.record import Record, StartRef
+from contrasweep.storage.record import RecordsById, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
@@ -239,16 +239,16 @@ class GridPlan(PlanDisplay):
         columns = ["trial_id", "arm", *self.study.axis_names, "fold", "seed"]
         return pd.DataFrame(rows, columns=columns).assign(**axes)
 
-    def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
+    def rows(self, known: RecordsById) -> tuple[PlanRow, ...]:
         """Return one row for each cell, in table order, given the finished records `known` by trial id."""
         return tuple(_row(cell, known) for cell in self.cells)
 
-    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> Iterable[int]:
+    def rows_of_trials_to_run(self, known: RecordsById) -> Iterable[int]:
         """Return, for each trial without a record in `known`, the index of its cell. The trials are in their order."""
         cell_of = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [cell_of[trial.id] for trial in self.trials if trial.id not in known]
 
-    def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
+    def totals(self, known: RecordsById) -> dict[str, int]:
         """Return counts by name: `cells`, `trials`, `done` (trials with a record in `known`) and `to_run`."""
         done = len(self.own_trials(known))
         return {
@@ -258,7 +258,7 @@ class GridPlan(PlanDisplay):
             "to_run": self.total - done,
         }
 
-    def lines(self, known: Mapping[str, Record]) -> list[str]:
+    def lines(self, known: RecordsById) -> list[str]:
         """Return three lines: the study with its data and replicates, the number of cells, the number of trials.
 
         A study that grows has a fourth line, with its looks.
@@ -288,7 +288,7 @@ class GridPlan(PlanDisplay):
         ]
 
 
-def _row(cell: Cell, known: Mapping[str, Record]) -> PlanRow:
+def _row(cell: Cell, known: RecordsById) -> PlanRow:
     """Return the row of a forecast for a cell, given the finished records `known` by trial id."""
     done = sum(trial.id in known for trial in cell.trials)
     # The facts for people, as (header, text) of each column.

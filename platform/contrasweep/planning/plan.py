@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import plural
-from contrasweep.storage.record import Record
+from contrasweep.storage.record import RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
 from contrasweep.study import dotted
@@ -143,19 +143,19 @@ class Plan(Protocol):
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with one row for each trial: trial_id, arm, the axes, fold, seed."""
 
-    def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
+    def rows(self, known: RecordsById) -> tuple[PlanRow, ...]:
         """Return the rows of a forecast, given the finished records `known` by trial id."""
 
-    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> Iterable[int] | None:
+    def rows_of_trials_to_run(self, known: RecordsById) -> Iterable[int] | None:
         """Return, for each trial to run, the index in `rows` of its row. The trials are in the order of their start.
 
         None where it is not known how many trials the budget pays for.
         """
 
-    def totals(self, known: Mapping[str, Record]) -> Mapping[str, int | None]:
+    def totals(self, known: RecordsById) -> Mapping[str, int | None]:
         """Return name -> number of trials: of all, and of ended ones. None: the budget does not count trials."""
 
-    def lines(self, known: Mapping[str, Record]) -> list[str]:
+    def lines(self, known: RecordsById) -> list[str]:
         """Return what `totals` says, with the study's question, as lines for people."""
 
 

@@ -7,7 +7,7 @@ metric, and knows how much the folds of one seed have in common.
 import contextlib
 import math
 import statistics as stats
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +20,7 @@ from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
 from contrasweep.storage.interim_log import read_confirmations, read_looks
 from contrasweep.storage.planned import axes_of, planned_rows, read_planned
-from contrasweep.storage.record import Record
+from contrasweep.storage.record import RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
@@ -87,7 +87,7 @@ def own_methods(trainables: Collection[str]) -> set[str]:
 def noise_of(
     name: str,
     planned: "pd.DataFrame",
-    records: Mapping[str, Record],
+    records: RecordsById,
     metric: str,
     folds: int | None,
     per_cell: bool = False,
@@ -263,9 +263,7 @@ def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPo
     return replace(power, in_units=least, study=noise.study) if math.isfinite(least) else power
 
 
-def known_noise(
-    plan: Plan, records: StudyRecords, known: Mapping[str, Record]
-) -> EarlierNoise | None:
+def known_noise(plan: Plan, records: StudyRecords, known: RecordsById) -> EarlierNoise | None:
     """Return the noise of the study's own finished trials `known`, else that of the newest similar study.
 
     None where no study shows any noise, or without SciPy.

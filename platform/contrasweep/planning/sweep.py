@@ -1,7 +1,7 @@
 """The plan of a `Sweep`: a search per arm under one budget, then the confirmation."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from contrasweep.storage.interim_log import (
     write_looks,
 )
 from contrasweep.storage.planned import is_whole, write_planned
-from contrasweep.storage.record import Phase, Record
+from contrasweep.storage.record import Phase, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
 from contrasweep.study.arm_budget import search_costs
@@ -195,11 +195,11 @@ class SweepPlan(PlanDisplay, SweepDesign):
         """Return a table with one row for each trial of the confirmation; an id not known yet is `unknown-...`."""
         return _frame(self)
 
-    def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
+    def rows(self, known: RecordsById) -> tuple[PlanRow, ...]:
         """Return one row for each arm, given the finished records `known` by trial id."""
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
-    def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:
+    def _row(self, arm: str, known: RecordsById) -> PlanRow:
         """Return the row of an arm in a forecast, with what its search has spent by the finished records `known`."""
         study = self.study
         space = list(study.arms[arm].space)
@@ -237,7 +237,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             last=(("searched", ", ".join(space)),),
         )
 
-    def rows_of_trials_to_run(self, known: Mapping[str, Record]) -> list[int] | None:
+    def rows_of_trials_to_run(self, known: RecordsById) -> list[int] | None:
         """Return, for each trial to run in order, the index of its arm; None where the budget does not count trials."""
         an_arm = self.search_total_an_arm
         if an_arm is None:
@@ -253,14 +253,14 @@ class SweepPlan(PlanDisplay, SweepDesign):
             if turn >= ended[arm, phase]
         ]
 
-    def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
+    def totals(self, known: RecordsById) -> dict[str, int | None]:
         """Return numbers of trials by name: `trials`, `search_trials` and `ended`.
 
         The first two are None where the budget does not count trials.
         """
         return {"trials": self.total, "search_trials": self.search_total, "ended": len(known)}
 
-    def lines(self, known: Mapping[str, Record]) -> list[str]:
+    def lines(self, known: RecordsById) -> list[str]:
         """Return lines on the study, its search, its budget and what each arm spent, the confirmation, the trials."""
         study = self.study
         trials_an_arm = ""
@@ -305,7 +305,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return f"the {plural(len(study.confirm_folds), 'unsearched fold')} x "
 
 
-def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:
+def _ended(known: RecordsById) -> Counter[tuple[str, Phase | None]]:
     """Count the finished records by arm and phase: search or confirmation."""
     return Counter((record.arm, record.notes.phase) for record in known.values())
 

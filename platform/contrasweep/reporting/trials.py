@@ -17,7 +17,7 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import OWN_COLUMNS
 from contrasweep.rows import FrameRow, row_tuples
-from contrasweep.storage.record import COUNTING, Record, Status
+from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 
@@ -224,7 +224,7 @@ MAX_BYTES = 4 * 2**20
 
 
 def figures(
-    study: StudyRecords, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str]
+    study: StudyRecords, frame: pd.DataFrame, records: RecordsById, axes: list[str]
 ) -> list[tuple[str, str, str]]:
     """Return the PNG artifacts of each cell's first finished trial, as (trial id, caption, PNG in base64).
 

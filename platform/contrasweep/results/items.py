@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from contrasweep.data.folds import is_nameless
 from contrasweep.data.reading import GROUP
 from contrasweep.rows import ItemColumns
-from contrasweep.storage.record import COUNTING, Record
+from contrasweep.storage.record import COUNTING, RecordsById
 
 Items = Callable[[str], ItemColumns]
 """A trial's id -> its items."""
@@ -63,7 +63,7 @@ SAME = 1e-6
 
 
 def item_values(
-    items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str
+    items: Items, frame: pd.DataFrame, records: RecordsById, metric: str
 ) -> ItemValues | None:
     """Return the scores called `metric` of the test items of every finished trial of `frame`.
 

@@ -12,7 +12,7 @@ from contrasweep.rows import Row, step_of
 from contrasweep.storage import compact
 from contrasweep.storage.archive import list_archived, read_archived_record
 from contrasweep.storage.code_files import accepted, kept_codes, read_sources
-from contrasweep.storage.record import Record
+from contrasweep.storage.record import Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 
@@ -148,7 +148,7 @@ class MixedCode:
     retrained: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Mapping[str, Record]) -> "MixedCode":
+    def of(cls, records: RecordsById) -> "MixedCode":
         """Return which of `records` (trial id -> record) are of older code.
 
         The newest code is that of the trial that ended last, among the trials with the same trainable and the same
@@ -210,7 +210,7 @@ class MixedCode:
         return set(self.older.values())
 
 
-def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
+def retrained(records: RecordsById, storage: str) -> dict[str, str]:
     """Return trial id -> study, for each trial that started from a network of that study which was trained again since.
 
     `records` are those of the starting trials by id; `storage` has the studies that they started from. A study that
@@ -232,7 +232,7 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
     return studies
 
 
-def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
+def archived_changes(records: StudyRecords, current: RecordsById) -> set[tuple[str, str]]:
     """Return pairs of digests (old code, code of the same trial now) for each code that only archived trials ran.
 
     Where the archived trial is no longer in the study, the newest code of its trainable takes the second place.

@@ -13,7 +13,7 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import row_beside
 from contrasweep.schema import validate
-from contrasweep.storage.record import COUNTING, Phase, Record, Status
+from contrasweep.storage.record import COUNTING, Phase, Record, RecordsById, Status
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study import dotted
 from contrasweep.study.replicates import extended
@@ -157,7 +157,7 @@ class Best:
 
 def best_of_search(
     search: pd.DataFrame,
-    searched: Mapping[str, Record],
+    searched: RecordsById,
     confirmed: Iterable[Record],
     cells: "Mapping[str, Cell]",
     document: StudyDocument,

@@ -20,7 +20,7 @@ from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
-from contrasweep.storage.record import COUNTING, Record, Status
+from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.storage.study_document import StudyDocument, declared_lines
@@ -49,8 +49,8 @@ class StudyData:
 
     document: StudyDocument
     planned: pd.DataFrame  # one row a trial of the table: trial_id, arm, the axes, fold, seed
-    trial_records: Mapping[str, Record]  # by trial id, of the planned trials that have ended
-    search_records: Mapping[str, Record]  # by trial id, of a Sweep's search
+    trial_records: RecordsById  # by trial id, of the planned trials that have ended
+    search_records: RecordsById  # by trial id, of a Sweep's search
     records: StudyRecords
     etags: Mapping[str, str]  # trial id -> the state of its record when it was read
     # trial id -> address of its MLflow run, where it is known

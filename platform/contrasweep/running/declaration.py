@@ -28,7 +28,7 @@ from contrasweep.secrets import redacted
 from contrasweep.storage import compact
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.planned import planned_rows
-from contrasweep.storage.record import Phase, Record
+from contrasweep.storage.record import Phase, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import VERDICT, LogEntry, StudyDocument, comparable_fields
 from contrasweep.study.base import NO_RESULT
@@ -161,7 +161,7 @@ def _grows_after_look(
     plan: Plan,
     earlier: StudyDocument,
     planned_ids: Set[str],
-    recorded: Mapping[str, Record],
+    recorded: RecordsById,
     spend: bool,
 ) -> bool:
     """Return whether `plan` adds cells to a whole table, of which the user has had a look that is counted nowhere else.
@@ -207,7 +207,7 @@ def _check_spend(plan: Plan, changed_verdict: Collection[str]) -> None:
 
 
 def _newly_excluded(
-    plan: Plan, records: StudyRecords, planned: list[FrameRow], recorded: Mapping[str, Record]
+    plan: Plan, records: StudyRecords, planned: list[FrameRow], recorded: RecordsById
 ) -> set[int]:
     """Return the seeds of the stored plan's rows `planned` that `plan` excludes.
 
@@ -334,7 +334,7 @@ def _check_present(
     plan: Plan,
     earlier: StudyDocument,
     now: Config,
-    recorded: Mapping[str, Record],
+    recorded: RecordsById,
     planned: Sequence[FrameRow],
 ) -> None:
     """Raise `SpecError` where trials that were declared would leave the table.
@@ -436,7 +436,7 @@ def this_command() -> tuple[str, ...]:
     return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if is_command else ()
 
 
-def _metric_was_mended(plan: Plan, earlier: StudyDocument, recorded: Mapping[str, Record]) -> bool:
+def _metric_was_mended(plan: Plan, earlier: StudyDocument, recorded: RecordsById) -> bool:
     """Return whether `plan` changes nothing but the metric, and no trial has reported the earlier metric.
 
     `earlier` is the earlier study.json, `recorded` the ended trials by id.

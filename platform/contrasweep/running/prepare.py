@@ -32,7 +32,7 @@ from contrasweep.storage.archive import archive_trials, finish_move
 from contrasweep.storage.code_files import accept
 from contrasweep.storage.interim_log import CONFIRMATIONS, EXTENDED, LOOKS, read_looks, write_looks
 from contrasweep.storage.planned import PLAN, write_planned
-from contrasweep.storage.record import DatasetRef, Phase, Record
+from contrasweep.storage.record import DatasetRef, Phase, Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument, lines_declared_anew
 from contrasweep.study import dotted
@@ -80,7 +80,7 @@ class Prepared:
 
     finished: set[str]
     complete: bool
-    infeasible: Mapping[str, Record]
+    infeasible: RecordsById
     document: StudyDocument
 
 
@@ -220,7 +220,7 @@ class Decision:
     notes: tuple[str, ...]  # lines for the user
     anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest of the search
     anew_trials: frozenset[str]  # ids of all recorded trials of the arms in `anew`
-    infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where they fit now
+    infeasible: RecordsById  # of trials that fitted no host; they run where they fit now
 
     @property
     def _changed(self) -> set[str]:
@@ -319,7 +319,7 @@ def decide(
 
 
 def failed_to_run_again(
-    study: Study, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool
+    study: Study, recorded: RecordsById, current: CurrentCode, retry_failed: bool
 ) -> set[str]:
     """Return the ids of the failed trials that run again.
 
@@ -359,7 +359,7 @@ def _is_of_earlier_search(record: Record, arm: Arm) -> bool:
     return record.notes.phase == Phase.SEARCH and not is_as_declared
 
 
-def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[str]) -> set[str]:
+def selected_trials(plan: Plan, recorded: RecordsById, words: Iterable[str]) -> set[str]:
     """Return the ids of the trials that `words` name.
 
     A word is an arm, a cell (`ARM/axis=value,axis=value`), `axis=value` for the cells of all arms, or the beginning of
@@ -422,7 +422,7 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
 
 def new_searches(
     plan: Plan,
-    recorded: Mapping[str, Record],
+    recorded: RecordsById,
     current: CurrentCode,
     selected: Collection[str],
     comparison: CodeComparison | None,

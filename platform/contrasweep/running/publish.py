@@ -3,7 +3,7 @@
 import hashlib
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from contrasweep.results.results import Results
 from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.planned import read_planned
-from contrasweep.storage.record import Record
+from contrasweep.storage.record import Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import named_by
 from contrasweep.study.trust import check_named
@@ -291,7 +291,7 @@ def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Itera
     yield f"start: {records.study} cannot be trained again: {starts}"
 
 
-def _impossible(finished: Mapping[str, Record], deleted: set[str]) -> Iterable[str]:
+def _impossible(finished: RecordsById, deleted: set[str]) -> Iterable[str]:
     """Yield sentences on what is impossible once the checkpoints of the trials `deleted` are deleted.
 
     `finished` has the records, by trial id, of the trained trials that have a checkpoint now. Nothing is yielded where

@@ -370,6 +370,8 @@ class Record:
 
 _WHOLE = re.compile(r"\.0(?=[,}\]])")
 """The end of a whole float such as 1.0, which its canonical text, 1, does not have."""
+RecordsById = Mapping[str, Record]
+"""Trial id -> record."""
 
 
 def _check_id(record: Record) -> Record:

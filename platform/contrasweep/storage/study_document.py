@@ -14,6 +14,7 @@ from contrasweep.storage.json_file import SCHEMA, JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, DatasetRef, Digest, Measure, Time
 
+Alpha = Annotated[float, pydantic.Field(gt=0, lt=0.5)]
 EVALUATION = "contrasweep.trainables.evaluation.networks:train"
 """The trainable of studies that evaluate the networks of another one."""
 EVALUATED = "evaluated"
@@ -171,7 +172,7 @@ class StudyDocument:
     plan_digest: Label = ""
     arms: tuple[Label, ...] = ()
     axes: tuple[Label, ...] = ()
-    alpha: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.05
+    alpha: Alpha = 0.05
     reference: Label | None = None  # the arm that the others are compared with
     # None: the trials of the table are scored on the dataset's own test split.
     folds: Annotated[int, pydantic.Field(ge=2, le=2**31)] | None = None

@@ -16,6 +16,8 @@ from contrasweep.schema import checked
 from contrasweep.secrets import redacted
 from contrasweep.storage.checkpoints import Keep
 from contrasweep.storage.names import Label
+from contrasweep.storage.record import Seed
+from contrasweep.storage.study_document import Alpha
 from contrasweep.study.arm import LONGEST_NAME, Arm, Name
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.study.metric_range import metric_range
@@ -86,10 +88,8 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
-Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 Seeds = Annotated[list[Seed], pydantic.Field(min_length=1)]
 Reason = Annotated[Label, pydantic.Field(min_length=1)]
-Alpha = Annotated[float, pydantic.Field(gt=0, lt=0.5)]
 Difference = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Folds = Annotated[int, pydantic.Field(ge=2)]
 Notify = Annotated[str | list[str] | None, pydantic.AfterValidator(check_declared)]

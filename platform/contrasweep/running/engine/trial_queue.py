@@ -1,12 +1,12 @@
 """The order of trials: new ones of the source, those that wait for a larger host, and those that run again."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from contrasweep.cluster.hosts import Hosts
 from contrasweep.running.engine.placement import Placements
-from contrasweep.storage.record import Record
+from contrasweep.storage.record import Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tuning.source import Finished, NextTrial, Source
 
@@ -41,7 +41,7 @@ class TrialQueue:
         hosts: Hosts,
         records: StudyRecords,
         say: Callable[[str], object],
-        infeasible_records: Mapping[str, Record],
+        infeasible_records: RecordsById,
     ) -> None:
         """Queue the trials of `source`.
 
