@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from contrasweep.cluster.errors import ClusterError
+from contrasweep.cluster.memory import GIB
 from contrasweep.data.column_files import REMEDY
 from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.data.reading import Part
@@ -128,6 +129,15 @@ def rows_to_train(data: Manifest) -> int:
     """
     rows = data.rows("train")
     return rows if data.folds is None else rows - rows // data.folds.count
+
+
+def resident_bytes(data: Manifest, shape: Shape, settings: Any) -> int:
+    """Return the bytes of images of `shape` that lie on the device, a byte a value, for a plan.
+
+    0: they are cropped (`view_size`), or take more than `resident_gib`, and are read batch by batch.
+    """
+    values = data.rows("train", "test") * math.prod(shape)
+    return 0 if settings.view_size or values > settings.resident_gib * GIB else values
 
 
 class Images:

@@ -5,16 +5,15 @@
 One report an epoch; the last one has the scores of the held-out part.
 """
 
-import functools
 import math
 from collections.abc import Generator
 from pathlib import Path
 
-from contrasweep.cluster.memory import GIB, Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trainables.images import AHEAD, CHUNK, rows_to_train, view_shape
+from contrasweep.trainables.images import AHEAD, CHUNK, resident_bytes, rows_to_train, view_shape
 from contrasweep.trainables.optimisation import optimizer_states
 from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trainables.step_counts import known_step
@@ -98,15 +97,12 @@ def memory(config: Config, data: Manifest) -> Workload:
     if s.chunk_rows:
         chunks = math.ceil(rows / s.chunk_rows)
         rows = min(rows, s.chunk_rows)
-    # Images lie whole on the device, a byte a value, unless they are cropped or too large.
-    images = data.rows("train") + data.rows("test")
-    streamed = s.view_size or images * pixels > s.resident_gib * GIB
-    image_bytes = 0 if streamed else images * pixels
+    image_bytes = resident_bytes(data, shape, s)
     # The views of some batches are drawn at once, in float32, beside a copy of the images that they are drawn from.
-    ahead = min(images, max(s.batch_size, CHUNK["cuda"] // pixels))
+    ahead = min(data.rows("train", "test"), max(s.batch_size, CHUNK["cuda"] // pixels))
     view_bytes = (s.n_views + 1) * ahead * pixels * FLOAT
     # Of streamed images, prefetched batches wait too, and one is in use.
-    if streamed:
+    if not image_bytes:
         view_bytes += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
     # Each weight of the loss counts for itself, for its gradient, and for each of the optimizer's states.
     states = optimizer_states(s.optimizer)
@@ -114,7 +110,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     return Workload(
         architecture=f"{s.encoder.name} {s.precision}",
         shape=(shape, rows, s.network_text),
-        build=functools.partial(s.build_network, shape),
+        build=lambda: s.build_network(shape),
         inputs=(rows, *shape),
         step=known_step(s.network_text, shape, rows, s.precision),
         optimizer_states=states,

@@ -6,16 +6,14 @@ An arm's `start` says whose encoder it is; without it, all is trained from new w
 has the scores of the held-out part.
 """
 
-import functools
-import math
 from collections.abc import Generator
 from pathlib import Path
 
-from contrasweep.cluster.memory import GIB, Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.finetune.settings import Settings
-from contrasweep.trainables.images import rows_to_train, view_shape
+from contrasweep.trainables.images import resident_bytes, rows_to_train, view_shape
 from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trial import Report, Trial
 
@@ -67,15 +65,13 @@ def memory(config: Config, data: Manifest) -> Workload:
     s = Settings(**config)
     image_shape = view_shape(data, s.view_size)
     classes = len(data.classes)
-    # Values of all images, a byte each; cropped images, and those above `resident_gib`, are read batch by batch.
-    pixels = (data.rows("train") + data.rows("test")) * math.prod(image_shape)
     return Workload(
         architecture=f"{s.encoder.name} {s.precision}",
         # All that the count of a step depends on: trials for which it is equal are counted once.
         shape=(image_shape, s.batch_size, classes, s.network_text),
-        build=functools.partial(s.build_network, image_shape, classes),
+        build=lambda: s.build_network(image_shape, classes),
         inputs=(s.batch_size, *image_shape),
-        resident_bytes=0 if s.view_size or pixels > s.resident_gib * GIB else pixels,
+        resident_bytes=resident_bytes(data, image_shape, s),
         **s.workload(int(rows_to_train(data) * s.label_fraction)),
     )
 

@@ -114,7 +114,7 @@ def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory of the trees' training, on the host: images of both parts, one side of them in float32."""
     sides = len(Settings(**config).sides)
-    values = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
+    values = data.rows("train", "test") * math.prod(image_shape(data, "pre"))
     # Bytes of a value: 1 on each side as it is stored, 4 in float32.
     return Workload(
         architecture="colour trees",

@@ -300,11 +300,17 @@ class PairedTraining(loop.Trained):
         return {file.name: file for file in files}
 
 
-def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report]:
-    """Train `trial` on `inputs`, from the checkpoint folder `resume` if given, and yield a report an epoch, from 1.
+def fit(
+    trial: Trial,
+    modality: Callable[[Trial, Any, torch.device], Inputs],
+    settings: PairedSettings,
+    resume: Path | None,
+) -> Generator[Report]:
+    """Train `trial` on inputs of a modality, from the checkpoint folder `resume` if given; yield a report an epoch, from 1.
 
     A report has the means over the epoch's steps. Where an evaluation was due it also has `accuracy`, `f1_macro`, F1
     per class and the geometry of z. The last one has, besides, the geometry on training rows, per-item values and
     artifacts. The scores are those of the last epoch, never of the best.
     """
-    yield from PairedTraining(trial, inputs).reports(resume)
+    device = seeding.prepare_device(settings.device, settings.threads)
+    yield from PairedTraining(trial, modality(trial, settings, device)).reports(resume)

@@ -28,13 +28,10 @@ __all__ = ["Settings", "load_model", "memory", "train"]
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
-    from contrasweep.trainables import seeding
     from contrasweep.trainables.paired.fitting import fit
     from contrasweep.trainables.paired_images.inputs import ImageInputs
 
-    settings = Settings(**trial.config)
-    device = seeding.prepare_device(settings.device, settings.threads)
-    yield from fit(trial, ImageInputs(trial, settings, device), resume)
+    yield from fit(trial, ImageInputs, Settings(**trial.config), resume)
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
@@ -68,7 +65,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     side_shape = (s.copies * channels, s.image_size, s.image_size)
     rows = s.batch_size * s.n_views
     # One side that is fed twice lies on the device once.
-    images = (data.rows("train") + data.rows("test")) * len(set(columns))
+    images = data.rows("train", "test") * len(set(columns))
     network = [plain(part) for part in (s.encoder, s.projection, s.classifier, s.colour_units)]
 
     def build() -> "nn.Module":

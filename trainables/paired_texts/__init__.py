@@ -26,13 +26,10 @@ __all__ = ["Settings", "memory", "train"]
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """Train `trial`, from the checkpoint folder `resume` if given; see `fitting.fit` for what is reported."""
-    from contrasweep.trainables import seeding
     from contrasweep.trainables.paired.fitting import fit
     from contrasweep.trainables.paired_texts.inputs import TextInputs
 
-    settings = Settings(**trial.config)
-    device = seeding.prepare_device(settings.device, settings.threads)
-    yield from fit(trial, TextInputs(trial, settings, device), resume)
+    yield from fit(trial, TextInputs, Settings(**trial.config), resume)
 
 
 def memory(config: Config, data: Manifest) -> Workload:
@@ -71,7 +68,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         ),
         loss=network_output_sum,
         # Word indices of both sides, 8 bytes each.
-        resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
+        resident_bytes=8 * 2 * s.max_words * data.rows("train", "test"),
         **s.workload(rows_to_train(data)),
     )
 

@@ -13,7 +13,7 @@ from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.images import rows_to_train
-from contrasweep.trainables.pytorch import nn, torch
+from contrasweep.trainables.pytorch import torch
 from contrasweep.trainables.texts.settings import Settings
 from contrasweep.trial import Report, Trial
 
@@ -45,15 +45,10 @@ def memory(config: Config, data: Manifest) -> Workload:
     words = data.rows("train")
     # Two sides of each pair, and at most one hard negative.
     rows = s.batch_size * (3 if s.uses_hard_negatives else 2)
-
-    def build() -> "nn.Module":
-        """Build the network, where a plan counts what it takes."""
-        return s.build_network(words)
-
     return Workload(
         architecture=f"texts {s.encoder.name} {s.precision}",
         shape=(words, rows, s.max_words, s.network_text),
-        build=build,
+        build=lambda: s.build_network(words),
         inputs=lambda: (torch.ones(rows, s.max_words, dtype=torch.long),),
         # Word indices of both sides of each row, 8 bytes each.
         resident_bytes=8 * 2 * s.max_words * words,

@@ -6,15 +6,14 @@ Trained on images with captions, or on labelled images whose captions are made o
 retrieval both ways and zero-shot classification.
 """
 
-import math
 from collections.abc import Generator
 from pathlib import Path
 
-from contrasweep.cluster.memory import GIB, Workload
+from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from contrasweep.trainables.images import rows_to_train, view_shape
-from contrasweep.trainables.pytorch import Tensor, nn, torch
+from contrasweep.trainables.images import resident_bytes, rows_to_train, view_shape
+from contrasweep.trainables.pytorch import Tensor, torch
 from contrasweep.trainables.two_tower.settings import Settings
 from contrasweep.trial import Report, Trial
 
@@ -45,11 +44,6 @@ def memory(config: Config, data: Manifest) -> Workload:
     # The size of the vocabulary. Without captions, texts are prompts with the names of classes: a plan assumes that
     # each class brings ten different words.
     vocabulary = ASSUMED_VOCABULARY if data.kind == "image-text" else 10 * len(data.classes)
-    pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
-
-    def build() -> "nn.Module":
-        """Build the network, where a plan counts what it takes."""
-        return s.build_network(shape, vocabulary)
 
     def inputs() -> tuple[Tensor, Tensor]:
         """Return a batch as the network takes it: images and word indices."""
@@ -60,14 +54,13 @@ def memory(config: Config, data: Manifest) -> Workload:
         """Return a number that all embeddings have a gradient from, in place of the loss."""
         return out[0].sum() + out[1].sum()
 
-    # Images stay on the device, a byte a value, unless they are too large or cropped anew from their files.
     return Workload(
         architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {s.precision}",
         shape=(shape, s.batch_size, vocabulary, s.max_words, s.network_text),
-        build=build,
+        build=lambda: s.build_network(shape, vocabulary),
         inputs=inputs,
         loss=loss,
-        resident_bytes=0 if s.view_size or pixels > s.resident_gib * GIB else pixels,
+        resident_bytes=resident_bytes(data, shape, s),
         **s.workload(rows_to_train(data)),
     )
 

@@ -157,9 +157,11 @@ class Manifest:
         """The shards of all splits."""
         return [shard for shards in self.splits.values() for shard in shards]
 
-    def rows(self, split: str = "train") -> int:
-        """Return the number of rows of `split`; 0 if there is no such split."""
-        return sum(shard.rows for shard in self.splits.get(split, ()))
+    def rows(self, *splits: str) -> int:
+        """Return the number of rows of `splits`, by default of "train"; a split that there is not has none."""
+        return sum(
+            shard.rows for split in splits or ("train",) for shard in self.splits.get(split, ())
+        )
 
     @property
     def labelled(self) -> bool:

@@ -18,7 +18,7 @@ from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
 from contrasweep.storage.planned import axis_column
-from contrasweep.storage.record import RecordsById, StartRef
+from contrasweep.storage.record import Record, RecordsById, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
