@@ -1,12 +1,13 @@
 """A trial of the LOCAL family in training, for any modality that fills `Inputs`; its epochs are run by `loop`."""
 
+import abc
 import math
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,43 +42,14 @@ Batch = tuple[list[Tensor], Tensor]
 """The sides of a batch, and its labels."""
 
 
-@runtime_checkable
-class Inputs(Protocol):
+class Inputs(abc.ABC):
     """The part of a training that depends on the modality: data on the device, views, network.
 
     `test_rows` are the numbers of the test items in the dataset, `test_grouping` their columns of groups.
     """
 
-    device: torch.device
-    classes: int
-    class_names: tuple[str, ...]
-    train_labels: Tensor
-    test_labels: Tensor
-    test_rows: Any
-    test_grouping: ItemColumns
-
-    @property
-    def settings(self) -> PairedSettings:
-        """The trial's settings, resolved."""
-
-    def model(self) -> Joint:
-        """Build the network, initialised from torch's global generator."""
-
-    def train_mode(self, model: Joint) -> None:
-        """Put the network into training mode, but for what stays frozen."""
-
-    def sides_of_rows(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
-        """Return the sides of these rows of `split` ("train", "test") as the network takes them, not augmented."""
-
-    def epoch(self, *key: int | str | None) -> Views:
-        """Draw the views of one epoch by `key`.
-
-        Returns a function of a batch's rows, and of their places in the epoch's order, to the sides of their views.
-        """
-
-
-class LabelledParts:
-    """The labels of a trial's training and test part, and what reports say of the test rows (see `Inputs`)."""
+    settings: Any
+    """The trial's settings, resolved."""
 
     def __init__(self, trial: Trial, train: Part, test: Part, device: torch.device) -> None:
         self.device = device
@@ -89,6 +61,25 @@ class LabelledParts:
         self.classes = len(self.class_names) or 1 + int(
             max(self.train_labels.max(), self.test_labels.max())
         )
+
+    @abc.abstractmethod
+    def model(self) -> Joint:
+        """Build the network, initialised from torch's global generator."""
+
+    def train_mode(self, model: Joint) -> None:
+        """Put the network into training mode, but for what stays frozen."""
+        model.train()
+
+    @abc.abstractmethod
+    def sides_of_rows(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return the sides of these rows of `split` ("train", "test") as the network takes them, not augmented."""
+
+    @abc.abstractmethod
+    def epoch(self, *key: int | str | None) -> Views:
+        """Draw the views of one epoch by `key`.
+
+        Returns a function of a batch's rows, and of their places in the epoch's order, to the sides of their views.
+        """
 
 
 @dataclass(frozen=True)
@@ -306,7 +297,7 @@ def fit(
     settings: PairedSettings,
     resume: Path | None,
 ) -> Generator[Report]:
-    """Train `trial` on inputs of a modality, from the checkpoint folder `resume` if given; yield a report an epoch, from 1.
+    """Train `trial` on inputs of a modality, from the checkpoint folder `resume` if given; report each epoch, from 1.
 
     A report has the means over the epoch's steps. Where an evaluation was due it also has `accuracy`, `f1_macro`, F1
     per class and the geometry of z. The last one has, besides, the geometry on training rows, per-item values and

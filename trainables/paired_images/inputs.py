@@ -11,7 +11,7 @@ from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, seeding
 from contrasweep.trainables.exporting import normalised, squares
-from contrasweep.trainables.paired.fitting import LabelledParts
+from contrasweep.trainables.paired.fitting import Inputs
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired_images.colours import Colours
 from contrasweep.trainables.paired_images.network import image_model, train_mode
@@ -27,7 +27,7 @@ EXACT_COUNTS = 2**24
 """Up to this many, float32 counts one by one."""
 
 
-class ImageInputs(LabelledParts):
+class ImageInputs(Inputs):
     """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from contrasweep.data import open_dataset
 from contrasweep.trainables import seeding
-from contrasweep.trainables.paired.fitting import LabelledParts
+from contrasweep.trainables.paired.fitting import Inputs
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired_texts.settings import Settings
 from contrasweep.trainables.texts.words import PADDING, UNKNOWN, WordReader
 from contrasweep.trial import Trial
 
 
-class TextInputs(LabelledParts):
+class TextInputs(Inputs):
     """The two parts of a trial's dataset as word indices [n w]; the vocabulary is the training part's."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
@@ -36,10 +36,6 @@ class TextInputs(LabelledParts):
     def model(self) -> Joint:
         """Build the network for this vocabulary, initialised from torch's global generator."""
         return text_model(self.settings, self.reader.size, self.classes)
-
-    def train_mode(self, model: Joint) -> None:
-        """Put the network into training mode."""
-        model.train()
 
     def sides_of_rows(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
         """Return both sides of these rows of `split` ("train", "test") as word indices [n w], no word hidden."""
