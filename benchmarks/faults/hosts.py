@@ -144,15 +144,16 @@ def _lose_packets(cluster: RayCluster, rng: random.Random) -> None:
 
 def _drain(cluster: RayCluster) -> None:
     """Announce to Ray that a node will go, as a cloud does before it takes a spot host back."""
-    chosen = next(
-        node for node in Dashboard(cluster.address).nodes() if node.alive and not node.is_head
+    nodes = Dashboard(cluster.address).read(
+        lambda answer: answer["data"]["result"]["result"], "GET", "/api/v0/nodes"
     )
+    chosen = next(n["node_id"] for n in nodes if n["state"] == "ALIVE" and not n["is_head_node"])
     reason = [
         "--reason=DRAIN_NODE_REASON_PREEMPTION",
         "--reason-message=drill",
         "--deadline-remaining-seconds=3",
     ]
     address = f"--address={cluster.host}:{cluster.gcs_port}"
-    command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen.id}", *reason]
+    command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen}", *reason]
     subprocess.run(command, env=os.environ | cluster.environment, capture_output=True, check=False)
     time.sleep(4.0)  # in which it goes

@@ -27,7 +27,7 @@ def first_step(trial):
     order = SAMPLINGS["shuffled"](run.train.labels, seeding.generator(0), 16, 4)
     key = (run.train, run.normalise, run.policies, order, run.settings.batch_size, 0, 0, 1)
     views, rows = next(iter(images.batches(*key, share=distributed.rank_and_count())))
-    loss, gradients, _ = run._gradients(views.double(), rows)
+    loss, gradients, _ = run._gradients((views.double(), rows))
     return loss.detach(), gradients, run.model.state_dict()
 
 
