@@ -438,8 +438,8 @@ MUTANTS = (
         ),
         (
             "a lease that was given back is waited for",
-            "if holder is not None and not holder.released:",
-            "if holder is not None:",
+            "if not holder.released:",
+            "if generation:",
         ),
         (
             "renewals are not counted up",
