@@ -305,7 +305,7 @@ def encode_items(items: ItemColumns) -> bytes:
 
     Raises `TypeError`, `ValueError`, `OverflowError` or `pyarrow.ArrowException` where they are no such values.
     """
-    table = pa.table(dict(items))
+    table = pa.table({name: pa.array(values) for name, values in items.items()})
     check_columns(table.schema, _item_checks(items), None)
     return encode_table(table)
 
