@@ -66,6 +66,10 @@ class RecordedConfig(canonical.Config):
         self._note(key)
         return super().__getitem__(key)
 
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._note(key)  # what the trainable adds is no setting that it passes over
+        super().__setitem__(key, value)
+
     def __contains__(self, key: object) -> bool:
         self._note(key)
         return super().__contains__(key)

@@ -44,6 +44,10 @@ class Own:
         (lambda c: Own(**c), ("loss.name", "loss.sigma")),
         (lambda c: dict(**c["loss"]), ("lr", "batchsize", "widths")),
         (lambda c: c.pop("widths"), ("lr", "batchsize", "loss.name", "loss.sigma")),
+        (
+            lambda c: c.__setitem__("device", "cpu"),
+            ("lr", "batchsize", "loss.name", "loss.sigma", "widths"),
+        ),
         (json.dumps, ()),
         (copy.deepcopy, ()),
         (pickle.dumps, ()),
