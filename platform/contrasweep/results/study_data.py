@@ -150,13 +150,15 @@ class StudyData:
                 statuses.append(Status.BROKEN.value)
             else:
                 statuses.append(Status.PENDING.value)
-        return self.planned.assign(
+        labels = self.planned.assign(
             status=statuses,
             cause=pd.array(
                 [record.cause.value if record and record.cause else None for record in records],
                 dtype="str",
             ),
-            **metrics,
+        )
+        # Of hundreds of metrics, pandas would warn if they were added one by one.
+        return pd.concat([labels, metrics], axis=1).assign(
             seconds=[record.seconds if record else np.nan for record in records],
             gpu_memory_gib=pd.array(
                 [record.gpu_memory_gib if record else None for record in records], dtype="Float64"

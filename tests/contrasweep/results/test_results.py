@@ -90,6 +90,14 @@ def test_the_frame_has_the_promised_columns(study, tmp_path):
     assert (frame["seconds"] == 1.5).all() and (frame["metric.seconds"] == 3.0).all()
 
 
+def test_hundreds_of_metrics_are_shown_without_a_warning_of_pandas(study, tmp_path, recwarn):
+    plan, records = study
+    metrics = {"accuracy": 0.5} | {f"class-{i}": 0.5 for i in range(200)}
+    records.write(Record.of(plan.trials[0], status=Status.DONE, metrics=metrics))
+    frame = load("made-up", storage=str(tmp_path)).to_frame()
+    assert frame["class-199"].sum() == 0.5 and not recwarn.list
+
+
 @pytest.mark.parametrize(
     ("metric", "mode"),
     [
