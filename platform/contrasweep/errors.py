@@ -243,6 +243,8 @@ def error_of(text: str) -> str:
     The error stands after the last frame, and lines behind it are its message's. Our own errors are given without their
     class.
     """
+    # The lines of an exception group have margins.
+    text = re.sub(r"^ +\| ", "", text, flags=re.MULTILINE)
     found = re.findall(r"^  File .*\n(?: .*\n)*(\S.*)", text, re.MULTILINE)
     last = text.rpartition("\n")[2]
     line = found[-1] if found and not last.startswith(OUR_SENTENCES) else last
