@@ -189,7 +189,7 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
     (result,) = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own seed=")
     ]
-    assert "StorageError" in result and "checkpoint/2/state cannot be written" in result
+    assert "seed=0: storage /" in result and "checkpoint/2/state cannot be written" in result
 
 
 def local():
