@@ -1,7 +1,6 @@
 """Errors reach other processes whole, as Ray pickles them; texts in them are of bounded length."""
 
 import pickle
-import traceback
 
 import pytest
 
@@ -11,7 +10,6 @@ from contrasweep.errors import (
     NotTrainedError,
     SpecError,
     clipped,
-    error_of,
 )
 
 ERRORS = [
@@ -27,19 +25,6 @@ def test_a_pickled_error_has_its_message_and_its_parts(error):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error)
     assert vars(again) == vars(error)
-
-
-def test_a_group_of_errors_is_told_by_the_last_one_that_was_raised():
-    def fails():
-        raise ValueError("one")
-
-    try:
-        try:
-            fails()
-        except ValueError as error:
-            raise ExceptionGroup("all", [error]) from None
-    except ExceptionGroup:
-        assert error_of(traceback.format_exc().strip()) == "ValueError: one"
 
 
 @pytest.mark.parametrize("length", [0, 9, 10, 11, 25])

@@ -13,6 +13,7 @@ import ray
 from command_line import python
 from raylets import wait_for
 
+from contrasweep.errors import error_of
 from contrasweep.running import stacks
 from contrasweep.running.engine.accounts import (
     LATE_S,
@@ -278,3 +279,5 @@ def test_a_failure_in_a_line_names_the_own_code_and_what_to_do():
         "contrasweep logs s 01234567 --storage /st; again: --retry-failed"
     )
     assert place_of("no traceback") == ""
+    group = '  |   File "m.py", line 1\n  |     fails()\n  | ExceptionGroup: all (1 sub-exception)'
+    assert error_of(group) == "ExceptionGroup: all (1 sub-exception)"
