@@ -27,8 +27,8 @@ Variables = Mapping[str, Any]
 class TrialData:
     """The data of figures on a study's trials; only `frame` and `document` are required.
 
-    `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
-    where it is known error (the traceback).
+    `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, cause, metrics, seconds, gpu_memory_gib
+    and error (the traceback).
     """
 
     frame: pd.DataFrame

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import pandas as pd
 from markupsafe import Markup
 
 from contrasweep.errors import error_of, plural
@@ -136,13 +135,10 @@ def _failures(data: ReportData) -> Variables:
     failed = data.frame[data.frame["status"].isin(statuses)]
     if failed.empty:
         return {}
-    # A frame may lack the columns of tracebacks and of causes.
-    nothing = pd.Series(None, index=failed.index, dtype=object)
-    errors = failed.get("error", nothing).fillna("").astype(str)
-    causes = failed.get("cause", nothing)
+    errors = failed["error"].fillna("").astype(str)
     # The group of a trial: the word for its cause, and the line of its error or without one its status.
     lines = []
-    for error, status, cause in zip(errors, failed["status"], causes, strict=True):
+    for error, status, cause in zip(errors, failed["status"], failed["cause"], strict=True):
         raised = error_of(error.strip() or str(status))
         lines.append(f"{cause}: {raised}" if isinstance(cause, str) else raised)
     groups = sorted(

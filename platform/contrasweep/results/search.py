@@ -233,12 +233,8 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     arms = {}
     for entry in entries:
         arm = declared["arms"][entry.arm]
-        # Without sub-grids each cell sets each axis, so that a None is declared. In an older plan it is NaN.
-        settings = {
-            key: None if isinstance(value, float) and np.isnan(value) else value
-            for key, value in entry.settings.items()
-        }
-        config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(settings))
+        # Without sub-grids each cell sets each axis, so that a None is declared.
+        config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(entry.settings))
         fixed = {key: arm[key] for key in ("trainable", "start", "resources") if arm.get(key)}
         # A command is declared by its own fields; in the study they are settings.
         if arm["trainable"] == PATH:

@@ -353,7 +353,7 @@ def source(frame, document=DOCUMENT, **more):
 
 
 def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
-    frame = frame.assign(error=None, host="node-1")
+    frame = frame.assign(error=None, cause=None)
     frame["error"] = frame["error"].astype(object)
     frame.loc[0, ["status", "error"]] = [
         "failed",
@@ -462,9 +462,7 @@ def test_no_template_lets_text_become_markup(frame):
     frame = frame.assign(
         arm=frame["arm"] + attack,
         trial_id=frame["trial_id"] + attack,
-        host=attack,
-        started=1.0,
-        ended=9.0,
+        cause=None,
         error=None,
     ).rename(columns={"batch_size": attack})
     frame["error"] = frame["error"].astype(object)

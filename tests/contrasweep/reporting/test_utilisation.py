@@ -60,6 +60,7 @@ def test_the_report_names_what_shows_a_failed_trial_s_log():
             "fold": [0],
             "seed": [0],
             "status": ["failed"],
+            "cause": [None],
             "error": ["E\nValueError: x"],
         }
     )
