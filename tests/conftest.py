@@ -95,6 +95,18 @@ def template(common):
 
 
 @pytest.fixture
+def storage(tmp_path):
+    """A storage of a test's own."""
+    return str(tmp_path)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Another, beside a test's files."""
+    return str(tmp_path / "runs")
+
+
+@pytest.fixture
 def mlflow_uri(template, tmp_path):
     """An MLflow database of a test's own."""
     return f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"

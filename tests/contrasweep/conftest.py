@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import os
 import subprocess
 import sys
 import time
@@ -12,8 +11,9 @@ from dataclasses import dataclass
 import pytest
 from benchmarks.fault_proxy import faulty_proxy
 from benchmarks.tracking_services import free_port
+from places import environment_without
 
-from contrasweep.storage import s3_retry
+from contrasweep.storage.records import StudyRecords
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ def s3_endpoint():
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={
-            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
-        },  # moto calls boto3 too
+        env=environment_without("AWS_"),  # moto calls boto3 too
     )
     try:
         for _ in range(3000):
@@ -97,5 +95,11 @@ def faults(s3, monkeypatch):
     """A proxy in front of the S3 server; this process's S3 requests go through it."""
     with faulty_proxy(s3.endpoint) as faults:
         monkeypatch.setenv("AWS_ENDPOINT_URL", faults.endpoint)
-        monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
+        monkeypatch.setattr("contrasweep.storage.s3_retry.FIRST_WAIT_S", 0.01)
         yield faults
+
+
+@pytest.fixture
+def records(storage):
+    """Those of a study `s`, of which nothing is written yet."""
+    return StudyRecords(storage, "s")

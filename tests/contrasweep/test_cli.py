@@ -8,7 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import contrasweep, python
+from command_line import contrasweep, printed, python, refusal, shown_json
+from folders import make_files
+from places import ROOT
 from store_faults import STUDY, SUPPORT, live
 
 from contrasweep.cli.catalogue import TABLES, descriptions
@@ -19,7 +21,6 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import load_study, to_plain
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = "contrasweep.search_spaces.quickstart:STUDY"
 
 
@@ -67,10 +68,7 @@ BAD = {
 @pytest.mark.parametrize("case", sorted(BAD))
 def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path):
     words, says = BAD[case]
-    done = contrasweep("run", QUICK, *words, folder=tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert says in refusal(tmp_path, "run", QUICK, *words)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,16 +100,12 @@ def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_wrong_command_line_is_one_line(words, says, tmp_path):
-    done = contrasweep(*words, folder=tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stdout == ""
+    assert says in refusal(tmp_path, *words)
 
 
 @pytest.mark.slow
-def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp_path):
-    storage = StudyRecords(str(tmp_path / "runs"), "quickstart")
+def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp_path, runs):
+    storage = StudyRecords(runs, "quickstart")
     storage.claim(StudyDocument(name="quickstart", metric="accuracy", plan_digest="another"))
     (trial, *_) = plan(load_study(QUICK), storage=storage.storage).trials
     storage.write(
@@ -129,11 +123,9 @@ def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp
 def test_data_commands_and_their_errors_name_the_storage_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_STORAGE", str(tmp_path / "there"))
     assert contrasweep("data", "stage", "digits", folder=tmp_path).returncode == 0
-    assert (tmp_path / "there" / "datasets" / "digits" / "manifest.json").exists()
-    assert (
-        contrasweep("data", "list", "--json", folder=tmp_path).stdout.count('"name": "digits"') == 1
-    )
-    unknown = contrasweep("plan", QUICK, "--set", "data=birds", folder=tmp_path).stderr
+    assert (tmp_path / "there/datasets/digits/manifest.json").exists()
+    assert printed(tmp_path, "data", "list", "--json").count('"name": "digits"') == 1
+    unknown = refusal(tmp_path, "plan", QUICK, "--set", "data=birds")
     assert "there is no dataset 'birds'" in unknown
     assert f"looked in {tmp_path}/there/datasets/birds; staged there: digits" in unknown
 
@@ -148,33 +140,28 @@ def test_an_error_in_a_file_names_file_and_field(tmp_path):
         "contrasweep: s.yaml: arms.a.cfg: there is no such field",
     )
     (tmp_path / "t.yaml").write_text("name: [")
-    assert (
-        "t.yaml: the study file is not YAML"
-        in contrasweep("plan", "t.yaml", folder=tmp_path).stderr
-    )
+    assert "t.yaml: the study file is not YAML" in refusal(tmp_path, "plan", "t.yaml")
 
 
 def test_plan_shows_cells_and_warns_of_five_folds(tmp_path):
-    done = contrasweep("plan", QUICK, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "trials    30: 0 done, 30 to run" in done.stdout
-    assert "decides   overall, 3 comparisons" in done.stdout
-    assert (
-        "only large differences are decided; 12 seeds a fold would decide one spread" in done.stdout
-    )
+    done = printed(tmp_path, "plan", QUICK)
+    assert "trials    30: 0 done, 30 to run" in done
+    assert "decides   overall, 3 comparisons" in done
+    assert "only large differences are decided; 12 seeds a fold would decide one spread" in done
     assert list(tmp_path.iterdir()) == []
-    shown = json.loads(
-        contrasweep("plan", QUICK, "--json", "--set", "seeds=[0,1]", folder=tmp_path).stdout
-    )
+    shown = shown_json(tmp_path, "plan", QUICK, "--set", "seeds=[0,1]")
     assert (shown["cells"], shown["trials"], shown["to_run"]) == (6, 60, 60)
 
 
 @pytest.mark.slow
 def test_a_trainable_beside_the_study_file_is_found_by_the_installed_command(tmp_path):
     """Unlike `python -m`, the script does not begin with the current folder on its path."""
-    (tmp_path / "mine.py").write_text("def train(trial, resume=None):\n    yield\n")
-    (tmp_path / "study.yaml").write_text(
-        "name: own\ndata: digits-lt\nfolds: 2\narms:\n  a: {trainable: 'mine:train'}\n"
+    make_files(
+        tmp_path,
+        {
+            "mine.py": "def train(trial, resume=None):\n    yield\n",
+            "study.yaml": "name: own\ndata: digits-lt\nfolds: 2\narms:\n  a: {trainable: 'mine:train'}\n",
+        },
     )
     script = Path(sys.executable).parent / "contrasweep"
     done = subprocess.run(
@@ -214,7 +201,7 @@ def test_set_reaches_every_depth():
     ],
 )
 def test_list_names_and_describes_all(kind, tmp_path):
-    shown = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)["entries"]
+    shown = shown_json(tmp_path, "list", kind)["entries"]
     assert shown and all(
         text and "object at 0x" not in text and "function" not in text for text in shown.values()
     ), shown
@@ -251,9 +238,7 @@ def test_list_prints_the_settings_of_a_method_of_ones_own(tmp_path):
         "head.dim       int, default 128",
         "               Width of the projection.",
     ]
-    rows = json.loads(
-        contrasweep("list", "methods", "mine:train", "--json", folder=tmp_path).stdout
-    )["settings"]
+    rows = shown_json(tmp_path, "list", "methods", "mine:train")["settings"]
     assert [row["name"] for row in rows] == ["learning_rate", "head.dim"]
 
 
@@ -303,26 +288,19 @@ def test_list_prints_the_settings_of_a_dataset_of_ones_own(name, tmp_path):
 
 
 def test_list_names_the_studies_of_a_package_of_ones_own(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text("")
-    (tmp_path / "mine" / "studies.py").write_text(OWN_PACKAGE)
+    make_files(tmp_path, {"mine/__init__.py": "", "mine/studies.py": OWN_PACKAGE})
     for name in ("mine", "mine.studies"):
-        assert contrasweep("list", "studies", name, folder=tmp_path).stdout.split() == [
+        assert printed(tmp_path, "list", "studies", name).split() == [
             "mine.studies:STUDY",
             "Mine",
         ]
     wrong = contrasweep("list", "studies", "mine.no_such", folder=tmp_path)
-    assert (
-        wrong.returncode == 2
-        and "list studies: the study's module cannot be imported" in wrong.stderr
-    )
+    assert wrong.returncode == 2
+    assert "list studies: the study's module cannot be imported" in wrong.stderr
 
 
 def test_list_prints_what_a_loss_takes(tmp_path):
-    assert (
-        "temperature  float, default "
-        in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
-    )
+    assert "temperature  float, default " in printed(tmp_path, "list", "losses", "ocl")
 
 
 @pytest.mark.parametrize(
@@ -351,15 +329,14 @@ def test_list_prints_what_the_components_of_a_method_take():
     rows = {row.name: row for row in settings("methods", "contrastive")}
     assert rows["loss"].default == "'supcon'" and "sincere, ocl" in rows["loss"].help
     assert (rows["loss.temperature"].type, rows["loss.temperature"].default) == ("float", "0.1")
-    assert (
-        rows["optimizer.weight_decay"].default == "0.0001" and rows["encoder.width"].default == "16"
-    )
+    assert rows["optimizer.weight_decay"].default == "0.0001"
+    assert rows["encoder.width"].default == "16"
     assert rows["batch_size"].help.startswith("Images of a step") and "loss.entry" not in rows
 
 
 @pytest.mark.slow
 def test_the_printed_schema_knows_the_settings_of_each_method(tmp_path):
-    schema = json.loads(contrasweep("schema", folder=tmp_path).stdout)
+    schema = json.loads(printed(tmp_path, "schema"))
     jsonschema.Draft202012Validator.check_schema(schema)
     plain = to_plain(load_study(QUICK))
     jsonschema.validate(plain, schema)
@@ -371,9 +348,8 @@ def test_the_printed_schema_knows_the_settings_of_each_method(tmp_path):
 
 
 def test_a_report_of_a_study_that_never_ran_says_so(tmp_path):
-    done = contrasweep("report", QUICK, folder=tmp_path)
-    assert done.returncode == 2
-    assert "there is no such study in this storage, got 'quickstart'" in done.stderr
+    done = refusal(tmp_path, "report", QUICK)
+    assert "there is no such study in this storage, got 'quickstart'" in done
     assert list(tmp_path.iterdir()) == []
 
 
@@ -408,23 +384,22 @@ program()
 def test_the_end_of_a_command_loses_nothing(daemon, arguments, status, said):
     """A process ends without Python's own last steps, but what was printed is there, what was registered for the end is
     done, and threads that must be waited for are."""
-    code = PROGRAM.format(daemon=daemon, arguments=arguments)
-    done = python("-c", code)
+    done = python("-c", PROGRAM.format(daemon=daemon, arguments=arguments))
     assert done.returncode == status and said in done.stdout and "registered" in done.stdout
     assert daemon or "waited for" in done.stdout
 
 
 @pytest.mark.slow
-def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(tmp_path):
+def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(tmp_path, runs):
     data = stage("digits-lt", str(tmp_path / "lake")).uri
     (tmp_path / "tmp").mkdir()
     (tmp_path / "study.yaml").write_text(STUDY.format(data=data))
-    assert live(tmp_path, str(tmp_path / "runs")).status == 0
+    assert live(tmp_path, runs).status == 0
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
     said = "contrasweep: what was to be printed is lost, because it cannot be written (No space left on device)"
 
     def printed_nowhere(*words):
-        command = [sys.executable, "-m", "contrasweep", *words, "--storage", str(tmp_path / "runs")]
+        command = [sys.executable, "-m", "contrasweep", *words, "--storage", runs]
         with open("/dev/full", "w") as full:
             done = subprocess.run(
                 command,
@@ -437,27 +412,23 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
         return done.returncode, done.stderr.splitlines()
 
     status, lines = printed_nowhere("run", "study.yaml", "--tracking", "none")
-    assert status == 0 and lines[0].startswith(
-        "nothing to train: every trial of life has its record"
-    )
+    assert status == 0
+    assert lines[0].startswith("nothing to train: every trial of life has its record")
     assert lines[-1] == said and "Traceback" not in "".join(lines)
     assert printed_nowhere("report", "life", "--json") == (1, [said]), "what it is for"
     assert printed_nowhere("run", "none.yaml")[0] == 2
     for words in (("report", "life"), ("ledger",)):
         program = [sys.executable, "-m", "contrasweep", *words, "--json", "-o", "out.json"]
-        subprocess.check_call(
-            [*program, "--storage", str(tmp_path / "runs")], env=environment, cwd=tmp_path
-        )
+        subprocess.check_call([*program, "--storage", runs], env=environment, cwd=tmp_path)
         assert json.loads((tmp_path / "out.json").read_text())["schema"].partition("/")[0] in (
             "report",
             "comparisons",
         )
     # The lines of a table are no ASCII.
     environment["PYTHONIOENCODING"] = "ascii"
-    words = ("run", "study.yaml", "--tracking", "none", "--storage", str(tmp_path / "runs"))
+    words = ("run", "study.yaml", "--tracking", "none", "--storage", runs)
     command = [sys.executable, "-m", "contrasweep", *words]
-    printed = subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
-    assert "??????" in printed
+    assert "??????" in subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
 
 
 def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_line(tmp_path):
@@ -475,7 +446,8 @@ def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_
         2,
         "",
         1,
-    ) and done.stderr.startswith(says)
+    )
+    assert done.stderr.startswith(says)
 
 
 @pytest.mark.slow
@@ -484,8 +456,6 @@ def test_a_limit_on_address_space_under_which_ray_would_abort_is_one_line(tmp_pa
     words = [sys.executable, "-c", f"{limit}; from contrasweep.cli import main; main()", "doctor"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     (line,) = [line for line in done.stdout.splitlines() if "  ray  " in line]
-    assert (
-        line.startswith("FAIL")
-        and "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in line
-    )
+    assert line.startswith("FAIL")
+    assert "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in line
     assert done.returncode == 1 and done.stderr == ""

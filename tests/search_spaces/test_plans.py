@@ -5,10 +5,11 @@ import math
 import pkgutil
 from collections import Counter
 from importlib import import_module
-from pathlib import Path
 
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, printed, refusal, shown_json
+from folders import make_files
+from places import ROOT
 
 from contrasweep import search_spaces
 from contrasweep.data.names import importer, parse
@@ -56,17 +57,16 @@ def test_every_study_is_planned_with_nothing_staged(name, tmp_path):
 
 
 def test_table_1_needs_no_data(tmp_path):
-    inventory = Path(__file__).resolve().parents[2] / "docs/cluster/example-inventory.yaml"
-    done = contrasweep(
+    inventory = ROOT / "docs/cluster/example-inventory.yaml"
+    done = printed(
+        tmp_path,
         "plan",
         "contrasweep.search_spaces.local:TABLE_1",
         "--cluster",
         str(inventory),
         "--json",
-        folder=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = json.loads(done)
     memory = {
         (row["axes"]["batch_size"], row["axes"]["image_size"]): row["memory_gib"]
         for row in shown["table"]
@@ -80,21 +80,14 @@ def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path):
     cells = Counter(cell.data for cell in local.TABLE_2.configs())
     assert cells == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
     few = 'zipped=[{data: [hra, "xbd?size=224", xbd], batch_size: [8, 8, 8], image_size: [256, 224, 128]}]'
-    done = contrasweep(
-        "plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few, folder=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
+    done = printed(tmp_path, "plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few)
+    missing = [line for line in done.splitlines() if line.startswith("missing")]
     assert missing[0].startswith(
         "missing   hra: 3 cells, 45 trials, planned by what its paper says; not staged: "
     )
     assert "contrasweep data stage hra --source " in missing[0] and len(missing) == 3
     assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in missing[1]
-    shown = json.loads(
-        contrasweep(
-            "plan", "contrasweep.search_spaces.local:SWEEP", "--json", folder=tmp_path
-        ).stdout
-    )
+    shown = shown_json(tmp_path, "plan", "contrasweep.search_spaces.local:SWEEP")
     assert [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]] == [
         ("xbd", 4, None)
     ]
@@ -107,17 +100,15 @@ def read(source, settings):
 
 
 def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path):
-    (tmp_path / "mine.py").write_text(OWN)
-    (tmp_path / "partly.yaml").write_text(PARTLY)
-    done = contrasweep("plan", "partly.yaml", "--set", 'axes.data=["mine:read"]', folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    make_files(tmp_path, {"mine.py": OWN, "partly.yaml": PARTLY})
+    done = printed(tmp_path, "plan", "partly.yaml", "--set", 'axes.data=["mine:read"]')
+    lines = done.splitlines()
     assert len(lines) == 2 and "none of its datasets is staged" in lines[0]
     assert lines[1].startswith("missing   mine:read: ") and "planned by" not in lines[1]
 
 
-def test_the_six_blocks_of_reviews_are_planned_at_their_published_sizes(tmp_path):
-    planned, missing = plan_staged(MAIN_TABLE, storage=str(tmp_path))
+def test_the_six_blocks_of_reviews_are_planned_at_their_published_sizes(storage):
+    planned, missing = plan_staged(MAIN_TABLE, storage=storage)
     assert planned is not None and [one.trials for one in missing] == [40] * 6
     blocks = {data.rows("train"): data for data in planned.datasets.values()}
     assert sorted(blocks) == [37_600, 41_600, 104_000, 260_000, 279_200, 369_600]
@@ -139,10 +130,9 @@ axes:
 
 def test_what_is_not_staged_is_one_line_a_dataset(tmp_path):
     (tmp_path / "partly.yaml").write_text(PARTLY)
-    done = contrasweep("plan", "partly.yaml", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "cells     6\n" in done.stdout and "trials    30: 0 done, 30 to run" in done.stdout
-    missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
+    done = printed(tmp_path, "plan", "partly.yaml")
+    assert "cells     6\n" in done and "trials    30: 0 done, 30 to run" in done
+    missing = [line for line in done.splitlines() if line.startswith("missing")]
     assert [line.split(": not")[0].split(";")[0] for line in missing] == [
         "missing   mnist: 2 cells, 10 trials, planned by what its paper says",
         "missing   cifar10-lt: 2 cells, 10 trials, planned by what its paper says",
@@ -151,13 +141,10 @@ def test_what_is_not_staged_is_one_line_a_dataset(tmp_path):
 
 def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp_path):
     (tmp_path / "partly.yaml").write_text(PARTLY)
-    done = contrasweep("run", "partly.yaml", folder=tmp_path)
-    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
-    assert "several datasets are not staged" in done.stderr
-    assert (
-        "data stage mnist --source PATH" in done.stderr
-        and "data stage cifar10-lt --source PATH" in done.stderr
-    )
+    done = refusal(tmp_path, "run", "partly.yaml")
+    assert "several datasets are not staged" in done
+    assert "data stage mnist --source PATH" in done
+    assert "data stage cifar10-lt --source PATH" in done
     assert [path.name for path in tmp_path.iterdir()] == ["partly.yaml"]
     with pytest.raises(DataError, match="dataset 'ombria' is not staged"):
         plan(local.TABLE_2_SMALL, storage=str(tmp_path))

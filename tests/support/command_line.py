@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -42,6 +43,24 @@ def contrasweep(*words, folder, program=main):
                 if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
                     del sys.modules[name]
     return Done(status, *(text.buffer.getvalue().decode() for text in (out, err)))
+
+
+def printed(folder, *words):
+    """What `contrasweep *words` prints, which ends well."""
+    done = contrasweep(*words, folder=folder)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def shown_json(folder, *words):
+    return json.loads(printed(folder, *words, "--json"))
+
+
+def refusal(folder, *words):
+    """The one line with which `contrasweep *words` is refused."""
+    done = contrasweep(*words, folder=folder)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+    return done.stderr
 
 
 def python(*words, **options):

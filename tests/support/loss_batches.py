@@ -3,8 +3,12 @@
 import torch
 
 
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
 def batch(n, d, classes, seed, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     z = torch.randn(n, d, generator=generator, dtype=torch.float64).to(dtype)
     return z, torch.randint(classes, (n,), generator=generator)
 
@@ -28,18 +32,18 @@ EDGES = {
         [0, 1, 0, 1],
     ),
     "near duplicates": (torch.ones(4, 3) + 1e-6 * torch.eye(4, 3), [0, 0, 1, 1]),
-    "singletons": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 1, 2, 3, 4]),
-    "one class": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 0, 0, 0, 0]),
+    "singletons": (torch.randn(5, 3, generator=seeded(0)), [0, 1, 2, 3, 4]),
+    "one class": (torch.randn(5, 3, generator=seeded(0)), [0, 0, 0, 0, 0]),
     "one row": (torch.tensor([[1.0, 2.0]]), [0]),
     "two alike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 0]),
     "two unlike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 1]),
     "no row": (torch.zeros(0, 3), []),
     "large": (
-        1e4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)),
+        1e4 * torch.randn(6, 4, generator=seeded(1)),
         [0, 0, 1, 1, 2, 2],
     ),
     "tiny": (
-        1e-18 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)),
+        1e-18 * torch.randn(6, 4, generator=seeded(1)),
         [0, 0, 1, 1, 2, 2],
     ),
 }

@@ -1,11 +1,11 @@
 """Tiles give what the matrix of all scores gives."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_batches import batch
+from torch.testing import assert_close
 
 from contrasweep.trainables.losses import LOSSES, Loss, build, tiled
 from contrasweep.trainables.losses.composed import ComposedLoss
@@ -19,7 +19,7 @@ TILED = [
 REDUCTIONS = ("valid_anchors", "all_anchors", "positive_pairs", "mean")
 
 
-def made(loss: str, similarity: str, reduction: str | None = None, **params: Any) -> ComposedLoss:
+def made(loss, similarity, reduction=None, **params):
     built = build(loss, similarity, reduction=reduction, **params)
     assert isinstance(built, ComposedLoss)
     return built
@@ -31,15 +31,9 @@ def value_and_gradient(function, z, *args, **kwargs):
     return value.detach(), torch.autograd.grad(value, z)[0]
 
 
-def batches(n, d, classes, seed):
-    generator = torch.Generator().manual_seed(seed)
-    z = torch.randn(n, d, generator=generator, dtype=torch.float64)
-    return z, torch.randint(classes, (n,), generator=generator)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "similarity"), TILED)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     n=st.integers(1, 40),
     classes=st.integers(1, 12),
@@ -52,24 +46,22 @@ def batches(n, d, classes, seed):
 def test_tiles_are_exact(loss, similarity, n, classes, tile, seed, reduction, temperature, epsilon):
     options = {"epsilon": epsilon} if "epsilon" in LOSSES[loss].parameters else {}
     composed = made(loss, similarity, reduction, temperature=temperature, **options)
-    z, ids = batches(n, 5, classes, seed)
+    z, ids = batch(n, 5, classes, seed)
     expected, wanted = value_and_gradient(composed.dense, z, ids)
     value, gradient = value_and_gradient(composed.in_tiles, z, ids, max_scores=tile)
-    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(
-        gradient, wanted, rtol=1e-12, atol=1e-12 * max(1, wanted.abs().max().item())
-    )
+    assert_close(value, expected, rtol=1e-12, atol=1e-12)
+    assert_close(gradient, wanted, rtol=1e-12, atol=1e-12 * max(1, wanted.abs().max().item()))
 
 
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl"])
 def test_large_batches_are_tiled(loss, monkeypatch):
-    z, ids = batches(tiled.DENSE_ROWS["cpu"] + 1, 8, 4, seed=0)
+    z, ids = batch(tiled.DENSE_ROWS["cpu"] + 1, 8, 4, seed=0)
     composed = made(loss, "cosine")
     expected = composed.dense(z, ids)
     monkeypatch.setattr(
         ComposedLoss, "dense", lambda *_: pytest.fail("the matrix of all scores was made")
     )
-    torch.testing.assert_close(composed(z, ids), expected, rtol=1e-12, atol=1e-12)
+    assert_close(composed(z, ids), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("reduction", [*REDUCTIONS, "mean_nonzero"])
@@ -78,18 +70,16 @@ def test_a_mean_of_values_above_zero_needs_the_whole_matrix(reduction):
 
 
 def test_a_base_temperature_scales_tiles_too():
-    z, ids = batches(30, 4, 3, seed=1)
+    z, ids = batch(30, 4, 3, seed=1)
     composed = made("supcon", "cosine", temperature=0.1, base_temperature=0.07)
-    torch.testing.assert_close(
-        composed.in_tiles(z, ids), composed.dense(z, ids), rtol=1e-12, atol=0
-    )
+    assert_close(composed.in_tiles(z, ids), composed.dense(z, ids), rtol=1e-12, atol=0)
 
 
 @pytest.mark.slow
 def test_tiles_hold_no_matrix_of_all_scores():
     """The largest tensor made in a forward and backward pass has fewer elements than half the score matrix."""
     n = 3000
-    z, ids = batches(n, 16, 10, seed=2)
+    z, ids = batch(n, 16, 10, seed=2)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

@@ -4,6 +4,7 @@ import logging
 from contextlib import closing
 from typing import Any
 
+import loss_batches
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,9 +25,7 @@ torch.set_num_threads(1)
 
 
 def batch(rows=24):
-    generator = torch.Generator().manual_seed(4)
-    z = torch.randn(rows, 5, generator=generator, dtype=torch.float64)
-    return z, torch.randint(4, (rows,), generator=generator), torch.arange(rows) // 2
+    return *loss_batches.batch(rows, 5, 4, seed=4), torch.arange(rows) // 2
 
 
 def by_loops(z, ids):
@@ -57,9 +56,8 @@ def test_it_is_what_loops_count_and_the_loss_is_as_before(name, similarity):
     assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
     tallied, tally = with_tally(loss)
     tallied(z, labels, instances)
-    assert (
-        tally is not None and tally.counts is not None and tally.counts.tolist() == by_loops(z, ids)
-    )
+    assert tally is not None and tally.counts is not None
+    assert tally.counts.tolist() == by_loops(z, ids)
     if loss.can_tile:
         tiled, tile_tally = with_tally(loss)
         tiled.in_tiles(z, ids, max_scores=50)
@@ -120,13 +118,10 @@ def test_a_trial_that_never_leaves_the_cone_says_that_ocl_is_scl_and_is(digits, 
     ]
     assert scores(slow) == scores(supcon), "to the bit"
     assert [record.getMessage().endswith(OCL_IS_SCL) for record in caplog.records].count(True) == 1
-    assert (
-        noticed(slow)[0].startswith(f"{OCL_IS_SCL} (arm: 1 of 1 trials); the embeddings lie")
-        and noticed(supcon) == []
-    )
-    assert (
-        "ocl_equals_scl" not in supcon[-1].metrics and supcon[-1].metrics["negative_cosines"] == 0
-    )
+    assert noticed(slow)[0].startswith(f"{OCL_IS_SCL} (arm: 1 of 1 trials); the embeddings lie")
+    assert noticed(supcon) == []
+    assert "ocl_equals_scl" not in supcon[-1].metrics
+    assert supcon[-1].metrics["negative_cosines"] == 0
 
 
 def test_a_trial_with_negative_cosines_says_how_many_and_differs(digits, caplog):

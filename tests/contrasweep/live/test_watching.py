@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import json
 import os
 import re
 import signal
@@ -15,7 +14,7 @@ import time
 
 import pandas as pd
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, printed, shown_json
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
@@ -36,9 +35,9 @@ TRIALS = [Trial("s", "ocl", "m:train", {"lr": 0.1}, DATA, None, seed) for seed i
 
 
 @pytest.fixture
-def records(tmp_path):
+def records(storage):
     """A study of three trials: one done, one failed, one that a driver runs."""
-    records = StudyRecords(str(tmp_path), "s")
+    records = StudyRecords(storage, "s")
     records.claim(
         StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60)
     )
@@ -81,12 +80,10 @@ def test_the_best_of_a_sweep_is_that_of_its_confirmations(records):
 
 def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    listed = contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
+    listed = printed(tmp_path, "studies", "--storage", records.storage)
     assert "stopped" in listed and "2 of 3: 1 done, 1 failed" in listed and "0.75 (ocl)" in listed
     keep(records)
-    (entry,) = json.loads(
-        contrasweep("studies", "--storage", records.storage, "--json", folder=tmp_path).stdout
-    )["studies"]
+    (entry,) = shown_json(tmp_path, "studies", "--storage", records.storage)["studies"]
     assert (entry["study"], entry["state"], entry["running"], entry["best"]) == (
         "s",
         "running",
@@ -94,11 +91,8 @@ def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeyp
         0.75,
     )
     keep(records, updated=time.time() - 3600)
-    assert "stopped" in contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
-    assert (
-        "no studies in"
-        in contrasweep("studies", "--storage", str(tmp_path / "none"), folder=tmp_path).stdout
-    )
+    assert "stopped" in printed(tmp_path, "studies", "--storage", records.storage)
+    assert "no studies in" in printed(tmp_path, "studies", "--storage", str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -155,18 +149,12 @@ def test_a_broken_study_is_named_and_the_others_are_listed(records, tmp_path):
 def test_status_takes_a_study_too(records, tmp_path):
     keep(records)
     shown = contrasweep("status", "s", "--storage", records.storage, folder=tmp_path)
-    assert (
-        shown.returncode == 0
-        and "running, 1 trial running" in shown.stdout
-        and re.search(r"last sign of life  .*, \d s ago", shown.stdout)
-        and "f1 0.75 (ocl)" in shown.stdout
-    )
+    assert shown.returncode == 0 and "running, 1 trial running" in shown.stdout
+    assert re.search(r"last sign of life  .*, \d s ago", shown.stdout)
+    assert "f1 0.75 (ocl)" in shown.stdout
     unknown = contrasweep("status", "t", "--storage", records.storage, folder=tmp_path)
-    assert (
-        unknown.returncode == 2
-        and "there is no such study in" in unknown.stderr
-        and "known studies: s" in unknown.stderr
-    )
+    assert unknown.returncode == 2 and "there is no such study in" in unknown.stderr
+    assert "known studies: s" in unknown.stderr
 
 
 HOLD = """
@@ -216,10 +204,8 @@ def hold(records, holder):
 @pytest.mark.slow
 def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
     """The holder of its lease gets SIGTERM; one of another machine is named, and nothing is sent."""
-    assert (
-        stop(records, tmp_path).returncode == 2
-        and "no process runs study s" in stop(records, tmp_path).stderr
-    )
+    assert stop(records, tmp_path).returncode == 2
+    assert "no process runs study s" in stop(records, tmp_path).stderr
     with driver_of(records.storage) as driver:
         (tmp_path / "link").symlink_to(records.storage)
         done = contrasweep("stop", "s", "--storage", "link", folder=tmp_path)
@@ -229,10 +215,8 @@ def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
         assert driver.wait(30) == -signal.SIGTERM
     assert "no process runs study s" in stop(records, tmp_path).stderr
     hold(records, Holder("far", os.getpid(), "another machine", "t"))
-    assert (
-        stop(records, tmp_path).returncode == 2
-        and f"kill {os.getpid()}" in stop(records, tmp_path).stderr
-    )
+    assert stop(records, tmp_path).returncode == 2
+    assert f"kill {os.getpid()}" in stop(records, tmp_path).stderr
 
 
 @pytest.mark.slow
@@ -247,9 +231,7 @@ def test_a_campaign_is_stopped_by_its_name_where_a_study_of_it_runs(records, tmp
         records.store, f"speed.1/{LIVE}", dataclasses.asdict(state) | {"updated": time.time() + 60}
     )
     with driver_of(records.storage, "speed.1") as driver:
-        assert contrasweep(*words, folder=tmp_path).stdout.startswith(
-            f"asked process {driver.pid} on "
-        )
+        assert printed(tmp_path, *words).startswith(f"asked process {driver.pid} on ")
         assert driver.wait(30) == -signal.SIGTERM
 
 
@@ -265,10 +247,8 @@ def test_a_process_that_a_storage_names_is_not_stopped_unless_it_runs_this_study
             hold(records, Holder("here", process.pid, process_identity(process.pid), "t"))
             done = stop(records, tmp_path)
             assert done.returncode == 2 and process.poll() is None
-            assert (
-                f"process {process.pid} on here" in done.stderr
-                and "nothing is stopped" in done.stderr
-            )
+            assert f"process {process.pid} on here" in done.stderr
+            assert "nothing is stopped" in done.stderr
         bystander.kill()
 
 
@@ -279,25 +259,18 @@ def test_a_driver_for_which_another_process_listens_is_not_stopped(records, tmp_
         hold(records, holder)
         with _listen(records, holder):
             done = stop(records, tmp_path)
-        assert (
-            done.returncode == 2
-            and bystander.poll() is None
-            and "nothing is stopped" in done.stderr
-        )
+        assert done.returncode == 2 and bystander.poll() is None
+        assert "nothing is stopped" in done.stderr
         bystander.kill()
 
 
 def test_watch_shows_the_run_of_another_process(records, tmp_path):
     keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
     seen = contrasweep("watch", "s", "--storage", records.storage, "--once", folder=tmp_path)
-    assert (
-        "2/3 trials, 1 running, 1 failed" in seen.stderr
-        and "f1 0.5 of ocl at step 4" in seen.stderr
-    )
+    assert "2/3 trials, 1 running, 1 failed" in seen.stderr
+    assert "f1 0.5 of ocl at step 4" in seen.stderr
     assert "failed: ocl seed=1: ValueError" in seen.stderr
-    state = json.loads(
-        contrasweep("watch", "s", "--storage", records.storage, "--json", folder=tmp_path).stdout
-    )["run"]
+    state = shown_json(tmp_path, "watch", "s", "--storage", records.storage)["run"]
     assert state["running"][TRIALS[2].id]["value"] == 0.5
 
 
@@ -348,13 +321,8 @@ def test_a_driver_that_died_is_said_to_give_no_sign_of_life(records):
 
 def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
     failed = TRIALS[1].id
-    shown = contrasweep("logs", "s", failed[:6], "--storage", records.storage, folder=tmp_path)
-    assert shown.returncode == 0
-    assert (
-        shown.stdout.index("printed")
-        < shown.stdout.index("--- failed on h1")
-        < shown.stdout.index("on purpose")
-    )
+    shown = printed(tmp_path, "logs", "s", failed[:6], "--storage", records.storage)
+    assert shown.index("printed") < shown.index("--- failed on h1") < shown.index("on purpose")
     for words, says in (
         (["s", "zz"], "the id of one trial"),
         (["t", failed], "there is no such study"),

@@ -6,8 +6,6 @@ import io
 import itertools
 import math
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks.paired import compare_paired
+from latex import assert_compiles
 from reports import report_of
 
 from contrasweep import reporting
@@ -67,8 +66,12 @@ def values(frame, arm, batch):
     return frame.loc[(frame["arm"] == arm) & (frame["batch_size"] == batch), "f1_macro"].to_numpy()
 
 
+def at(table, batch, arm):
+    return table.cells[(batch,), (arm,)]
+
+
 def test_a_cell_holds_mean_and_interval_of_its_replicates(frame):
-    cell = table(frame).cells[("4",), ("ocl",)]
+    cell = at(table(frame), "4", "ocl")
     expected = values(frame, "ocl", 4)
     interval = contrast(expected, folds=range(5)).interval()
     assert (cell.mean, cell.low, cell.high) == pytest.approx((expected.mean(), *interval))
@@ -82,15 +85,14 @@ def test_the_outermost_trials_stand_beside_the_interval_where_asked(frame):
     built = replace(table(pd.concat([frame, extra])), style=TableStyle(spread=True))
     least = values(frame, "ocl", 4).min()
     most = values(frame, "ocl", 4).max() + 0.1
-    cell = built.cells[("4",), ("ocl",)]
+    cell = at(built, "4", "ocl")
     assert (cell.min, cell.max) == pytest.approx((least, most))
     shown = f"({least:.{built.decimals}f}–{most:.{built.decimals}f})"
     assert all(shown in form for form in (built.to_text(200), built.to_markdown(), built.to_html()))
     assert shown.replace("–", "--") in built.to_latex()
     plain = table(frame)
-    assert "–" not in plain.to_text() and plain.to_frame()["max"].max() == pytest.approx(
-        frame["f1_macro"].max()
-    )
+    assert "–" not in plain.to_text()
+    assert plain.to_frame()["max"].max() == pytest.approx(frame["f1_macro"].max())
 
 
 def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
@@ -106,19 +108,13 @@ def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
     ]
     assert [p.comparison.raw_p for p in built.pairs] == pytest.approx(raw)
     assert [p.comparison.p_value for p in built.pairs] == pytest.approx(holm(raw))
-    assert (
-        built.cells[("4",), ("supcon",)].mark == "worse"
-        and built.cells[("4",), ("ocl",)].mark == ""
-    )
+    assert at(built, "4", "supcon").mark == "worse" and at(built, "4", "ocl").mark == ""
 
 
 def test_marks_against_a_reference(frame):
     built = table(frame, rule=replace(FOLDS, reference="supcon"))
     assert len(built.pairs) == 4
-    assert (
-        built.cells[("8",), ("ocl",)].mark == "better"
-        and built.cells[("8",), ("supcon",)].mark == ""
-    )
+    assert at(built, "8", "ocl").mark == "better" and at(built, "8", "supcon").mark == ""
     for arm, shift in (("supcon", -0.2), ("ocl", 0.2)):
         frame.loc[frame["arm"] == arm, "f1_macro"] += shift
     cells = table(frame, rule=replace(FOLDS, reference="sincere")).cells
@@ -138,7 +134,7 @@ def test_arms_that_tie_stand_in_their_declared_order(frame, mode):
 
 def test_a_smaller_metric_can_be_the_better(frame):
     built = table(frame, rule=replace(FOLDS, mode="min"))
-    assert not built.cells[("4",), ("ocl",)].best and built.cells[("4",), ("ocl",)].mark == "worse"
+    assert not at(built, "4", "ocl").best and at(built, "4", "ocl").mark == "worse"
 
 
 def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
@@ -146,7 +142,7 @@ def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
     frame.loc[0, "status"], frame.loc[1, "status"] = "failed", "pending"
     frame.loc[(frame["arm"] == "ocl") & (frame["batch_size"] == 8), "f1_macro"] = np.nan
     built = table(frame)
-    assert built.cells[("4",), ("supcon",)].n == 3
+    assert at(built, "4", "supcon").n == 3
     text = built.to_text()
     assert (
         "3/5" in text and "infeasible" in text and "without a value" in text and "1 failed" in text
@@ -154,13 +150,13 @@ def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
     assert (
         f"{built.cells[('4',), ('supcon',)].n}/5: finished/planned" in text
     )  # the legend shows a cell of this table
-    assert built.cells[("8",), ("sincere",)].mean is None
+    assert at(built, "8", "sincere").mean is None
     assert "nan" not in built.to_text() + built.to_html() + built.to_latex() + built.to_markdown()
 
 
 def test_a_cell_with_gaps_is_not_best_beside_whole_ones(frame):
     frame.loc[(frame["arm"] == "ocl") & (frame["fold"] == 0), "status"] = "failed"
-    assert not table(frame).cells[("4",), ("ocl",)].best
+    assert not at(table(frame), "4", "ocl").best
 
 
 def test_an_interval_lies_around_its_mean_where_folds_lack_trials(frame):
@@ -258,19 +254,7 @@ def test_latex_compiles(frame, tmp_path):
     assert r"$\sigma$$\tau$" in latex and set(re.findall(r"U\+\w+", latex)) == {"U+4E2D"}
     assert r"\'{e}\r{A}" in latex and r"\c{c}\H{o}" in latex and r"b$|$c" in latex
     assert r"\toprule" in latex and r"\bottomrule" in latex and r"\bfseries 0." in latex
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed, so that the table compiles was not checked")
-    if subprocess.run(["kpsewhich", "siunitx.sty"], capture_output=True).returncode:
-        pytest.skip("siunitx is not installed, so that the table compiles was not checked")
-    packages = r"\usepackage{booktabs}\usepackage{siunitx}"
-    document = rf"\documentclass{{article}}{packages}\begin{{document}}{latex}\end{{document}}"
-    (tmp_path / "t.tex").write_text(document)
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+    assert_compiles(latex, tmp_path)
 
 
 class _Checker(html.parser.HTMLParser):
@@ -423,8 +407,7 @@ def test_ticks_are_round_and_inside():
 
 def test_the_interval_of_a_share_stays_between_0_and_1(frame):
     high = frame.assign(f1_macro=np.clip(frame["f1_macro"] + 0.06, 0, 1))
-    cells = table(high).cells.values()
-    assert max(cell.high for cell in cells) == 1
+    assert max(cell.high for cell in table(high).cells.values()) == 1
     loss = high.rename(columns={"f1_macro": "loss"})
     unbounded = build_table(
         loss, rows=["batch_size"], columns=["arm"], axes=["batch_size"], metric="loss", rule=FOLDS
@@ -435,9 +418,8 @@ def test_the_interval_of_a_share_stays_between_0_and_1(frame):
 def test_the_legend_explains_only_marks_that_are_there(frame):
     same = frame.assign(f1_macro=np.tile([0.8, 0.9, 0.85, 0.7, 0.95], 6))
     text = " ".join(table(same).to_text().split())
-    assert (
-        "↓" not in text and "*" not in text and "no arm is shown to be worse than another" in text
-    )
+    assert "↓" not in text and "*" not in text
+    assert "no arm is shown to be worse than another" in text
     assert text.count("is undecided: all values are equal, as if both arms trained the same") == 6
 
 

@@ -41,6 +41,10 @@ def run(storage, study, value=value, **options):
     return Results.load("advised", str(storage))
 
 
+def forecast_of(study, storage):
+    return forecast(plan(study, storage=str(storage)), str(storage))
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """A study at its end, of which two comparisons or more are undecided."""
@@ -52,9 +56,8 @@ def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(results):
     prices = [rows[-1][0] for rows in (advice.rows(), results.advice().rows())]
     assert prices == ["price on its hosts", "price at its pace"], "the two are not the same hours"
     undecided = {frozenset((p.a, p.b)) for p in results.answer.pairs if not p.decided}
-    assert {
-        frozenset((one.pair.a, one.pair.b)) for one in advice.forecasts
-    } == undecided and undecided
+    assert {frozenset((one.pair.a, one.pair.b)) for one in advice.forecasts} == undecided
+    assert undecided
     assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
     assert [size.hours for size in advice.sizes] == [1.8, 5.4]
     for one in advice.forecasts:
@@ -67,10 +70,8 @@ def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(results):
 def test_every_form_of_the_report_has_it(results):
     text = render(results, "text").decode()
     page = render(results, "html").decode()
-    assert (
-        "What would decide: the chance of a verdict with more seeds." in text
-        and "18 trials" in text
-    )
+    assert "What would decide: the chance of a verdict with more seeds." in text
+    assert "18 trials" in text
     assert max(map(len, text.splitlines())) <= 100
     assert "What would decide" in page and "18 trials" in page
     assert "the 2nd look at the table, at alpha / 4" in " ".join(text.split())
@@ -81,21 +82,14 @@ def test_every_form_of_the_report_has_it(results):
 
 def test_a_notebook_shows_the_advice_and_not_its_fields(results, tmp_path):
     advice = results.advice()
-    assert (
-        len(advice.forecasts) > 1
-        and repr(advice) == f"Advice(on {len(advice.forecasts)} undecided comparisons)"
-    )
+    assert len(advice.forecasts) > 1
+    assert repr(advice) == f"Advice(on {len(advice.forecasts)} undecided comparisons)"
     shown = advice._repr_html_()
-    assert (
-        shown.count("<tr>") == len(advice.forecasts) + 4
-        and "18 trials" in shown
-        and "--extend" in shown
-    )
+    assert shown.count("<tr>") == len(advice.forecasts) + 4 and "18 trials" in shown
+    assert "--extend" in shown
     unfinished = run(tmp_path, grid(), stop_after=10).advice()
-    assert (
-        repr(unfinished) == "Advice(none yet: 8 pending trials)"
-        and unfinished._repr_html_() is None
-    )
+    assert repr(unfinished) == "Advice(none yet: 8 pending trials)"
+    assert unfinished._repr_html_() is None
     assert not unfinished and unfinished.pending == 8 and unfinished.to_text() == ""
 
 
@@ -109,8 +103,7 @@ def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
         rest = np.random.default_rng([trial.fold, trial.seed]).normal(0, 0.02)
         return 0.5 + (trial.arm == "b") * (0.0110 + rest)
 
-    results = run(tmp_path, grid(4, "ab", folds=10), calm)
-    (one,) = results.advice().forecasts
+    (one,) = run(tmp_path, grid(4, "ab", folds=10), calm).advice().forecasts
     assert one.enough and {size.unit for size, _ in one.enough} <= {"seeds", "repeats"}
     for size, _ in one.enough:
         assert size.trials == (
@@ -118,31 +111,29 @@ def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
         )
     single = run(tmp_path / "single", grid(1, "ab", folds=5), calm).advice()
     (one,) = single.forecasts
-    assert (
-        one.degrees[:3] == (0, 1, 3)
-        and one.chances == ()
-        and one.enough_as_estimated == Size("seeds", 2, 10, None)
-    )
+    assert one.degrees[:3] == (0, 1, 3) and one.chances == ()
+    assert one.enough_as_estimated == Size("seeds", 2, 10, None)
     said = single.to_text().replace("\n  ", " ")
     assert "a second seed gives one" in said and "the first look, as nothing was tested yet" in said
 
 
 def test_a_study_of_which_no_look_is_left_is_told_of_fresh_seeds(tmp_path):
-    results = run(tmp_path, grid(replicates=Replicates(first=4, step=4, most=8), seeds=[0]))
-    advice = results.advice()
+    advice = run(tmp_path, grid(replicates=Replicates(first=4, step=4, most=8), seeds=[0])).advice()
     assert advice.fresh and advice.sizes[0].count == 16 and advice.sizes[0].trials == 16 * 3
     assert "declare a new study" in advice.to_text().replace("\n  ", " ")
 
 
 @pytest.mark.parametrize("axes", [{}, {"lr": [0.1, 0.2, 0.3]}], ids=["arm", "one cell of it"])
 @pytest.mark.parametrize(("collapsed", "said"), [(3, True), (2, False)])
-def test_an_arm_of_which_half_collapsed_is_to_be_mended_first(collapsed, said, axes, tmp_path):
-    planned, records = declared(plan(grid(arms="ab", axes=axes), storage=str(tmp_path)), tmp_path)
+def test_an_arm_of_which_half_collapsed_is_to_be_mended_first(
+    collapsed, said, axes, tmp_path, storage
+):
+    planned, records = declared(plan(grid(arms="ab", axes=axes), storage=storage), tmp_path)
     for trial in planned.trials:
         stuck = trial.arm == "b" and trial.seed < collapsed and trial.config.get("lr", 0.1) == 0.1
         metrics = {"accuracy": value(trial), "collapsed": float(stuck)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
-    notes = Results.load("advised", str(tmp_path)).advice().notes()
+    notes = Results.load("advised", storage).advice().notes()
     assert notes[0].startswith("Mend the training first") == said and len(notes) > 1
 
 
@@ -156,8 +147,7 @@ def test_following_the_advice_is_counted_as_a_look(tmp_path):
         next(one.p_value for one in look.comparisons if {one.a, one.b} == {"a", "b"})
         == before.raw_p
     )
-    fresh = run(tmp_path / "at once", grid(12))
-    for pair in fresh.answer.pairs:
+    for pair in run(tmp_path / "at once", grid(12)).answer.pairs:
         counted = after.compare(pair.a, pair.b)
         assert counted.raw_p == pair.comparison.raw_p
         assert counted.p_value == pytest.approx(min(1.0, 4 * pair.comparison.p_value))
@@ -177,10 +167,8 @@ def test_what_was_decided_before_is_a_sentence_of_its_own_beside_what_all_data_s
     lost_again = run(tmp_path, grid(9), lost, extend=True)
     now = lost_again.compare("c", "a")
     fresh = run(tmp_path / "at once", grid(9), lost).compare("c", "a")
-    assert (
-        now.p_value == pytest.approx(min(1.0, 4 * fresh.p_value))
-        and now.difference == fresh.difference
-    )
+    assert now.p_value == pytest.approx(min(1.0, 4 * fresh.p_value))
+    assert now.difference == fresh.difference
     assert (now.verdict == "better") == (now.low > 0) == (now.p_value <= 0.05)
     earlier = now.before
     assert (earlier.look, earlier.replicates, earlier.verdict) == (1, 6, "better")
@@ -199,10 +187,8 @@ def test_an_earlier_equivalence_is_told_with_its_own_p_and_its_margin(tmp_path):
     first = run(tmp_path, study(8), close).compare("b", "a")
     assert first.decision == "equivalent"
     now = run(tmp_path, study(10), close, extend=True).compare("b", "a")
-    assert (
-        now.before.verdict == "equivalent"
-        and now.before.p_value == first.equivalence_p <= 0.05 < first.p_value
-    )
+    assert now.before.verdict == "equivalent"
+    assert now.before.p_value == first.equivalence_p <= 0.05 < first.p_value
     assert (
         "b and a are equivalent within ±0.02: "
         in now.sentence("b", "a").split("Decided at look 1")[1]
@@ -225,10 +211,8 @@ def test_a_comparison_that_more_replicates_undo_is_undecided_with_an_interval_th
     now = results.compare("b", "a")
     assert now.verdict == "undecided" and now.low < 0 < now.high and now.p_value > 0.05
     line = next(line for line in results.answer.sentences())
-    assert (
-        line.startswith(f"b against a is undecided: {now.span()}, p = ")
-        and f"better than a: {first.span()}" in line
-    )
+    assert line.startswith(f"b against a is undecided: {now.span()}, p = ")
+    assert f"better than a: {first.span()}" in line
 
 
 def test_more_arms_or_an_unfinished_study_are_no_look(tmp_path):
@@ -245,46 +229,34 @@ def test_a_plan_says_what_larger_studies_decide_and_what_its_other_question_coul
     assert sizes[0].detectable > sizes[1].detectable > sizes[2].detectable
     assert "question: cells, 18 comparisons" in other_question(study, study_power(study))[0]
     few = grid(2, axes={"batch_size": [16, 32, 64]}, arms="abcd")
-    assert (
-        "hardly anything: " in other_question(few, study_power(few))[0]
-        and "seeds would decide" in other_question(few, study_power(few))[0]
-    )
-    text = forecast(plan(study, storage=str(tmp_path)), str(tmp_path)).to_text(100)
-    assert (
-        "x2      10 seeds (60 trials more): " in text
-        and "x4      20 seeds (180 trials more): " in text
-    )
+    assert "hardly anything: " in other_question(few, study_power(few))[0]
+    assert "seeds would decide" in other_question(few, study_power(few))[0]
+    text = forecast_of(study, tmp_path).to_text(100)
+    assert "x2      10 seeds (60 trials more): " in text
+    assert "x4      20 seeds (180 trials more): " in text
     assert " spreads stays undecided with this design" in text.replace("\n          ", " ")
 
 
 def test_a_plan_speaks_in_units_of_the_metric_where_earlier_trials_tell_the_noise(tmp_path):
     """Of its own trials, else of the newest study with the same metric, folds and data; and as the advice has it."""
     results = run(tmp_path, grid(6))
-    own = forecast(plan(grid(6), storage=str(tmp_path)), str(tmp_path))
+    own = forecast_of(grid(6), tmp_path)
     now = f"{statistics.median_high(one.detectable[0] for one in results.advice().forecasts):.2g}"
     text = own.to_text(200)
-    assert (
-        f"a difference below {now} stays undecided with this design" in text
-        and "noise as in advised" in text
-    )
-    assert (
-        own.sizes[0].in_units > own.sizes[1].in_units > own.sizes[2].in_units
-        and "spread" not in text
-    )
+    assert f"a difference below {now} stays undecided with this design" in text
+    assert "noise as in advised" in text
+    assert own.sizes[0].in_units > own.sizes[1].in_units > own.sizes[2].in_units
+    assert "spread" not in text
     other = replace(grid(6), name="other")
-    assert f"a difference below {now} stays" in forecast(
-        plan(other, storage=str(tmp_path)), str(tmp_path)
-    ).to_text(200)
-    folds = replace(grid(2, folds=3), name="folds")
-    assert forecast(plan(folds, storage=str(tmp_path)), str(tmp_path)).noise is None
+    assert f"a difference below {now} stays" in forecast_of(other, tmp_path).to_text(200)
+    assert forecast_of(replace(grid(2, folds=3), name="folds"), tmp_path).noise is None
 
 
 def test_advice_is_of_the_first_of_very_many(tmp_path):
     results = run(tmp_path, grid(4, arms="abcdef"))
     advice = results.advice()
-    assert len(advice.forecasts) == 12 and advice.omitted == 15 - 12 - sum(
-        p.decided for p in results.answer.pairs
-    )
+    assert len(advice.forecasts) == 12
+    assert advice.omitted == 15 - 12 - sum(p.decided for p in results.answer.pairs)
     assert np.all(np.diff([one.pair.comparison.raw_p for one in advice.forecasts]) >= 0)
     assert f"and {advice.omitted} more" in advice.to_text()
 
@@ -330,13 +302,13 @@ def test_a_new_study_is_priced_with_all_arms_though_looks_stopped_some_early(tmp
     assert all(size.trials == 4 * size.count for size in advice.sizes)
 
 
-def test_a_price_counts_no_time_of_failed_trials(tmp_path):
+def test_a_price_counts_no_time_of_failed_trials(tmp_path, storage):
     run(tmp_path, grid(), failed=lambda trial: trial.arm == "a" and trial.seed == 2)
-    records = StudyRecords(str(tmp_path), "advised")
+    records = StudyRecords(storage, "advised")
     for record in records.read(sorted(records.finished())).values():
         hours = (4 if record.arm == "c" else 1) if record.status.counts else 1e3
         records.write(replace(record, started=0.0, ended=3.6e3 * hours))
-    sizes = Results.load("advised", str(tmp_path)).advice().sizes
+    sizes = Results.load("advised", storage).advice().sizes
     # The 17 trials took 35 hours, in 4 hours; six more of each arm take 36.
     assert [size.hours for size in sizes] == pytest.approx([36 / (35 / 4), 3 * 36 / (35 / 4)])
 
@@ -344,7 +316,8 @@ def test_a_price_counts_no_time_of_failed_trials(tmp_path):
 def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
     results = run(tmp_path, grid(), failed=lambda trial: trial.arm == "a" and trial.seed == 2)
     advice = results.advice()
-    assert advice.present.count == 6 and {pair.comparison.n for pair in results.answer.pairs} == {
+    assert advice.present.count == 6
+    assert {pair.comparison.n for pair in results.answer.pairs} == {
         5,
         6,
     }
@@ -383,7 +356,7 @@ def test_one_seed_that_all_folds_may_share_decides_nothing_and_says_so(tmp_path)
     assert "is of this one seed" in text and "what another seed would change is not known" in text
     assert (
         "nothing can be decided: one seed on all folds"
-        in forecast(plan(reviewed(1), storage=str(tmp_path)), str(tmp_path)).to_text()
+        in forecast_of(reviewed(1), tmp_path).to_text()
     )
     two = run(tmp_path, reviewed(2), seeds_matter, extend=True)
     assert two.compare("supcon", "simclr").difference == pytest.approx(0.30, abs=0.01)
@@ -395,7 +368,8 @@ def test_one_seed_that_all_folds_may_share_decides_nothing_and_says_so(tmp_path)
 def test_one_seed_is_as_sure_as_an_earlier_study_of_the_storage_lets_it_be(tmp_path):
     drive_looks(reviewed(4, "pilot"), tmp_path, seeds_matter)
     one = run(tmp_path, reviewed(1), seeds_matter).compare("supcon", "simclr")
-    assert one.low < 0.30 < one.high and one.evidence.common.components.seed == pytest.approx(
+    assert one.low < 0.30 < one.high
+    assert one.evidence.common.components.seed == pytest.approx(
         np.var(list(REVIEW.values()), ddof=1), rel=0.2
     )
     assert one.notes == (
@@ -414,27 +388,20 @@ def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path
     """27 points in each pair of 3 folds x 2 seeds: seeds buy degrees of freedom, and no chance or interval says all."""
     results = run(tmp_path, reviewed(2), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"))
     (pair,), advice = results.answer.pairs, results.advice(lambda trials: sum(trials.values()) / 60)
-    assert (
-        pair.comparison.verdict == "undecided"
-        and round(pair.comparison.evidence.common.degrees) == 1
-    )
+    assert pair.comparison.verdict == "undecided"
+    assert round(pair.comparison.evidence.common.degrees) == 1
     (one,) = advice.forecasts
     assert one.chances == () and one.enough == () and 2 < one.enough_as_estimated.count <= 16
     assert (
         one.degrees[0] == pytest.approx(1, abs=0.1) and one.degrees[1] > 1.5 > one.degrees[3]
     )  # seeds, not repeats
-    assert one.detectable[1] < one.detectable[0] and advice.others[-1] == Size(
-        "folds", 10, 40, 40 / 60
-    )
+    assert one.detectable[1] < one.detectable[0]
+    assert advice.others[-1] == Size("folds", 10, 40, 40 / 60)
     text = " ".join(advice.to_text().split())
-    assert (
-        advice.rows()[1][4:6] == ["not computed"] * 2
-        and "what is below them is of every size" in text
-    )
-    assert (
-        "Most of the noise is between seeds" in text
-        and "3 folds leave at most 2 degrees of freedom; repeats or folds alone add none" in text
-    )
+    assert advice.rows()[1][4:6] == ["not computed"] * 2
+    assert "what is below them is of every size" in text
+    assert "Most of the noise is between seeds" in text
+    assert "3 folds leave at most 2 degrees of freedom; repeats or folds alone add none" in text
     assert "To follow it, add seeds" in text
     by_repeats = replace(one, enough_as_estimated=Size("repeats", 3, 12, 0.2))
     notes = replace(advice, forecasts=(by_repeats,)).notes()
@@ -457,10 +424,8 @@ def test_no_interval_holds_every_value_of_a_bounded_metric(tmp_path):
     results = run(tmp_path, reviewed(2), far)
     (pair,), rows = results.answer.pairs, results.table().to_frame()
     text = " ".join(str(results).split())
-    assert (
-        text.count("[one degree of freedom]") == 2
-        and "one degree of freedom, which leaves every difference" in text
-    )
+    assert text.count("[one degree of freedom]") == 2
+    assert "one degree of freedom, which leaves every difference" in text
     assert "one degree of freedom a cell, so there are no intervals" in text
     assert not np.isfinite(rows["low"]).any() and pair.comparison.to_dict()["low"] is None
     assert "[one degree of freedom]" in results.table().to_markdown() and "0.000, 1.000" not in text

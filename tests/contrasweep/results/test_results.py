@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up import declared, nowhere, train
+from refusals import refused
 from tracked import tracked_of
 
 from contrasweep import AblationGrid, Arm, SpecError, load
@@ -46,6 +47,10 @@ def value(trial):
     )
 
 
+def made_up(folder):
+    return load("made-up", storage=str(folder))
+
+
 @pytest.fixture
 def study(tmp_path):
     """A finished study of 2 arms x 2 batch sizes x 5 folds x 2 seeds with made-up scores, and its plan."""
@@ -71,7 +76,7 @@ def study(tmp_path):
 
 
 def test_the_frame_has_the_promised_columns(study, tmp_path):
-    frame = load("made-up", storage=str(tmp_path)).to_frame()
+    frame = made_up(tmp_path).to_frame()
     assert list(frame.columns) == [
         "trial_id",
         "arm",
@@ -115,7 +120,7 @@ def test_hundreds_of_metrics_are_shown_without_a_warning_of_pandas(study, tmp_pa
     ],
 )
 def test_of_another_metric_the_name_says_which_values_are_better(metric, mode, study, tmp_path):
-    assert load("made-up", storage=str(tmp_path)).mode(metric) == mode
+    assert made_up(tmp_path).mode(metric) == mode
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
@@ -138,18 +143,18 @@ def test_one_replicate_a_cell_has_no_interval_in_any_format(format, tmp_path):
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
 def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
     plan, records = study
-    trials = [trial for trial in plan.trials if trial.arm == "b"]
-    for number, trial in enumerate(trials):
+    for number, trial in enumerate([trial for trial in plan.trials if trial.arm == "b"]):
         metrics = {"accuracy": value(trial), "seconds": 3.0, "ocl_equals_scl": float(number < 3)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
     said = (
         "OCL equals SCL at every step: no cosine of two negatives was negative (b: 3 of 20 trials, "
     )
-    (notice,) = load("made-up", storage=str(tmp_path)).notices
-    assert notice.startswith(said) and notice.endswith(
+    (notice,) = made_up(tmp_path).notices
+    assert notice.startswith(said)
+    assert notice.endswith(
         "; the embeddings lie close together, so train longer, raise the temperature, or call it SCL (SupCon)"
     )
-    assert said in " ".join(render(load("made-up", storage=str(tmp_path)), format).decode().split())
+    assert said in " ".join(render(made_up(tmp_path), format).decode().split())
 
 
 REMEDY = "lower the learning rate, check the augmentations, or raise the temperature of a loss that has one"
@@ -167,11 +172,10 @@ def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(
         stuck = trial.arm == "b" and trial.config["batch_size"] == 8
         metrics = {"accuracy": value(trial), "seconds": 3.0, "collapsed": float(stuck)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
-    results = load("made-up", storage=str(tmp_path))
+    results = made_up(tmp_path)
     said = "coincide (SupCon: 10 of 20 trials, 10 of 10 at batch size=8); " + REMEDY
     assert [notice for notice in results.notices if notice.endswith(said)] == results.notices
-    shown = " ".join(render(results, format).decode().split())
-    assert said in shown
+    assert said in " ".join(render(results, format).decode().split())
     assert said in " ".join(summary(results)["notes"])
     (pair,) = results.answer.pairs
     assert "; b collapsed in 10 replicates" in pair.sentence(), (
@@ -180,12 +184,12 @@ def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(
 
 
 def test_a_sound_study_has_neither_notices_nor_notes(study, tmp_path):
-    results = load("made-up", storage=str(tmp_path))
+    results = made_up(tmp_path)
     assert results.notices == [] and results.table().notes == ()
 
 
 def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
-    results = load("made-up", storage=str(tmp_path))
+    results = made_up(tmp_path)
     comparison = results.versus("a", "b")
     table = results.table()
     assert [dict(pair.context) for pair in comparison.pairs] == [
@@ -199,9 +203,8 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
     assert comparison.overall.comparison.to_dict() == results.compare("a", "b").to_dict(), (
         "one computation"
     )
-    assert comparison.overall.comparison.verdict == "worse" and table.verdicts[1].startswith(
-        "b is better than a: +0.02"
-    )
+    assert comparison.overall.comparison.verdict == "worse"
+    assert table.verdicts[1].startswith("b is better than a: +0.02")
     for pair, shown in zip(comparison.cells, table.pairs, strict=True):
         assert (pair.a, pair.b, shown.a, shown.b) == ("a", "b", "b", "a")
         assert pair.comparison.difference == -shown.comparison.difference
@@ -217,9 +220,7 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
 
 @pytest.mark.parametrize("format", COMPARISON_FORMATS)
 def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
-    text = render_comparison(
-        load("made-up", storage=str(tmp_path)).versus("b", "a"), format
-    ).decode()
+    text = render_comparison(made_up(tmp_path).versus("b", "a"), format).decode()
     assert all(word in text for word in ("batch", "8", "16", "better", "difference"))
     # The column of numbers of replicates has the name of these.
     if format not in ("csv", "json"):
@@ -232,9 +233,8 @@ def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
         ]
     if format == "json":
         shown = json.loads(text)
-        assert shown["overall"]["verdict"] == "better" and [
-            cell["batch_size"] for cell in shown["cells"]
-        ] == [
+        assert shown["overall"]["verdict"] == "better"
+        assert [cell["batch_size"] for cell in shown["cells"]] == [
             "8",
             "16",
         ]
@@ -242,7 +242,7 @@ def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 def test_comparisons_lie_beside_the_table(study, tmp_path, format):
-    results = load("made-up", storage=str(tmp_path))
+    results = made_up(tmp_path)
     write_report(results, format, output=tmp_path / f"table.{format}")
     path = tmp_path / f"table.comparisons.{format}"
     rows = pd.read_csv(path) if format == "csv" else pd.read_parquet(path)
@@ -255,7 +255,7 @@ def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
     plan, records = study
     lost = next(t for t in plan.trials if t.arm == "a" and t.fold == 2)
     records.reopen(lost.id)
-    results = load("made-up", storage=str(tmp_path))
+    results = made_up(tmp_path)
     assert results.statuses == {"done": 39, "pending": 1}
     assert not results.complete
     assert results.compare("b", "a").difference == pytest.approx(0.02, abs=0.005)
@@ -279,15 +279,14 @@ def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
     ],
 )
 def test_unknown_names_are_refused_with_the_known_ones(study, tmp_path, ask, says):
-    with pytest.raises(SpecError) as caught:
-        ask(load("made-up", storage=str(tmp_path)))
-    assert says in str(caught.value)
+    with refused(SpecError, says):
+        ask(made_up(tmp_path))
 
 
 def test_a_broken_record_names_itself(study, tmp_path):
     plan, records = study
     records.store.write(records.key(plan.trials[0].id, "record.json"), b"{")
-    results = load("made-up", storage=str(tmp_path))
+    results = made_up(tmp_path)
     [error] = results.broken
     assert f"{plan.trials[0].id}/record.json is broken (" in str(error)
     assert str(error).endswith(
@@ -297,9 +296,9 @@ def test_a_broken_record_names_itself(study, tmp_path):
     assert "broken" in results.table().to_text()
 
 
-def test_links_are_kept_apart_from_values(study, tmp_path):
+def test_links_are_kept_apart_from_values(study, storage):
     results = dataclasses.replace(
-        Results.load("made-up", str(tmp_path)), run_urls={study[0].trials[0].id: "http://x/run"}
+        Results.load("made-up", storage), run_urls={study[0].trials[0].id: "http://x/run"}
     )
     assert "http://x/run" in results.table().to_html()
 
@@ -315,13 +314,12 @@ def test_the_report_shows_trials_figures(study, tmp_path):
                 records.read_one(trial.id), artifacts=("histogram.png", "state.parquet")
             )
         )
-    results = load("made-up", storage=str(tmp_path))
+    results = made_up(tmp_path)
     shown = figures(records, results.to_frame(), results.trial_records, results.axes)
     assert [caption for _, caption, _ in shown] == [
         f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)
     ]
-    page = render(results, "html").decode()
-    assert page.count("data:image/png;base64,") == 4
+    assert render(results, "html").decode().count("data:image/png;base64,") == 4
 
 
 @pytest.mark.slow
@@ -329,7 +327,7 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
     study, tmp_path, monkeypatch
 ):
     plan, records = study
-    (method := tmp_path / "code" / "own_method.py").parent.mkdir()
+    (method := tmp_path / "code/own_method.py").parent.mkdir()
     monkeypatch.syspath_prepend(str(method.parent))
     digests = []
     for width in (16, 32):
@@ -347,8 +345,7 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
     newest = dataclasses.replace(
         records.read_one(trials[-1].id), code=CodeRef(digests[1], earlier=(digests[0],))
     )
-    results = load("made-up", storage=str(tmp_path))
-    table = results.table()
+    table = made_up(tmp_path).table()
     note = "† 2 of 40 trials ran other code than the newest: own_method.py changed (1 line)"
     assert {place for place, cell in table.cells.items() if cell.other_code} == {(("8",), ("a",))}
     for shown in (table.to_text(300), table.to_markdown(), table.to_html()):
@@ -357,7 +354,7 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
     assert r"$\dagger$" in table.to_latex()
     assert list(table.to_frame()["other_code"]) == [2, 0, 0, 0]
     records.write(newest)
-    marked = load("made-up", storage=str(tmp_path)).table().cells
+    marked = made_up(tmp_path).table().cells
     assert sum(cell.other_code for cell in marked.values()) == 3, (
         "a trial that went on under other code is of both"
     )
@@ -366,7 +363,7 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
 @pytest.mark.slow
 def test_mlflow_has_the_diff_of_archived_code_to_the_present(study, tmp_path, monkeypatch):
     plan, records = study
-    (method := tmp_path / "code" / "own_method.py").parent.mkdir()
+    (method := tmp_path / "code/own_method.py").parent.mkdir()
     monkeypatch.syspath_prepend(str(method.parent))
     refs = []
     for width in (16, 32):
@@ -382,14 +379,14 @@ def test_mlflow_has_the_diff_of_archived_code_to_the_present(study, tmp_path, mo
 
     def files(name):
         (tmp_path / name).mkdir()
-        return write_files(load("made-up", storage=str(tmp_path)), tmp_path / name)[0]
+        return write_files(made_up(tmp_path), tmp_path / name)[0]
 
     made_by(refs[0])
     archive_trials(records, list(recorded), "own_method.py changed")
     made_by(refs[1])
     diff = files("again")["code.diff"].read_text()
     assert "-WIDTH = 16\n+WIDTH = 32\n" in diff and f"--- {refs[0].digest}/own_method.py" in diff
-    assert not load("made-up", storage=str(tmp_path)).table().notes, "no cell is of mixed code"
+    assert not made_up(tmp_path).table().notes, "no cell is of mixed code"
     archive_trials(records, list(recorded), "removed, and made again by the same code")
     made_by(refs[1])
     assert files("same")["code.diff"].read_text() == diff
@@ -410,13 +407,10 @@ def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(st
         "true",
     )
     archive_trials(records, [plan.trials[0].id], "removed")
-    page = render(load("made-up", storage=str(tmp_path)), "html").decode()
+    page = render(made_up(tmp_path), "html").decode()
     again = " ".join(page[page.index("To run it again</h2>") :].split())
-    assert (
-        code.digest in again
-        and f"{code.commit} with changes" in again
-        and "1 trial was archived" in again
-    )
+    assert code.digest in again and f"{code.commit} with changes" in again
+    assert "1 trial was archived" in again
 
 
 def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.paired import compare_paired
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from scipy import stats
 
 from contrasweep.errors import SpecError
@@ -78,22 +79,16 @@ def over_folds(d, **design):
     )
 
 
-def pairs(a, b, *, failed_a=(), failed_b=(), missing_a=(), missing_b=(), folds=None, cell="c"):
-    """Rows of `paired_evidence` for one cell; seeds count up, or folds where given."""
-    n = len(a)
-    return pd.DataFrame(
-        {
-            "cell": cell,
-            "fold": [None] * n if folds is None else list(folds),
-            "seed": range(n) if folds is None else 0,
-            "a": a,
-            "b": b,
-            "failed_a": [i in failed_a for i in range(n)],
-            "failed_b": [i in failed_b for i in range(n)],
-            "missing_a": [i in missing_a for i in range(n)],
-            "missing_b": [i in missing_b for i in range(n)],
-        }
-    )
+def pairs(a, b, cell="c", **gaps):
+    """Rows of `paired_evidence` for one cell. `gaps`: seeds by `failed_a`, `missing_b` and so on."""
+    rows = pd.DataFrame({"cell": cell, "fold": None, "seed": range(len(a)), "a": a, "b": b})
+    for gap in ("failed_a", "failed_b", "missing_a", "missing_b"):
+        rows[gap] = rows["seed"].isin(gaps.get(gap, []))
+    return rows
+
+
+def evidence_of(a, b, *, mode="max", **gaps):
+    return paired_evidence(pairs(a, b, **gaps), Design(seeds=len(a)), mode=mode)
 
 
 # The model
@@ -111,7 +106,7 @@ def test_one_seed_on_folds_is_nadeau_and_bengio():
 
 
 def test_repeats_of_a_partition_are_bouckaert_and_frank():
-    d = np.random.default_rng(0).normal(size=10)
+    d = default_rng(0).normal(size=10)
     comparison = contrast(
         d, folds=[f"{r}.{f}" for r in range(2) for f in range(5)], design=Design(folds=5, repeats=2)
     )
@@ -130,8 +125,7 @@ def test_only_the_folds_part_of_the_noise_is_inflated_for_shared_training_rows()
 
 def test_more_seeds_a_fold_decide_what_seed_noise_hides():
     """Told "no number of folds would decide": on the same folds, ten seeds each do."""
-    rng = np.random.default_rng(5)
-    d = 0.015 + 0.02 * rng.normal(size=(5, 10))
+    d = 0.015 + 0.02 * default_rng(5).normal(size=(5, 10))
     one = over_folds(d[:, :1])
     ten = over_folds(d)
     assert one.p_value() > 0.05 and ten.p_value() < 0.05
@@ -142,7 +136,7 @@ def test_more_seeds_a_fold_decide_what_seed_noise_hides():
 
 
 def test_components_are_the_analysis_of_variance():
-    d = grid(np.random.default_rng(1), 6, 4, fold=2.0, seed=1.5)
+    d = grid(default_rng(1), 6, 4, fold=2.0, seed=1.5)
     components = between_within(d.ravel(), np.repeat(range(6), 4), np.tile(range(4), 6)).unbiased
     rest = ((d - d.mean(1, keepdims=True) - d.mean(0) + d.mean()) ** 2).sum() / 15
     assert components.residual == pytest.approx(rest)
@@ -151,7 +145,7 @@ def test_components_are_the_analysis_of_variance():
 
 
 def test_components_with_replicates_missing_are_unbiased():
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     collected = []
     for _ in range(300):
         d = grid(rng, 6, 4, fold=1.0, seed=0.7)
@@ -165,7 +159,7 @@ def test_components_with_replicates_missing_are_unbiased():
 
 
 def test_the_error_of_a_mean_with_replicates_missing_is_that_of_the_weights_of_its_replicates():
-    d = grid(np.random.default_rng(3), 6, 4, fold=2.0, seed=1.5)
+    d = grid(default_rng(3), 6, 4, fold=2.0, seed=1.5)
     kept = np.arange(24).reshape(6, 4) % 7 > 1
     kept[0, 3] = False  # folds of one to four seeds
     f, s = np.nonzero(kept)
@@ -176,16 +170,15 @@ def test_the_error_of_a_mean_with_replicates_missing_is_that_of_the_weights_of_i
     variance = (
         parts.fold * (1 / 6 + 1 / 5) + parts.seed * of_seeds + parts.residual * (weights**2).sum()
     )
-    assert min(
-        parts.fold, parts.seed, parts.residual
-    ) > 0 and found.standard_error == pytest.approx(variance**0.5)
+    assert min(parts.fold, parts.seed, parts.residual) > 0
+    assert found.standard_error == pytest.approx(variance**0.5)
     assert found.difference == pytest.approx(weights @ d[kept])
 
 
 @pytest.mark.parametrize("folds", [3, 5, 10])
 @pytest.mark.parametrize("fold", [0.0, 0.5, 2.0])
 def test_false_positives_of_folds_with_seeds(folds, fold):
-    rng = np.random.default_rng(int(10 * fold) + folds)
+    rng = default_rng(int(10 * fold) + folds)
     hits = 0
     rho = 1 / folds
     for _ in range(600):
@@ -195,7 +188,7 @@ def test_false_positives_of_folds_with_seeds(folds, fold):
 
 
 def test_seeds_on_one_split_speak_of_this_split_by_the_exact_test():
-    d = np.random.default_rng(0).normal(1, 1, 8)
+    d = default_rng(0).normal(1, 1, 8)
     comparison = contrast(d)
     assert comparison.p_value() == sign_flip_p(d) and comparison.interval() == sign_flip_interval(d)
     assert comparison.scope == THIS_SPLIT and comparison.test() == "sign-flip test"
@@ -203,14 +196,12 @@ def test_seeds_on_one_split_speak_of_this_split_by_the_exact_test():
 
 def test_a_level_that_the_exact_test_cannot_reach_is_judged_by_t():
     """Three arms in six cells and eight seeds: alpha / 18 is below 2 / 2^8, which no sign flip reaches."""
-    d = np.random.default_rng(1).normal(20, 1, 8)
+    d = default_rng(1).normal(20, 1, 8)
     comparison = contrast(d)
     level = 0.05 / 18
-    assert comparison.test(level) == "t-test" and comparison.p_value(level) == pytest.approx(
-        stats.ttest_1samp(d, 0).pvalue
-    )
-    evidence = [paired_evidence(pairs(d, np.zeros(8)), Design(seeds=8))] * 18
-    assert {j.verdict for j in judge(evidence, Family(18))} == {"better"}
+    assert comparison.test(level) == "t-test"
+    assert comparison.p_value(level) == pytest.approx(stats.ttest_1samp(d, 0).pvalue)
+    assert {j.verdict for j in judge([evidence_of(d, np.zeros(8))] * 18, Family(18))} == {"better"}
     assert (
         contrast(d[:5]).test(0.05) == "t-test"
     )  # five seeds: the exact test reaches .0625 at best
@@ -219,7 +210,7 @@ def test_a_level_that_the_exact_test_cannot_reach_is_judged_by_t():
 @pytest.mark.parametrize("n", [2, 5, 6, 9, 20])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 18])
 def test_p_and_interval_agree_at_every_n(n, level):
-    rng = np.random.default_rng(n)
+    rng = default_rng(n)
     for _ in range(40):
         comparison = contrast(rng.normal(0.8, 1, n))
         low, high = comparison.interval(level, level)
@@ -232,7 +223,8 @@ def test_p_and_interval_agree_at_every_n(n, level):
 
 def test_equal_differences_are_judged_by_the_exact_test():
     comparison = contrast([0.1] * 5, folds=range(5))
-    assert comparison.p_value() == 2 / 2**5 and comparison.interval() == (
+    assert comparison.p_value() == 2 / 2**5
+    assert comparison.interval() == (
         pytest.approx(0.1),
         pytest.approx(0.1),
     )
@@ -256,7 +248,7 @@ def test_degrees_of_freedom_count_what_folds_and_seeds_leave_to_each_other(place
 
 
 def test_items_crossed_with_seeds_are_the_two_way_analysis_of_variance():
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     d = rng.normal(size=(5, 1)) + 2 * rng.normal(size=(1, 40)) + rng.normal(size=(5, 40))
     comparison = contrast_over_items(d)
     seed = 40 * d.mean(1).var(ddof=1)
@@ -269,7 +261,7 @@ def test_items_crossed_with_seeds_are_the_two_way_analysis_of_variance():
 
 
 def test_one_seed_tells_nothing_of_training_however_many_items():
-    comparison = contrast_over_items(np.random.default_rng(0).normal(3, 1, (1, 500)))
+    comparison = contrast_over_items(default_rng(0).normal(3, 1, (1, 500)))
     assert comparison.p_value() == 1 and comparison.n == 1
 
 
@@ -277,10 +269,8 @@ def test_groups_count_by_their_sizes():
     d = np.array([0.1, 0.3, 0.2, 0.25, 0.05])
     sizes = [1, 2, 3, 4, 5]
     weighted = contrast(d, design=Design(seeds=5, unit="group"), weights=sizes)
-    assert (
-        weighted.difference == pytest.approx(np.average(d, weights=sizes))
-        and weighted.scope == NEW_ITEMS
-    )
+    assert weighted.difference == pytest.approx(np.average(d, weights=sizes))
+    assert weighted.scope == NEW_ITEMS
     alike = contrast(d, weights=[3] * 5)
     plain = contrast(d)
     assert alike.degrees == pytest.approx(4)
@@ -290,7 +280,7 @@ def test_groups_count_by_their_sizes():
 @pytest.mark.parametrize("groups", [4, 6])
 def test_a_large_group_makes_no_difference_where_there_is_none(groups):
     """Judged by the t-test, by sign flips, and crossed with seeds."""
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     sizes = [10.0, *[1.0] * (groups - 1)]
     hits = np.zeros(2)
     for d in rng.normal(size=(400, groups)):
@@ -323,9 +313,8 @@ def test_a_margin_keeps_every_share_of_alpha():
     p = [0.01, 0.02, 0.04]
     assert Family(3).adjusted(p) == pytest.approx([0.03, 0.04, 0.04])
     assert Family(3, margin=0.1).adjusted(p) == pytest.approx([0.03, 0.06, 0.12])
-    assert Family(3).level_after(2) == 0.05 and Family(3, margin=0.1).level_after(
-        2
-    ) == pytest.approx(0.05 / 3)
+    assert Family(3).level_after(2) == 0.05
+    assert Family(3, margin=0.1).level_after(2) == pytest.approx(0.05 / 3)
     with pytest.raises(SpecError, match="smallest_difference"):
         Family(3, margin=-1.0)
 
@@ -333,7 +322,7 @@ def test_a_margin_keeps_every_share_of_alpha():
 @pytest.mark.slow
 def test_a_false_verdict_of_any_kind_stays_at_alpha_with_a_margin():
     """True differences at the margin and at 0 in one family: Holm over the smaller p of both tests would err in .09."""
-    rng = np.random.default_rng(7)
+    rng = default_rng(7)
     false = 0
     for _ in range(200):
         evidence = [Evidence(contrast(delta + rng.normal(size=12))) for delta in (0.95, 0.95, 0)]
@@ -345,7 +334,7 @@ def test_a_false_verdict_of_any_kind_stays_at_alpha_with_a_margin():
 
 
 def test_a_design_that_is_planned_has_the_degrees_of_freedom_of_one_that_is_measured():
-    d = np.random.default_rng(7).normal(size=8)
+    d = default_rng(7).normal(size=8)
     for measured, degrees in (
         (contrast(d[:5], folds=range(5), design=Design(folds=5)), 4),
         (contrast(d), 7),
@@ -356,9 +345,13 @@ def test_a_design_that_is_planned_has_the_degrees_of_freedom_of_one_that_is_meas
 # Verdicts
 
 
-def verdict(a, b, *, margin=None, mode="max", **gaps):
-    evidence = paired_evidence(pairs(a, b, **gaps), Design(seeds=len(a)), mode=mode)
-    return judge([evidence], Family(1, margin=margin), mode)[0]
+def compared(evidence):
+    [comparison] = judged_comparisons([evidence], Family(1), "max")
+    return comparison
+
+
+def verdict(a, b, **gaps):
+    return judge([evidence_of(a, b, **gaps)], Family(1))[0]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +368,7 @@ def verdict(a, b, *, margin=None, mode="max", **gaps):
     ],
 )
 def test_a_verdict_has_a_direction_and_a_relevance(shift, margin, direction, relevance, words):
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     b = rng.normal(0.8, 0.01, 12)
     comparison = compare_paired(b + shift + rng.normal(0, 0.002, 12), b, smallest_difference=margin)
     assert (comparison.direction, comparison.relevance) == (direction, relevance)
@@ -395,7 +388,7 @@ def test_a_verdict_has_a_direction_and_a_relevance(shift, margin, direction, rel
 
 
 def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better():
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     a = np.full(12, 0.85)
     b = rng.normal(0.8, 0.01, 12)
     a[6:] = np.nan
@@ -409,8 +402,7 @@ def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better():
 
 
 def test_one_failure_of_twelve_changes_no_clear_verdict():
-    rng = np.random.default_rng(2)
-    b = rng.normal(0.8, 0.01, 12)
+    b = default_rng(2).normal(0.8, 0.01, 12)
     a = b + 0.05
     a[0] = np.nan
     assert verdict(a, b, failed_a=[0]).verdict == "better"
@@ -418,43 +410,37 @@ def test_one_failure_of_twelve_changes_no_clear_verdict():
 
 
 def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_no_loss():
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     b = rng.normal(0.8, 0.01, 8)
     a = b + rng.normal(0.02, 0.01, 8)
     a[0] = np.nan
     lost = verdict(a, b, failed_a=[0])
     assert lost.verdict == "undecided" and lost.gaps_decide
-    evidence = paired_evidence(pairs(a, b, missing_a=[0]), Design(seeds=8))
-    seven = paired_evidence(pairs(a[1:], b[1:]), Design(seeds=7))
-    [comparison], [of_seven] = (
-        judged_comparisons([e], Family(1), "max") for e in (evidence, seven)
-    )
+    evidence = evidence_of(a, b, missing_a=[0])
+    seven = evidence_of(a[1:], b[1:])
+    comparison, of_seven = compared(evidence), compared(seven)
     assert comparison.verdict == "better" and comparison.difference == of_seven.difference
     assert evidence.gaps == Gaps(planned=8, missing_a=1)
-    assert (
-        "(a is missing in 1 of 8)" in comparison.sentence("a", "b") and MISSING in comparison.notes
-    )
+    assert "(a is missing in 1 of 8)" in comparison.sentence("a", "b")
+    assert MISSING in comparison.notes
     assert "(a is missing in 1 of 8)" in comparison.reversed().sentence("b", "a")
     assert comparison.reversed().to_dict()["missing_b"] == 1
 
 
 def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest():
     b = np.full(16, 0.8)
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     a = np.sort(b + rng.normal(0.004, 0.01, 16))
     gone = [0, 1, 2]  # the three worst
-    with_all, without = (
-        judge([paired_evidence(pairs(x, b[: len(x)]), Design(seeds=len(x)))], Family(1))[0]
-        for x in (a, a[3:])
-    )
+    with_all, without = (judge([evidence_of(x, b[: len(x)])], Family(1))[0] for x in (a, a[3:]))
     assert (with_all.verdict, without.verdict) == ("undecided", "better")
     a[gone] = np.nan
-    evidence = paired_evidence(pairs(a, b, missing_a=gone), Design(seeds=16))
+    evidence = evidence_of(a, b, missing_a=gone)
     seen = a[3:]
     d = a[3:] - b[3:]
     bad = np.concatenate([np.full(3, seen.mean() - math.sqrt(3) * seen.std(ddof=1) - 0.8), d])
     assert evidence.a_loses.values == pytest.approx(bad) and evidence.b_loses is None
-    [comparison] = judged_comparisons([evidence], Family(1), "max")
+    comparison = compared(evidence)
     assert comparison.verdict == "undecided" and comparison.difference == pytest.approx(d.mean())
     assert "bad scores where it is missing would change the verdict" in comparison.sentence()
 
@@ -463,27 +449,25 @@ def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest(
 def test_a_replicate_that_neither_arm_has_counts_as_no_bad_luck(other):
     a = np.array([np.nan, np.nan, 0.7, 0.8, 0.9, 0.8])
     b = np.array([0.8, np.nan, 0.8, 0.8, 0.7, 0.7])
-    evidence = paired_evidence(
-        pairs(a, b, missing_a=[0, 1], **{f"{other}_b": [1]}), Design(seeds=6)
-    )
-    turned = paired_evidence(pairs(b, a, missing_b=[0, 1], **{f"{other}_a": [1]}), Design(seeds=6))
+    evidence = evidence_of(a, b, missing_a=[0, 1], **{f"{other}_b": [1]})
+    turned = evidence_of(b, a, missing_b=[0, 1], **{f"{other}_a": [1]})
     gap = a[2:].mean() - a[2:].std(ddof=1) - 0.8  # of one that is gone, not two
     assert (evidence.a_loses.values[0], turned.b_loses.values[0]) == pytest.approx((gap, -gap))
     assert (evidence.b_loses is None) == (turned.a_loses is None) == (other == "missing")
 
 
 def test_a_difference_of_rounding_is_a_tie():
-    evidence = paired_evidence(pairs(np.full(8, 0.1 + 0.2), np.full(8, 0.3)), Design(seeds=8))
+    evidence = evidence_of(np.full(8, 0.1 + 0.2), np.full(8, 0.3))
     assert not np.any(evidence.common.values)
 
 
 def test_collapsed_trials_are_named_and_noise_is_not():
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     a, b = rng.normal(0.92, 0.01, (2, 12))
     a[[3, 7]], b[0] = 0.1, 0.97
-    evidence = paired_evidence(pairs(a, b), Design(seeds=12))
+    evidence = evidence_of(a, b)
     assert (evidence.collapsed_a, evidence.collapsed_b) == (("seed 3", "seed 7"), ())
-    [comparison] = judged_comparisons([evidence], Family(1), "max")
+    comparison = compared(evidence)
     assert "; ours collapsed at seed 3, seed 7" in comparison.sentence("ours", "theirs")
     assert "; ours collapsed at seed 3, seed 7" in comparison.reversed().sentence("theirs", "ours")
     assert [collapsed(a[3:][:n], np.zeros(n, int)).sum() for n in (7, 8)] == [0, 2], (
@@ -514,30 +498,30 @@ def test_collapsed_trials_are_named_and_noise_is_not():
 def test_an_early_look_may_decide_what_collapses_that_did_not_show_cannot_explain(
     n, difference, bounds, may
 ):
-    a = 0.92 + np.random.default_rng(0).normal(0, 0.001, n)
+    a = 0.92 + default_rng(0).normal(0, 0.001, n)
     for mode, sign in (("max", 1), ("min", -1)):
         one, other = (sign * x % 1 for x in (a, a - difference))  # mirrored where smaller is better
-        evidence = paired_evidence(pairs(one, other), Design(seeds=n), mode=mode)
+        evidence = evidence_of(one, other, mode=mode)
         assert evidence.may_decide_early("better", mode, None, bounds) == may
         a_gone = np.where(np.arange(n) == 2, (0.1, 0.9)[mode == "min"], one)
-        gone = paired_evidence(pairs(a_gone, other), Design(seeds=n), mode=mode)
+        gone = evidence_of(a_gone, other, mode=mode)
         assert n < 8 or not gone.may_decide_early("better", mode, None, bounds)
 
 
 def test_an_early_equivalence_stands_if_as_many_of_either_arm_collapse_as_may_not_have_shown():
-    a = 0.5 + np.random.default_rng(0).normal(0, 0.001, 30)
-    evidence = paired_evidence(pairs(a, a + 0.01), Design(seeds=30))
+    a = 0.5 + default_rng(0).normal(0, 0.001, 30)
+    evidence = evidence_of(a, a + 0.01)
     assert evidence.unseen == pytest.approx(0.095, abs=5e-4), "about 3/n"
     assert evidence.may_decide_early("equivalent", "max", 0.07, (0, 1)), ".095 x .51 + .01 = .058"
     assert not evidence.may_decide_early("equivalent", "max", 0.05, (0, 1))
 
 
 def test_how_deep_a_rival_collapsed_tells_how_deep_an_arm_of_a_metric_without_bounds_could():
-    a = np.random.default_rng(0).normal(10, 0.01, 30)
-    evidence = paired_evidence(pairs(a + 0.1, a), Design(seeds=30))
+    a = default_rng(0).normal(10, 0.01, 30)
+    evidence = evidence_of(a + 0.1, a)
     assert evidence.may_decide_early("better", "max", None, None)
     assert not replace(evidence, collapse_depth=8.0).may_decide_early("better", "max", None, None)
-    gone = paired_evidence(pairs(np.where(np.arange(30) == 4, 2.0, a), a), Design(seeds=30))
+    gone = evidence_of(np.where(np.arange(30) == 4, 2.0, a), a)
     assert gone.collapse_depth == pytest.approx(8, abs=0.1)
 
 
@@ -555,15 +539,14 @@ def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(
     noise = np.tile([1e-3, -1e-3], 4)
 
     def sentence(a, b, bounds=(0.0, 1.0), **changed):
-        evidence = replace(
-            paired_evidence(pairs(a + noise, np.full(8, b)), Design(seeds=8)), **changed
-        )
+        evidence = replace(evidence_of(a + noise, np.full(8, b)), **changed)
         [told] = judged_comparisons([evidence], Family(1, margin=margin), "max", bounds=bounds)
         assert told.decided
         return told.sentence("ours", "theirs")
 
     said = sentence(a, b)
-    assert said.startswith(begins) and said.endswith(
+    assert said.startswith(begins)
+    assert said.endswith(
         f"; up to 31% of the trials of {whose} may collapse unseen, which would change this"
     )
     assert "unseen" not in sentence(a, b, bounds=None) + sentence(
@@ -574,39 +557,31 @@ def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(
 def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecided():
     d = np.arange(1, 9) / 100
     same = np.arange(8.0)  # a copy of an arm; its replicates are none of each other
-    one, copy = (paired_evidence(pairs(same + x, same), Design(seeds=8)) for x in (d, 0))
-    alone = judged_comparisons([one], Family(1), "max")[0]
+    one, copy = (evidence_of(same + x, same) for x in (d, 0))
+    alone = compared(one)
     beside, of_copy = judged_comparisons([one, copy], Family(2), "max")
     assert (beside.p_value, beside.low, beside.high) == (
         alone.p_value,
         alone.low,
         alone.high,
-    ) and beside.family.size == 1
-    assert (
-        of_copy.p_value == 1
-        and not of_copy.decided
-        and "all values are equal" in of_copy.sentence()
     )
+    assert beside.family.size == 1
+    assert of_copy.p_value == 1 and not of_copy.decided
+    assert "all values are equal" in of_copy.sentence()
     margin = judged_comparisons([one, copy], Family(2, margin=0.1), "max")
     assert margin[1].decision == "equivalent" and margin[0].family.size == 2, (
         "a false equivalence has to be corrected for"
     )
-    running = paired_evidence(pairs(same, np.append(same[:7], np.nan)), Design(seeds=8))
+    running = evidence_of(same, np.append(same[:7], np.nan))
     assert judged_comparisons([one, running], Family(2), "max")[0].p_value == 2 * alone.p_value, (
         "it may yet differ"
     )
 
 
 def test_intervals_of_tied_comparisons_do_not_depend_on_the_order_of_arms():
-    rng = np.random.default_rng(1)
-    every = [
-        paired_evidence(pairs(rng.permutation(12) / 100 + 0.01, np.zeros(12)), Design(seeds=12))
-        for _ in range(3)
-    ]
-    every += [
-        paired_evidence(pairs(rng.normal(size=12), np.zeros(12)), Design(seeds=12))
-        for _ in range(3)
-    ]
+    rng = default_rng(1)
+    every = [evidence_of(rng.permutation(12) / 100 + 0.01, np.zeros(12)) for _ in range(3)]
+    every += [evidence_of(rng.normal(size=12), np.zeros(12)) for _ in range(3)]
     there, back = (judged_comparisons(one, Family(6), "max") for one in (every, every[::-1]))
     assert len({c.raw_p for c in there[:3]}) == 1 and all(c.decided for c in there[:3])
     assert [(c.low, c.high, c.p_value) for c in there] == [
@@ -616,7 +591,7 @@ def test_intervals_of_tied_comparisons_do_not_depend_on_the_order_of_arms():
 
 
 def test_each_earlier_look_multiplies_p_by_four():
-    evidence = paired_evidence(pairs(np.arange(12) / 100 + 0.01, np.zeros(12)), Design(seeds=12))
+    evidence = evidence_of(np.arange(12) / 100 + 0.01, np.zeros(12))
     plain = judge([evidence], Family(1))[0]
     for looks in (1, 2):
         judged = judge([evidence], Family(1), looks=[looks])[0]
@@ -634,7 +609,7 @@ def test_a_replicate_that_one_arm_failed_and_the_other_misses_is_a_loss_still():
 
 @pytest.mark.slow
 def test_failing_where_it_is_bad_does_not_help():
-    rng = np.random.default_rng(3)
+    rng = default_rng(3)
     hits = 0
     for _ in range(200):
         a, b = rng.normal(size=(2, 12))
@@ -646,7 +621,7 @@ def test_failing_where_it_is_bad_does_not_help():
 
 
 def test_a_verdict_waits_for_what_is_still_to_run():
-    b = np.random.default_rng(4).normal(size=10)
+    b = default_rng(4).normal(size=10)
     a = b + 5
     a[9] = np.nan
     judged = verdict(a, b)
@@ -656,7 +631,7 @@ def test_a_verdict_waits_for_what_is_still_to_run():
 
 def test_every_mean_is_over_the_same_cells():
     """Cell two is 0.3 harder; a lacks it in one seed, which must not raise a's mean."""
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     one, two = (rng.normal(level, 0.01, (2, 6)) for level in (0.8, 0.5))
     two[0, 0] = np.nan
     rows = pd.concat([pairs(*one, cell="one"), pairs(*two, cell="two", failed_a=[0])])
@@ -680,12 +655,7 @@ def test_a_loss_is_as_large_as_the_largest_difference_of_its_cell():
 
 
 def test_no_replicate_in_common_is_no_evidence():
-    assert (
-        paired_evidence(
-            pairs([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]), Design(seeds=2)
-        )
-        is None
-    )
+    assert evidence_of([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]) is None
 
 
 # One analysis: verdict, interval and p
@@ -694,7 +664,7 @@ def test_no_replicate_in_common_is_no_evidence():
 @pytest.mark.parametrize("seed", range(6))
 def test_a_verdict_its_interval_and_its_p_never_disagree(seed):
     """Over random families, designs, gaps, ties, margins, directions and earlier looks."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     for _ in range(30):
         size = int(rng.integers(1, 6))
         n = int(rng.integers(2, 13))
@@ -727,15 +697,10 @@ def test_a_verdict_its_interval_and_its_p_never_disagree(seed):
 
 
 def test_an_end_that_is_next_to_zero_and_a_p_next_to_alpha_show_their_side():
-    assert (
-        span(0.03, 0.0004, 0.0596) == "+0.0300 [+0.0004, +0.0596]"
-        and span(0.03, 0.0, 0.06) == "+0.030 [+0.000, +0.060]"
-    )
-    assert (
-        p_text(0.0496, 0.05) == "= 0.05"
-        and p_text(0.0502, 0.05) == "= 0.0502"
-        and p_text(0.04, 0.05) == "= 0.04"
-    )
+    assert span(0.03, 0.0004, 0.0596) == "+0.0300 [+0.0004, +0.0596]"
+    assert span(0.03, 0.0, 0.06) == "+0.030 [+0.000, +0.060]"
+    assert p_text(0.0496, 0.05) == "= 0.05" and p_text(0.0502, 0.05) == "= 0.0502"
+    assert p_text(0.04, 0.05) == "= 0.04"
 
 
 def test_a_metric_of_any_size_shows_its_digits():
@@ -744,7 +709,7 @@ def test_a_metric_of_any_size_shows_its_digits():
 
 
 def test_one_seed_on_folds_says_that_it_holds_for_this_seed():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     one = compare_paired(rng.normal(0.9, 0.01, 5), rng.normal(0.8, 0.01, 5), train_fraction=0.8)
     assert one.verdict == "better" and one.notes == (ONE_SEED,) and "for this seed only" in ONE_SEED
     folds = [0, 1, 2, 3, 4] * 2
@@ -766,19 +731,14 @@ def test_one_seed_of_the_review_is_no_surer_than_what_is_known_of_seeds():
     low, high = contrast(d, folds=folds, seeds=[0] * 3).interval()
     assert low == pytest.approx(0.340, abs=1e-3) and high == pytest.approx(0.371, abs=1e-3)
     unknown = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=SeedPart()))
-    assert (
-        unknown.p_value() == 1
-        and unknown.p_below(1.0) == 0.5
-        and unknown.interval() == (-math.inf, math.inf)
-    )
+    assert unknown.p_value() == 1 and unknown.p_below(1.0) == 0.5
+    assert unknown.interval() == (-math.inf, math.inf)
     assert unknown.of_this_seed.interval() == pytest.approx((low, high))
     for seeds in (2, 4):
         part = SeedPart(0.055**2, seeds - 1.0, "pilot")
         known = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=part))
-        assert (
-            known.interval()[0] < 0.30 < known.interval()[1]
-            and known.components.seed == part.variance
-        )
+        assert known.interval()[0] < 0.30 < known.interval()[1]
+        assert known.components.seed == part.variance
     anew = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=SeedPart(0.0)))
     assert anew.interval() == pytest.approx((low, high))
     two = contrast(
@@ -795,7 +755,7 @@ def test_one_seed_of_the_review_is_no_surer_than_what_is_known_of_seeds():
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_one_seed_errs_within_alpha_by_what_an_earlier_study_says_of_seeds(seeds, share):
     """Ten folds, of which seeds make this share of the noise: without the seeds' part .04, .39 and .76 of nulls."""
-    rng = np.random.default_rng(seeds)
+    rng = default_rng(seeds)
     wrong = 0
     before = 0
     studies = 400

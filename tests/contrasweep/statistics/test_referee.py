@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import default_rng
 from scipy import stats
 
 from contrasweep import SpecError
@@ -17,14 +18,22 @@ numbers = st.floats(-1e6, 1e6, allow_nan=False)
 seeds = st.lists(st.one_of(numbers, st.just(math.nan)), min_size=8, max_size=24)
 
 
-@given(st.lists(st.booleans(), max_size=60), st.floats(0.001, 0.5))
-def test_levels_of_what_was_not_kept_never_exceed_alpha_whatever_the_history(outcomes, alpha):
-    rule = Rule(alpha=alpha, error="family")
+HISTORIES = given(st.lists(st.booleans(), max_size=60), st.floats(0.001, 0.5))
+
+
+def confirmed(rule, outcomes):
+    """Yield what was confirmed so far, after each of these outcomes."""
     past = []
     for kept in outcomes:
         past.append(Confirmation(rule.granted(past), kept, 0.0))
+        yield past
+
+
+@HISTORIES
+def test_levels_of_what_was_not_kept_never_exceed_alpha_whatever_the_history(outcomes, alpha):
+    for past in confirmed(Rule(alpha=alpha, error="family"), outcomes):
         assert 0 < past[-1].level <= alpha
-    assert sum(one.level for one in past if not one.kept) <= alpha * (1 + 1e-9)
+        assert sum(one.level for one in past if not one.kept) <= alpha * (1 + 1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
@@ -42,13 +51,10 @@ def test_several_confirmations_at_once_never_have_more_than_alpha_between_them(e
         assert sum(one.level for one in past if not one.kept) <= 0.05 + 1e-12
 
 
-@given(st.lists(st.booleans(), max_size=60), st.floats(0.001, 0.5))
+@HISTORIES
 def test_levels_of_fdr_never_exceed_alpha_for_each_that_was_kept(outcomes, alpha):
     """The estimate of the false discovery rate that LORD++ bounds: all levels so far over the number kept."""
-    rule = Rule(alpha=alpha, error="fdr")
-    past = []
-    for kept in outcomes:
-        past.append(Confirmation(rule.granted(past), kept, 0.0))
+    for past in confirmed(Rule(alpha=alpha, error="fdr"), outcomes):
         assert sum(one.level for one in past) <= alpha * max(
             1, sum(one.kept for one in past[:-1])
         ) * (1 + 1e-9)
@@ -136,7 +142,7 @@ def test_no_more_than_the_level_of_all_sign_patterns_keep_at_any_look(sizes):
 
 
 def test_the_p_and_the_estimate_are_those_of_wilcoxon_and_of_hodges_and_lehmann():
-    d = np.random.default_rng(6).normal(0.5, size=12)
+    d = default_rng(6).normal(0.5, size=12)
     ruling = RULE.confirm(d, 0.05, 1)
     assert ruling.p == pytest.approx(
         stats.wilcoxon(d, alternative="greater", method="exact").pvalue
@@ -171,14 +177,14 @@ def test_a_candidate_that_computes_the_same_is_not_confirmed():
     ],
 )
 def test_a_candidate_that_fails_more_often_is_not_kept_however_good_its_other_seeds(bad, why):
-    good = list(np.random.default_rng(1).normal(2.0, 0.3, 26))
+    good = list(default_rng(1).normal(2.0, 0.3, 26))
     assert RULE.confirm([*good, *[1.0] * 6], 0.05, 6).verdict == "keep"
     ruling = RULE.confirm([*good, *bad], 0.05, 6)
     assert ruling.verdict == "discard" and why in ruling.why
 
 
 def test_seeds_that_collapse_in_both_arms_do_not_hide_a_gain():
-    d = np.random.default_rng(2).normal(1.5, 1.0, 32)
+    d = default_rng(2).normal(1.5, 1.0, 32)
     d[:2], d[2:4] = -30.0, 30.0
     ruling = RULE.confirm(d, 0.01, 6)
     assert ruling.verdict == "keep" and 1.0 < ruling.estimate < 2.0
@@ -186,12 +192,11 @@ def test_seeds_that_collapse_in_both_arms_do_not_hide_a_gain():
 
 
 def test_a_gain_outweighs_the_collapses_that_may_not_have_shown_or_is_not_kept():
-    d = np.random.default_rng(3).normal(0.5, 0.3, 32)
+    d = default_rng(3).normal(0.5, 0.3, 32)
     assert RULE.confirm(d, 0.05, 6).verdict == "keep", "nobody collapsed"
     ruling = RULE.confirm(d, 0.05, 6, falls=[0.0, 20.0, 21.0])
-    assert ruling.verdict == "discard" and ruling.why.startswith(
-        "up to 12% of its seeds may collapse, which would"
-    )
+    assert ruling.verdict == "discard"
+    assert ruling.why.startswith("up to 12% of its seeds may collapse, which would")
     assert RULE.confirm(d, 0.05, 6, falls=[3.0]).verdict == "keep", (
         "12 % of 3 are less than the gain"
     )
@@ -206,7 +211,7 @@ def test_a_gain_outweighs_the_collapses_that_may_not_have_shown_or_is_not_kept()
 
 
 def test_collapses_down_to_the_worst_value_delay_a_keep_to_the_last_look_which_tells_of_them():
-    d = np.random.default_rng(3).normal(0.5, 0.3, 32)
+    d = default_rng(3).normal(0.5, 0.3, 32)
     some = np.linspace(0.1, 0.9, 16)
     said = [RULE.confirm(some, 0.05, 2, depth=depth).verdict for depth in (1, 20, 0)]
     assert said == ["keep", "more", "more"], (
@@ -222,7 +227,7 @@ def test_collapses_down_to_the_worst_value_delay_a_keep_to_the_last_look_which_t
 
 
 def test_only_collapses_that_are_deep_beside_the_noise_tell_how_deep_others_are():
-    rng = np.random.default_rng(4)
+    rng = default_rng(4)
     assert [Gains(rng.normal(size=32)).collapse_depth for _ in range(20)] == [0.0] * 20
     assert Gains(
         np.append(rng.normal(size=30), [-20.0, -24.0, -math.inf])
@@ -230,39 +235,35 @@ def test_only_collapses_that_are_deep_beside_the_noise_tell_how_deep_others_are(
 
 
 def test_a_noisy_size_is_smaller_only_where_noise_does_not_explain_it():
-    rng = np.random.default_rng(5)
+    rng = default_rng(5)
     assert np.mean([surely_smaller(rng.normal(size=8), 0.05) for _ in range(2000)]) <= 0.06
     assert surely_smaller(rng.normal(3, 1, size=8), 0.05) and surely_smaller([10.0] * 4, 0.001)
-    assert (
-        not surely_smaller([0.0] * 8, 0.05)
-        and not surely_smaller([-1.0] * 8, 0.05)
-        and not surely_smaller([math.nan] * 8, 0.05)
-    )
+    assert not surely_smaller([0.0] * 8, 0.05) and not surely_smaller([-1.0] * 8, 0.05)
+    assert not surely_smaller([math.nan] * 8, 0.05)
 
 
 def test_a_difference_that_does_not_matter_is_equivalent_and_what_could_be_decided_is_undecided():
-    tiny = np.random.default_rng(4).normal(0, 0.1, 24)
+    tiny = default_rng(4).normal(0, 0.1, 24)
     assert Rule(margin=0.5).confirm(tiny, 0.05, 4).verdict == "equivalent"
-    close = np.random.default_rng(9).normal(0.5, 1.0, 32)
+    close = default_rng(9).normal(0.5, 1.0, 32)
     ruling = RULE.confirm(close, 0.01, 6)
     assert ruling.verdict == "undecided" and 0.1 <= RULE.chance(close, 0.01, 32) < 0.9
 
 
 def test_a_simpler_candidate_is_kept_for_losing_less_than_matters_and_not_for_losing_more():
     rule = Rule(margin=0.5, simpler=True)
-    noise = np.random.default_rng(10).normal(0, 0.4, 32)
+    noise = default_rng(10).normal(0, 0.4, 32)
     same, worse, better = (rule.confirm(noise + shift, 0.05, 6) for shift in (0.0, -0.5, 0.5))
     assert (same.verdict, worse.verdict, better.verdict) == ("equivalent", "discard", "keep")
-    assert -0.5 < same.low < 0 < same.high and same.low == pytest.approx(
-        RULE.confirm(noise, 0.05, 6).low
-    )
+    assert -0.5 < same.low < 0 < same.high
+    assert same.low == pytest.approx(RULE.confirm(noise, 0.05, 6).low)
     assert rule.screen(noise[:12]) == "pass" and RULE.screen(noise[:12] - 0.1) == "stop"
 
 
 @pytest.mark.slow
 def test_the_chance_of_a_decision_is_that_of_the_seeds_that_follow():
     """Of campaigns at this point, the mean of the chances that were told and the share that came to be kept agree."""
-    rng = np.random.default_rng(8)
+    rng = default_rng(8)
     told = []
     kept = 0
     for _ in range(200):
@@ -273,8 +274,8 @@ def test_the_chance_of_a_decision_is_that_of_the_seeds_that_follow():
 
 
 def test_a_hopeless_confirmation_ends_before_its_last_look_and_a_hopeful_one_goes_on():
-    worse = np.random.default_rng(5).normal(-0.5, 1, 12)
-    better = np.random.default_rng(5).normal(0.6, 1, 8)
+    worse = default_rng(5).normal(-0.5, 1, 12)
+    better = default_rng(5).normal(0.6, 1, 8)
     assert RULE.confirm(worse, 0.025, 1).verdict == "discard"
     assert RULE.confirm(better, 0.0001, 0).verdict == "more"
     assert (

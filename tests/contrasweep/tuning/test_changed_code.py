@@ -61,6 +61,12 @@ class Search:
             plan(self.study, storage=self.storage), self.records, CurrentCode({}), **options
         )
 
+    def carry_out(self, **options):
+        self.decide(**options).carry_out(self.records)
+
+    def state(self):
+        return candidates(self.records), self.values()
+
 
 @pytest.fixture
 def search(tmp_path, monkeypatch):
@@ -83,13 +89,13 @@ def from_scratch(search, folder):
 @pytest.mark.parametrize("stop_after", [7, 10**9])
 def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path, stop_after):
     old = search.drive(stop_after=stop_after)
-    before = candidates(search.records), search.values()
+    before = search.state()
     assert search.decide().comparison.line() == ""
     search.edit()
     with pytest.raises(CodeChanged, match=r"by other code: searched_method.py changed \(1 line\)"):
         search.decide()
-    assert (candidates(search.records), search.values()) == before, "nothing has changed"
-    search.decide(changed="rerun").carry_out(search.records)
+    assert search.state() == before, "nothing has changed"
+    search.carry_out(changed="rerun")
     assert search.records.finished() == set() and candidates(search.records) == {}
     (part,) = list_archived(search.records)
     assert set(part.trial_ids) == {trial.id for trial, _ in old}
@@ -100,7 +106,7 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
     assert (set(recorded), candidates(search.records)) == from_scratch(search, tmp_path / "empty")
     search.decide()
     restore(search.records, part.when)
-    assert (candidates(search.records), search.values()) == before
+    assert search.state() == before
     aside = {
         i: read_archived_record(search.records, p.when, i)
         for p in list_archived(search.records)
@@ -112,9 +118,9 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
 def test_one_trial_that_is_run_again_leaves_its_search_as_it_is(search):
     old = search.drive()
     search.edit()
-    search.decide(changed="accept").carry_out(search.records)
+    search.carry_out(changed="accept")
     before = candidates(search.records)
-    search.decide(rerun=[old[0][0].id]).carry_out(search.records)
+    search.carry_out(rerun=[old[0][0].id])
     assert candidates(search.records) == before
     assert search.records.finished() == {trial.id for trial, _ in old[1:]}
 
@@ -122,12 +128,12 @@ def test_one_trial_that_is_run_again_leaves_its_search_as_it_is(search):
 def test_an_arm_that_is_run_again_with_other_code_is_searched_anew(search):
     search.drive()
     same = candidates(search.records)
-    search.decide(rerun=["a"]).carry_out(search.records)
+    search.carry_out(rerun=["a"])
     assert candidates(search.records) == same, "the same code comes to the same candidates"
     search.drive()
     search.edit()
-    search.decide(changed="accept").carry_out(search.records)
-    search.decide(rerun=["a"]).carry_out(search.records)
+    search.carry_out(changed="accept")
+    search.carry_out(rerun=["a"])
     kept = plan(search.study, storage=search.storage).search_digest("b")
     assert {key.split("/")[-2] for key in candidates(search.records)} == {kept}
     assert {record.arm for record in search.records.read(search.records.finished()).values()} == {
@@ -137,7 +143,7 @@ def test_an_arm_that_is_run_again_with_other_code_is_searched_anew(search):
 
 def test_a_repaired_search_comes_back_beside_its_trials(search):
     search.drive()
-    before = candidates(search.records), search.values()
+    before = search.state()
     for trial_id, metrics in before[1].items():
         search.records.write_metrics(trial_id, [{"step": 1, "time": 1.0, **metrics}])
     broken, content = next(iter(before[0].items()))
@@ -147,7 +153,7 @@ def test_a_repaired_search_comes_back_beside_its_trials(search):
     search.drive()
     restore(search.records, archived)
     search.records.store.write(broken, content)
-    assert (candidates(search.records), search.values()) == before
+    assert search.state() == before
     assert search.drive() == [], "nothing runs again"
 
 
@@ -157,6 +163,6 @@ def test_what_trials_of_other_code_took_is_forgotten_with_them(search):
     learned.write(search.records, search.records.read(finished).values())
     assert search.records.store.exists("calibration/toy-sweep.json")
     search.edit()
-    search.decide(changed="rerun").carry_out(search.records)
+    search.carry_out(changed="rerun")
     assert not search.records.store.exists("calibration/toy-sweep.json")
     assert learned.read(search.records, search.records.finished()).peaks == []

@@ -39,11 +39,15 @@ def search(study, storage, order, *, places=4, stop_after=10**9):
     return collected, most
 
 
+def in_four_orders(folder, **fields):
+    study = sweep(arms=ONE_ARM, trials_per_arm=14, **fields)
+    return [search(study, folder / str(seed), random.Random(seed)) for seed in range(4)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3])
 def test_the_order_in_which_trials_end_changes_no_configuration(tmp_path, slots):
-    study = sweep(arms=ONE_ARM, trials_per_arm=14, slots=slots)
-    runs = [search(study, tmp_path / str(seed), random.Random(seed)) for seed in range(4)]
+    runs = in_four_orders(tmp_path, slots=slots)
     assert len(runs[0][0]) == 14
     assert all(entry == runs[0][0] for entry, _ in runs)
     assert all(most == slots for _, most in runs)
@@ -51,8 +55,7 @@ def test_the_order_in_which_trials_end_changes_no_configuration(tmp_path, slots)
 
 @pytest.mark.slow
 def test_without_slots_the_order_matters(tmp_path):
-    study = sweep(arms=ONE_ARM, trials_per_arm=14)
-    runs = [search(study, tmp_path / str(seed), random.Random(seed)) for seed in range(4)]
+    runs = in_four_orders(tmp_path)
     assert any(entry != runs[0][0] for entry, _ in runs) and all(most == 4 for _, most in runs)
 
 
@@ -67,9 +70,9 @@ def test_an_interrupted_search_with_slots_asks_the_same(tmp_path):
     assert len(rest) < 14
 
 
-def test_slots_are_part_of_the_search_and_nothing_else_is(tmp_path):
+def test_slots_are_part_of_the_search_and_nothing_else_is(storage):
     def digest(**fields):
-        return plan(sweep(**fields), storage=str(tmp_path)).search_digest("long")
+        return plan(sweep(**fields), storage=storage).search_digest("long")
 
     assert digest(slots=2) != digest() != digest(slots=3)
     assert digest() == digest(confirm_seeds=[7])
