@@ -23,7 +23,7 @@ from contrasweep.components import (
 )
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
-from contrasweep.imports import errors_named, import_path
+from contrasweep.imports import errors_named, import_path, install_command
 from contrasweep.schema import OMIT_DEFAULT
 from contrasweep.trainables.fields import Count
 from contrasweep.trainables.files import load_weights
@@ -251,7 +251,7 @@ def import_timm(name: str) -> Any:
         import timm
     except ImportError:
         raise SpecError(
-            "timm is not installed", value=f"{TIMM}{name}", hint="pip install timm"
+            "timm is not installed", value=f"{TIMM}{name}", hint=install_command("timm")
         ) from None
     return timm
 

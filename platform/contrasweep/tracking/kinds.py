@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from contrasweep.defaults import OF_STUDY, TRACKING
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import import_from_here, import_path, is_installed
+from contrasweep.imports import import_from_here, import_path, install_command, is_installed
 from contrasweep.secrets import redacted
 from contrasweep.tracking.folders import TensorBoardTracker, WandbTracker
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
@@ -124,7 +124,7 @@ def _checked(uri: str) -> str:
             "the package wandb is not installed",
             place="tracking",
             value=uri,
-            hint="pip install wandb",
+            hint=install_command(kind),
         )
     return uri
 
