@@ -16,7 +16,15 @@ class KeyTwiceError(yaml.YAMLError):
 
 
 class Loader(yaml.SafeLoader):
-    """Reads YAML 1.1 as PyYAML does, but as in YAML 1.2 `1e-4` is a number and a key stands once in its mapping."""
+    """Reads YAML 1.1 as PyYAML does, but as in YAML 1.2 `1e-4` is a number, `1:30` a text, and keys stand once."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """Return the tag of a node: that of a text for `1:30`, which YAML 1.1 takes for the number 90."""
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        is_sexagesimal = (
+            kind is yaml.ScalarNode and ":" in value and tag.endswith((":int", ":float"))
+        )
+        return self.DEFAULT_SCALAR_TAG if is_sexagesimal else tag
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         """Return the node of a mapping; `KeyTwiceError` where a key stands twice."""

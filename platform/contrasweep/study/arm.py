@@ -184,7 +184,8 @@ class Arm:
         Values of `Float` settings are kept as floats: 1 becomes 1.0.
         """
         points: list[MutableConfig] = []
-        for i, point in enumerate(self.start_points or []):
+        for i, given in enumerate(self.start_points or []):
+            point = canonical.Config(given, f"start_points.{i}")  # NumPy's numbers become Python's
             whole_config = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole_config):
                 raise SpecError(

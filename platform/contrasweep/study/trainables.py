@@ -398,11 +398,15 @@ def as_generator(function: Function) -> Function:
 
 
 def _reports(function: Function) -> bool:
-    """Whether the source of a plain function's module has a call of `report`; False where there is no source."""
+    """Whether the source of a plain function's module, or a cell of its notebook, has a call of `report`.
+
+    False where there is no source.
+    """
+    module = sys.modules.get(function.__module__)
     try:
-        source = inspect.getsource(sys.modules[function.__module__])
-    except (OSError, TypeError, KeyError):  # a module of a notebook, or one that is built in
-        return False
+        source = inspect.getsource(module)  # type: ignore[arg-type]
+    except (OSError, TypeError):  # IPython keeps the texts of the cells in `_ih`
+        source = "\n".join(getattr(module, "_ih", ()))
     return re.search(r"\breport\(", source) is not None
 
 

@@ -364,6 +364,10 @@ def test_a_key_that_stands_twice_is_refused_with_both_lines(text, where):
     assert str(caught.value) == f"s.yaml: a mapping has each key once, got {where}"
 
 
+def test_a_time_of_day_is_a_text():
+    assert read_yaml("[1:30, 1:30:00.5, 90]", "f") == ["1:30", "1:30:00.5", 90]
+
+
 def test_a_key_beside_what_is_merged_replaces_it():
     text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: *a}\nd: {x: 1}"
     assert read_yaml(text, "s.yaml")["b"] == {"x": 3, "y": 2}

@@ -3,6 +3,7 @@
 import itertools
 from decimal import Decimal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,6 +145,9 @@ def test_a_value_between_two_steps_is_none_of_a_range():
     assert not Int(2, 9, step=3).holds(3) and Int(2, 9, step=3).holds(8)
     with pytest.raises(SpecError, match=r"searched: t \(from 0\.1 in steps of 0\.1\)"):
         Arm("toy:train", space={"t": Float(0.1, 0.3, step=0.1)}, start_points=[{"t": 0.15}])
+    space = {"n": Int(1, 9), "t": Float(0, 1)}
+    point = {"n": np.int64(2), "t": np.float32(0.5)}
+    assert Arm("toy:train", space=space, start_points=[point]).start_points == [{"n": 2, "t": 0.5}]
 
 
 @given(

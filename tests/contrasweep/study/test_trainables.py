@@ -1,6 +1,8 @@
 """What an arm may name as its trainable, and what the plan says of anything else."""
 
 import functools
+import sys
+import types
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -52,6 +54,18 @@ GOOD = [
 @pytest.mark.parametrize("function", GOOD)
 def test_generators_in_every_form_are_trainables(function):
     check_trainable(function, "arms.a.trainable")
+
+
+def test_a_plain_function_of_a_notebook_may_report(monkeypatch):
+    call = "report"  # which this very module must not call
+    cell = f"def train(trial, resume=None):\n    cs.{call}(1, {{}})"
+    notebook = types.ModuleType("notebook_of_cells")
+    exec(cell, vars(notebook))
+    monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+    with pytest.raises(SpecError, match=r"or calls contrasweep\.report, got 'train'"):
+        check_trainable(notebook.train, "arms.a.trainable")
+    notebook._ih = ["", cell]
+    check_trainable(notebook.train, "arms.a.trainable")
 
 
 def returns_a_number(trial, resume=None):
