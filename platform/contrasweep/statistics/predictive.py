@@ -233,7 +233,10 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     n = seeds * items
     variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / n
     spread = (by_seed / n) ** 2 / degrees + (by_item / n) ** 2 / (items - 1)
-    return PredictiveDraws(components, difference, np.sqrt(variance), variance**2 / spread)
+    freedom = variance**2 / spread
+    if seeds < 4:
+        freedom = np.where(by_seed > parts.residual, np.minimum(freedom, degrees), freedom)
+    return PredictiveDraws(components, difference, np.sqrt(variance), freedom)
 
 
 RANGE = (0.1, 0.9)

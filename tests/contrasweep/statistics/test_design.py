@@ -194,6 +194,18 @@ def test_seeds_on_one_split_speak_of_this_split_by_the_exact_test():
     assert comparison.scope == THIS_SPLIT and comparison.test() == "sign-flip test"
 
 
+@pytest.mark.parametrize(("seeds", "most"), [(2, 0.1), (3, 0.055)])
+def test_false_positives_of_few_seeds_crossed_with_items(seeds, most):
+    """Without the bound on the degrees of freedom they were .114 and .061."""
+    rng = default_rng(0)
+    false = 0
+    for _ in range(2000):
+        noise = [rng.normal(scale=s, size=n) for s, n in ((0.06, (seeds, 1)), (0.1, 200))]
+        d = sum(noise) + rng.normal(scale=0.15, size=(seeds, 200))
+        false += contrast_over_items(d).p_value() <= 0.05
+    assert false / 2000 < most
+
+
 def test_a_level_that_the_exact_test_cannot_reach_is_judged_by_t():
     """Three arms in six cells and eight seeds: alpha / 18 is below 2 / 2^8, which no sign flip reaches."""
     d = default_rng(1).normal(20, 1, 8)
