@@ -1,17 +1,15 @@
 """The core does without what is reached by dotted path alone: in a copy without those folders, all of it works."""
 
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from drivers import ray_folder, start_driver
+from drivers import output_of, ray_folder, start_driver
+from places import ROOT, environment_without
 
 from contrasweep.cli.catalogue import TABLES
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("platform", "trainables", "search_spaces", "cluster")
 EXTRAS = ("trainables/review_helpfulness",)
 """Folders that the core does without."""
@@ -47,9 +45,7 @@ def core(tmp_path_factory):
 def environment(core):
     """Imports come from the copy; what is staged on demand goes there too."""
     paths = {"PYTHONPATH": str(core / "platform")}
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")
-    }
+    kept = environment_without("CONTRASWEEP_")
     return kept | paths | {"CONTRASWEEP_CACHE": str(core / "cache")}
 
 
@@ -84,7 +80,7 @@ def test_it_lists_what_there_is_and_plans_the_quickstart(core):
     ]
     done = python(core, "-c", COMMANDS, given="\n".join(commands))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(core / "platform" / "contrasweep" / "__init__.py")
+    assert done.stdout.splitlines()[-1] == str(core / "platform/contrasweep/__init__.py")
     assert "trials    30: 0 done, 30 to run" in done.stdout
 
 
@@ -100,6 +96,5 @@ def test_it_runs_the_quickstart(core):
     ]
     with ray_folder() as ray:
         driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))
-        printed, errors = driver.communicate()
-    assert driver.returncode == 0, errors
+        printed, _ = output_of(driver)
     assert "quickstart on digits-lt: f1_macro" in printed and "ocl" in printed

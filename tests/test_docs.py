@@ -3,16 +3,14 @@
 import html
 import inspect
 import re
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from places import ROOT
 
 import contrasweep as cs
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +74,7 @@ def test_a_report_a_board_and_a_judged_table_are_seen_without_an_installation(si
         "judged": "Qwen3-Embedding-8B",
     }
     for page, text in said.items():
-        assert text in html.unescape((site / "first-look" / f"{page}.html").read_text()), page
+        assert text in html.unescape((site / f"first-look/{page}.html").read_text()), page
 
 
 @pytest.mark.parametrize("made", [cs.AblationGrid, cs.Sweep, cs.Arm, cs.Replicates])

@@ -9,19 +9,18 @@ import os
 import platform
 import re
 from collections import Counter
-from pathlib import Path
 
 import grimp
 import pytest
 from command_line import python
 from drivers import ray_folder
+from places import ROOT
 from size import sizes
 
 from contrasweep.storage.record import Status
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
-    *(ROOT / "platform" / "contrasweep").rglob("*.py"),
+    *(ROOT / "platform/contrasweep").rglob("*.py"),
     *(p for d in ("trainables", "search_spaces", "cluster") for p in (ROOT / d).rglob("*.py")),
 ]
 ALLOWED = {  # the only places that may import each engine
@@ -46,21 +45,17 @@ PRIVATE_MODULES = {
 }
 PRIVATE_ATTRIBUTES = {
     "ray": {
-        *(
-            "run_metadata",
-            "temporary_state",
-            "_default_result_or_future",
-            "_preempted",
-            "preempted",
-            "_actor_id",
-        ),
-        *(
-            "tag_callbacks",
-            "class_cache",
-            "ENV_VARS_TO_PROPAGATE",
-            "_on_trial_reset",
-            "_trial_to_actor",
-        ),
+        "run_metadata",
+        "temporary_state",
+        "_default_result_or_future",
+        "_preempted",
+        "preempted",
+        "_actor_id",
+        "tag_callbacks",
+        "class_cache",
+        "ENV_VARS_TO_PROPAGATE",
+        "_on_trial_reset",
+        "_trial_to_actor",
     },
     "torch": {"_cdata", "_overloadpacket", "_no_grad_trunc_normal_"},
 }
@@ -72,7 +67,7 @@ LESS = 0.95
 
 
 @functools.cache
-def imported(path: Path) -> set[str]:
+def imported(path):
     """Top-level packages that a file imports, wherever in it."""
     collected = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -97,7 +92,7 @@ def test_tests_of_a_group_stay_on_one_worker(request):
 
 
 @functools.cache
-def names_used(path: Path) -> set[str]:
+def names_used(path):
     """Dotted names that a file imports or reads an attribute by."""
     used = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -140,7 +135,7 @@ def test_hosts_know_nothing_of_studies():
 def test_a_package_of_ours_has_one_name():
     """The folders at the top of the repository are imported as parts of `contrasweep`, through links that git keeps."""
     for name in ("trainables", "search_spaces", "cluster"):
-        link = ROOT / "platform" / "contrasweep" / name
+        link = ROOT / "platform/contrasweep" / name
         assert link.is_symlink() and link.resolve() == ROOT / name
     assert [
         path for path in SOURCES if imported(path) & {"trainables", "search_spaces", "cluster"}
@@ -156,7 +151,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_no_part_grows_without_a_word():
     """tests/size.json has the tokens of each part. A little more or less passes, for work that lands side by side."""
-    stated = json.loads((ROOT / "tests" / "size.json").read_text())
+    stated = json.loads((ROOT / "tests/size.json").read_text())
     now = sizes()
     wrong = [
         f"{part} has {now[part]:,} tokens and tests/size.json says {size:,}: "
@@ -183,9 +178,7 @@ def test_the_way_of_a_study_stays_short(tmp_path):
     words = ["run", *study, "--tracking", "none", "--quiet"]
     with ray_folder() as ray:
         environment = os.environ | {"RAY_TMPDIR": str(ray), "OMP_NUM_THREADS": "1"}
-        done = python(
-            ROOT / "tests" / "support" / "traced_way.py", *words, cwd=tmp_path, env=environment
-        )
+        done = python(ROOT / "tests/support/traced_way.py", *words, cwd=tmp_path, env=environment)
     found = re.search(r"modules entered (\d+), returns (\d+)", done.stdout)
     assert found is not None, done.stderr
     assert int(found[1]) <= WAY["modules"] and int(found[2]) <= WAY["returns"], (
@@ -249,17 +242,19 @@ COUNTED = re.compile(
     r"arm|cell|configuration|comparison|item|task|GPU|slot|look|network|epoch)s\b"
 )
 SEVERAL = {
-    *(
-        "len(fitting) or 'no'",
-        "self.screening_trials",
-        "self.seeds",
-        "d.seeds",
-        "enough",
-        "seeds",
-        "n",
-        "counts[-1]",
-    ),
-    *("design.seeds", "len(summary.datasets)", "self.most", "cells:,", "of"),
+    "len(fitting) or 'no'",
+    "self.screening_trials",
+    "self.seeds",
+    "d.seeds",
+    "enough",
+    "seeds",
+    "n",
+    "counts[-1]",
+    "design.seeds",
+    "len(summary.datasets)",
+    "self.most",
+    "cells:,",
+    "of",
 }
 """Counts that are never 1, or are asked for it before."""
 
@@ -307,5 +302,4 @@ def test_a_plan_needs_no_engine():
         "import sys, contrasweep.planning.grid, contrasweep.results.results, contrasweep.tracking.sync; "
         "print([m for m in ('ray', 'mlflow', 'optuna', 'torch', 'boto3') if m in sys.modules])"
     )
-    done = python("-c", code, check=True)
-    assert done.stdout.strip() == "[]"
+    assert python("-c", code, check=True).stdout.strip() == "[]"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 from drivers import ray_folder
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
-EXAMPLE = ROOT / "examples" / "installed_parts"
+EXAMPLE = ROOT / "examples/installed_parts"
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,6 @@ def test_a_trials_record_has_the_name_and_version_of_the_package(run):
         json.loads(path.read_text())
         for path in (run.folder / "runs/dots/records").glob("*/record.json")
     ]
-    assert len(records) == 8 and {
-        record["versions"]["contrasweep-huber"] for record in records
-    } == {"0.3.0"}
+    assert len(records) == 8
+    assert {record["versions"]["contrasweep-huber"] for record in records} == {"0.3.0"}
     assert {record["metrics"]["accuracy"] for record in records} == {1.0}

@@ -2,6 +2,7 @@
 
 import pytest
 from benchmarks import mutations
+from folders import make_files
 
 
 def test_the_text_of_each_mutant_stands_in_its_file_exactly_once():
@@ -32,8 +33,13 @@ def test_a_text_that_moved_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_mutant_is_put_in_tested_and_taken_out(tmp_path):
-    (tmp_path / "code.py").write_text("def double(x):\n    return 2 * x\n")
-    (tmp_path / "test_code.py").write_text("import runpy\n\n\ndef test_double():\n    assert ")
+    make_files(
+        tmp_path,
+        {
+            "code.py": "def double(x):\n    return 2 * x\n",
+            "test_code.py": "import runpy\n\n\ndef test_double():\n    assert ",
+        },
+    )
     with (tmp_path / "test_code.py").open("a") as file:
         file.write("runpy.run_path('code.py')['double'](3) == 6\n")
     caught, survives = (

@@ -1,23 +1,22 @@
 """A stranger's method: the skeleton that `contrasweep init` writes, and the same with the installed wheel."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 from command_line import python
+from places import ROOT, environment_without
+from refusals import refused
 from typer.testing import CliRunner
 
 from contrasweep.cli.app import app
 from contrasweep.cli.skeleton import FILES
 from contrasweep.errors import SpecError
 
-ROOT = Path(__file__).resolve().parents[1]
-EXAMPLE = ROOT / "examples" / "own_method"
+EXAMPLE = ROOT / "examples/own_method"
 
 
 def init(*words: str) -> str:
@@ -40,8 +39,8 @@ def test_init_writes_the_example_with_a_package_of_the_folders_name(thesis):
         "study.schema.json"
     }
     assert all("own_method" not in path.read_text() for path in thesis.rglob("*") if path.is_file())
-    assert (thesis / "my_thesis" / "method.py").read_text() == (
-        EXAMPLE / "own_method" / "method.py"
+    assert (thesis / "my_thesis/method.py").read_text() == (
+        EXAMPLE / "own_method/method.py"
     ).read_text()
 
 
@@ -71,9 +70,8 @@ def test_the_schema_beside_the_study_accepts_it_and_refuses_a_misspelt_field(the
 def test_init_overwrites_and_hides_nothing(words, says, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, begins=says):
         init(*words)
-    assert str(caught.value).startswith(says)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -96,14 +94,12 @@ def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
     work.mkdir()
     digits = load_digits()
     for i in range(200):
-        folder = work / "images" / f"digit-{digits.target[i]}"
+        folder = work / f"images/digit-{digits.target[i]}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray((digits.images[i] * 15).astype("uint8")).save(folder / f"{i}.png")
 
     def run(*words, cwd):
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")
-        }
+        kept = environment_without("CONTRASWEEP_")
         environment = kept | {"PYTHONPATH": str(site), "CONTRASWEEP_CACHE": str(tmp_path / "cache")}
         done = python(*words, cwd=cwd, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -113,7 +109,7 @@ def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
     run("-m", "contrasweep", "init", "mythesis", cwd=work)
     own = work / "mythesis"
     run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=own)
-    place = str(own / "contrasweep-runs" / "datasets" / "own-digits")
+    place = str(own / "contrasweep-runs/datasets/own-digits")
     stage = ["data", "stage", "image-folder", "--source", "../images", "--to", place]
     run("-m", "contrasweep", *stage, cwd=own)
     sets = [

@@ -3,29 +3,26 @@
 It runs through Ray by the command line, with its storage on an object store."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from benchmarks.tracking_services import S3_ENV, s3_server
-from command_line import contrasweep
+from command_line import contrasweep, refusal, shown_json
+from places import ROOT, environment_without
 from sklearn.datasets import load_digits
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
 def thesis(tmp_path_factory):
     """The folder of a reader who has copied the example."""
     folder = tmp_path_factory.mktemp("thesis")
-    shutil.copytree(ROOT / "examples" / "own_parts", folder, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "examples/own_parts", folder, dirs_exist_ok=True)
     digits = load_digits()
     np.savez(folder / "digits.npz", x=(digits.images * 15).astype(np.uint8), y=digits.target)
     return folder
@@ -44,24 +41,13 @@ def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis)
         ]
         if not (thesis / "small").exists():
             assert contrasweep(*stage, "--to", "small", folder=thesis).returncode == 0
-        done = contrasweep(
-            "plan", "study.yaml", "--set", "data=./small", *words, "--json", folder=thesis
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return shown_json(thesis, "plan", "study.yaml", "--set", "data=./small", *words)
 
     assert planned()["trials"] == 7
-    refused = contrasweep(
-        "plan",
-        "study.yaml",
-        "--set",
-        "data=./small",
-        "--set",
-        "pruner_options.leest=1",
-        folder=thesis,
+    refused = refusal(
+        thesis, "plan", "study.yaml", "--set", "data=./small", "--set", "pruner_options.leest=1"
     )
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(
+    assert refused.startswith(
         "contrasweep: pruner_options: the pruner does not take these options, got {"
     )
 
@@ -71,9 +57,7 @@ def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
     scratch = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
     with s3_server("bucket") as endpoint:
         storage = "s3://bucket/runs"
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")
-        }
+        kept = environment_without("CONTRASWEEP_")
         cache = {"CONTRASWEEP_CACHE": str(tmp_path / "cache"), "RAY_TMPDIR": scratch}
         environment = (
             kept
@@ -111,7 +95,7 @@ def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
     assert "all-mine on my-digits: accuracy" in printed and f"{storage}/all-mine" in printed
     assert not (thesis / "contrasweep-runs").exists(), "everything lies on the server"
     lines = [json.loads(line) for line in (thesis / "all-mine.jsonl").read_text().splitlines()]
-    trials = [path for path in (thesis / "boards" / "all-mine").iterdir() if path.is_dir()]
+    trials = [path for path in (thesis / "boards/all-mine").iterdir() if path.is_dir()]
     assert len(trials) == 7, "TensorBoard's files, one folder a trial"
     assert not (thesis / "mlflow.db").exists()
     started = [line["config"] for line in lines if line["event"] == "start"]

@@ -3,10 +3,10 @@
 import doctest
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 from made_up import declared
+from places import ROOT
 
 import contrasweep as cs
 from contrasweep.code import CurrentCode
@@ -90,5 +90,5 @@ def test_its_example_runs(name, study):
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_page_of_the_api_has_every_public_name(name):
-    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+    page = (ROOT / "docs/api.md").read_text()
     assert re.search(rf"^::: contrasweep(\.\w+)*\.{name}$", page, re.MULTILINE), name

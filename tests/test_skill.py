@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -15,26 +14,26 @@ import pytest
 import torch
 import yaml
 from calm import calm_run
-from command_line import contrasweep
+from command_line import printed
+from folders import make_files
+from places import ROOT
 
-from contrasweep.campaign import campaign as campaigns
 from contrasweep.campaign.decision import Decision
 from contrasweep.statistics.referee import Verdict
 
-ROOT = Path(__file__).resolve().parents[1]
 SKILL = (ROOT / "SKILL.md").read_text()
-EXAMPLE = ROOT / "examples" / "keep_or_discard"
+EXAMPLE = ROOT / "examples/keep_or_discard"
 
 
 @pytest.fixture
 def project(tmp_path):
     """The example's script, a changed copy of it, and the files that SKILL.md shows."""
     script = (EXAMPLE / "train.py").read_text()
-    (tmp_path / "train.py").write_text(script)
-    (tmp_path / "cosine.py").write_text(script.replace("momentum=0.9", "momentum=0.8"))
+    make_files(
+        tmp_path, {"train.py": script, "cosine.py": script.replace("momentum=0.9", "momentum=0.8")}
+    )
     campaign, candidate = re.findall(r"```yaml\n(.*?)```", SKILL, re.DOTALL)
-    (tmp_path / "campaign.yaml").write_text(campaign)
-    (tmp_path / "cosine.yaml").write_text(candidate)
+    make_files(tmp_path, {"campaign.yaml": campaign, "cosine.yaml": candidate})
     return tmp_path
 
 
@@ -42,14 +41,10 @@ def test_each_decision_that_it_shows_is_one_that_could_be_made(project):
     commands = re.findall(r"^contrasweep (decide .*)$", SKILL, re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
-        done = contrasweep(*shlex.split(command), "--dry-run", folder=project)
-        assert done.returncode == 0, done.stderr
-        outlook = json.loads(done.stdout)
-        assert (
-            outlook["schema"] == "outlook/1"
-            and outlook["decided"] is None
-            and outlook["screening_trials"] > 0
-        )
+        done = printed(project, *shlex.split(command), "--dry-run")
+        outlook = json.loads(done)
+        assert outlook["schema"] == "outlook/1" and outlook["decided"] is None
+        assert outlook["screening_trials"] > 0
     assert not (project / "contrasweep-runs").exists()
 
 
@@ -57,9 +52,8 @@ def test_it_explains_every_verdict_and_names_fields_that_a_decision_has():
     explained = set(re.findall(r"^\| `(\w+)` \|", SKILL, re.MULTILINE)) - {"verdict"}
     assert explained == set(get_args(Verdict)) - {"more"}
     named = {"kept", "estimate", "low", "high", "screened", "remembered", "verdict"}
-    assert named <= set(Decision.__dataclass_fields__) and all(
-        f"`{name}" in SKILL for name in named
-    )
+    assert named <= set(Decision.__dataclass_fields__)
+    assert all(f"`{name}" in SKILL for name in named)
 
 
 @pytest.mark.long
@@ -67,7 +61,9 @@ def test_of_eight_candidates_those_that_help_are_kept_and_none_that_changes_noth
     tmp_path, monkeypatch
 ):
     """Real trainings, one after another in this process. Four of the eight do nothing by construction."""
-    monkeypatch.setattr(campaigns, "run", lambda study, storage, **_: calm_run(study, storage))
+    monkeypatch.setattr(
+        "contrasweep.campaign.campaign.run", lambda study, storage, **_: calm_run(study, storage)
+    )
     monkeypatch.syspath_prepend(EXAMPLE)
     eight = importlib.import_module("eight")
     threads = torch.get_num_threads()
@@ -106,6 +102,5 @@ def test_the_script_of_the_example_reports_to_a_campaign(tmp_path):
     environment = os.environ | {"CONTRASWEEP_METRICS": str(tmp_path / "metrics")}
     subprocess.run(words, cwd=tmp_path, env=environment, check=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2, 3, 4] and all(
-        "accuracy" in line for line in lines
-    )
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert all("accuracy" in line for line in lines)

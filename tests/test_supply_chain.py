@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from command_line import python
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 LINKS = ("cluster", "search_spaces", "trainables")
 
 
@@ -32,10 +32,8 @@ def test_every_direct_dependency_has_an_exact_version_and_no_line_an_address():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"]["all"]]
     names = {re.match(r"[A-Za-z0-9._-]+", line)[0].lower() for line in declared}
-    assert (
-        names <= {name.lower() for name in pins("constraints.txt")}
-        and len(pins("constraints.txt")) > 100
-    )
+    assert names <= {name.lower() for name in pins("constraints.txt")}
+    assert len(pins("constraints.txt")) > 100
     assert "://" not in (ROOT / "constraints.txt").read_text()
 
 
@@ -139,20 +137,18 @@ def test_a_wheel_holds_each_file_once_under_one_name(built):
         assert not any(info.external_attr >> 28 == 0o12 for info in wheel.infolist()), "a link"
     assert len(names) == len(set(names))
     assert {name.split("/")[0] for name in names} == {"contrasweep", "contrasweep-0.1.0.dist-info"}
-    package = ROOT / "platform" / "contrasweep"
+    package = ROOT / "platform/contrasweep"
     sources = {
         (Path(folder) / name).relative_to(ROOT / "platform").as_posix()
         for folder, _, files in os.walk(package, followlinks=True)
         for name in files
         if not name.endswith(".pyc")
     }
-    assert (
-        sources <= set(names) and {f"contrasweep/{link}/__init__.py" for link in LINKS} <= sources
-    )
+    assert sources <= set(names)
+    assert {f"contrasweep/{link}/__init__.py" for link in LINKS} <= sources
     added = ("contrasweep/example/", "contrasweep/SKILL.md", "contrasweep-0.1.0")
-    assert "contrasweep/SKILL.md" in names and all(
-        name in sources for name in names if not name.startswith(added)
-    )
+    assert "contrasweep/SKILL.md" in names
+    assert all(name in sources for name in names if not name.startswith(added))
 
 
 @pytest.mark.slow
@@ -166,27 +162,25 @@ def test_an_sdist_holds_files_for_links_and_its_wheel_is_the_same(built):
 
 def test_links_lead_into_the_tree_and_git_keeps_them():
     for name in LINKS:
-        assert os.readlink(ROOT / "platform" / "contrasweep" / name) == f"../../{name}"
+        assert os.readlink(ROOT / "platform/contrasweep" / name) == f"../../{name}"
 
 
-def test_a_checkout_without_links_is_told_in_one_line(tmp_path):
+def test_a_checkout_without_links_is_told_in_one_line(tmp_path, storage):
     """As `git config core.symlinks false` leaves it: each link is a file that holds its target."""
     package = tmp_path / "contrasweep"
     left_out = shutil.ignore_patterns("__pycache__", *LINKS)
-    shutil.copytree(ROOT / "platform" / "contrasweep", package, ignore=left_out)
+    shutil.copytree(ROOT / "platform/contrasweep", package, ignore=left_out)
     for name in LINKS:
         (package / name).write_text(f"../../{name}")
-    script = tmp_path / "bin" / "contrasweep"
+    script = tmp_path / "bin/contrasweep"
     script.parent.mkdir()
     script.write_text("from contrasweep.cli import program\nprogram()\n")
     for words in (["-m", "contrasweep", "--help"], [str(script), "--help"]):
-        done = python(*words, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+        done = python(*words, env={"PYTHONPATH": storage}, cwd=tmp_path)
         assert done.returncode == 1 and done.stdout == ""
-        assert (
-            done.stderr.count("\n") == 1
-            and "git config core.symlinks true && git checkout --" in done.stderr
-        )
-    imported = python("-c", "import contrasweep", env={"PYTHONPATH": str(tmp_path)})
+        assert done.stderr.count("\n") == 1
+        assert "git config core.symlinks true && git checkout --" in done.stderr
+    imported = python("-c", "import contrasweep", env={"PYTHONPATH": storage})
     assert (
         "\nImportError: contrasweep/cluster, trainables and search_spaces are symbolic links"
         in imported.stderr

@@ -13,10 +13,10 @@ import torch
 from docs.site import first_look
 from drivers import ray_folder
 from nbclient import NotebookClient
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
-TUTORIALS = ROOT / "docs" / "tutorials"
-NOTEBOOKS = ROOT / "docs" / "notebooks"
+TUTORIALS = ROOT / "docs/tutorials"
+NOTEBOOKS = ROOT / "docs/notebooks"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([\w.]+\.(?:yaml|py))\b")
 

@@ -2,12 +2,11 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from command_line import python
+from places import ROOT, module_path
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = 60
 READINGS = 32
 FUZZ = """
@@ -31,9 +30,8 @@ def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(tmp_path
         "--output",
         str(output),
     ]
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     done = python(
-        "-c", FUZZ, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        "-c", FUZZ, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": module_path(ROOT)}
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     counted = json.loads(output.read_text())["5"]

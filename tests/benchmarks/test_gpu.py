@@ -1,16 +1,14 @@
 """The GPU benchmark in its small form on a CPU, so that it is known to work the day a GPU is there."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from benchmarks.gpu.__main__ import CORRECTNESS, SECTIONS, main
 from benchmarks.gpu.results import Check, Section
 from command_line import python
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = """
 import runpy, sys
 class Absent:
@@ -23,7 +21,7 @@ runpy.run_module("benchmarks.gpu", run_name="__main__", alter_sys=True)
 """
 
 
-def gpu(*words: str) -> subprocess.CompletedProcess[str]:
+def gpu(*words):
     """The command in a process in which what it does not need cannot be imported."""
     return python("-c", WITHOUT, *words, cwd=ROOT)
 

@@ -6,7 +6,7 @@ WANTED = {"rare": 30, "common": 90}
 
 
 def test_a_simulation_goes_on_where_it_ended(tmp_path):
-    rows = tmp_path / "deep" / "rows.jsonl"
+    rows = tmp_path / "deep/rows.jsonl"
     ran = []
 
     def study(kind, seed):

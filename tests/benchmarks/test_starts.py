@@ -1,9 +1,8 @@
 """Every benchmark starts; most are run by no test."""
 
-from pathlib import Path
-
 import pytest
 from command_line import python
+from places import ROOT
 
 STARTS = """
 import contextlib, io, runpy, sys
@@ -22,7 +21,7 @@ for path in sorted(Path("benchmarks").glob("*.py")) + sorted(Path("benchmarks").
 @pytest.mark.slow
 def test_every_benchmark_is_imported_and_shows_its_options():
     """In a process that does not find what the tests are supported by."""
-    done = python("-c", STARTS, cwd=Path(__file__).resolve().parents[2])
+    done = python("-c", STARTS, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     started = dict(line.split() for line in done.stdout.splitlines())
     assert len(started) > 30 and set(started.values()) == {"usage"}, done.stdout

@@ -5,11 +5,11 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 from benchmarks.faults.network import CutOffCluster
+from places import SUPPORT
 from raylets import wait_for
 
 from contrasweep.storage.records import StudyRecords
@@ -20,7 +20,6 @@ pytestmark = [
         os.getuid() != 0 or not shutil.which("ip"), reason="a network of its own needs root and ip"
     ),
 ]
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
 CUT_S = 45.0
 """So long that the worker closes the connection."""
 PATIENT = {
@@ -33,12 +32,14 @@ PATIENT = {
 class PatientCluster(CutOffCluster):
     """It gives no node up that is cut off, so that nothing but an answer is lost."""
 
-    def start_head(self) -> None:
+    def start_head(self):
         self.environment |= PATIENT | {"PYTHONPATH": str(SUPPORT)}
         super().start_head()
 
 
-def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_minutes(tmp_path):
+def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_minutes(
+    tmp_path, runs
+):
     log = tmp_path / "trained"
     config = {"epochs": 60, "pause_s": 1.0, "log": str(log)}
     study = {
@@ -57,7 +58,7 @@ def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_min
     try:
         cluster.add_node("a", "T4")
         cluster.wait_for_nodes(2)
-        words = ["run", "study.yaml", "--storage", str(tmp_path / "runs"), "--tracking", "none"]
+        words = ["run", "study.yaml", "--storage", runs, "--tracking", "none"]
         environment = {
             "RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}",
             "RAY_AUTH_MODE": "disabled",
@@ -84,10 +85,6 @@ def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_min
     # What could not be delivered is sent again after at most as long as was tried: 25 s. Ray then needs 8 s on two busy
     # cores to start a worker.
     assert stood < 60, (tmp_path / "said").read_text()
-    (record,) = (
-        StudyRecords(str(tmp_path / "runs"), "cut")
-        .read(StudyRecords(str(tmp_path / "runs"), "cut").finished())
-        .values()
-    )
+    (record,) = StudyRecords(runs, "cut").read(StudyRecords(runs, "cut").finished()).values()
     assert record.status == "done" and record.attempts == 2
     assert "Error" not in (tmp_path / "said").read_text()

@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from places import ROOT, environment_without
 
 from contrasweep.cluster.inventory import (
     ACCELERATOR_LABEL,
@@ -18,9 +19,8 @@ from contrasweep.cluster.inventory import (
     read_inventory,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = ROOT / "cluster" / "files"
-DOCS = ROOT / "docs" / "cluster"
+FILES = ROOT / "cluster/files"
+DOCS = ROOT / "docs/cluster"
 
 # --------------------------------------------------------------------------- KubeRay: the fields that we use
 
@@ -264,7 +264,7 @@ def slurm_script(folder, job, **commands):
     for name, text in commands.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_"))} | {
+    environment = environment_without("RAY_", "SLURM_") | {
         "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SLURM_JOB_NODELIST": "here[1-2]",
         "SLURM_JOB_ID": str(job),
@@ -320,7 +320,5 @@ def test_the_inventory_in_the_docs_can_be_read(tmp_path):
 
 
 def test_the_memory_label_of_the_docs_is_the_one_that_is_read():
-    assert (
-        MEMORY_LABEL in (DOCS / "kuberay.md").read_text()
-        and MEMORY_LABEL in (DOCS / "slurm.md").read_text()
-    )
+    assert MEMORY_LABEL in (DOCS / "kuberay.md").read_text()
+    assert MEMORY_LABEL in (DOCS / "slurm.md").read_text()

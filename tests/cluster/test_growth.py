@@ -1,14 +1,13 @@
 """A cluster that begins with a head alone: hosts join while the study runs, and each trial goes to the smallest."""
 
-import os
 import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
+from places import SUPPORT, module_path
 from raylets import RayCluster, wait_for
 
 from contrasweep.live.state import is_living, read_live
@@ -17,7 +16,6 @@ from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 
 pytestmark = pytest.mark.long
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
 SWEEP = {
     "folds": 3,
     "type": "sweep",
@@ -51,9 +49,7 @@ class Command:
         environment = self.cluster.environment | {
             "RAY_ADDRESS": f"127.0.0.1:{self.cluster.gcs_port}"
         }
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [str(self.folder), os.environ.get("PYTHONPATH", "")]
-        )
+        environment["PYTHONPATH"] = module_path(self.folder)
         command = [
             sys.executable,
             "-m",

@@ -8,6 +8,7 @@ import torch
 import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from torch import nn
 
 from contrasweep.cluster.errors import ClusterError
@@ -30,7 +31,7 @@ TABLE_1_MIB = {(8, 512): 9753, (16, 512): 17495, (8, 256): 4303, (16, 256): 6153
 
 
 @functools.cache
-def paper_count(batch_size: int, pixels: int) -> float:
+def paper_count(batch_size, pixels):
     return count(torchvision.models.resnet50, (2 * batch_size, 3, pixels, pixels)).gib
 
 
@@ -148,9 +149,8 @@ def test_a_model_that_looks_at_values_is_refused_in_one_line():
         def forward(self, x):
             return x * x.sum().item()
 
-    with pytest.raises(ClusterError, match="cannot be counted without running it") as caught:
+    with refused(ClusterError, match="cannot be counted without running it"):
         count(Looks, (2, 2))
-    assert "\n" not in str(caught.value)
 
 
 def test_what_is_resident_counts_and_is_scaled_with_the_rest():
@@ -177,7 +177,7 @@ def test_margin_narrows_after_five_measurements():
 
 
 @given(a=st.floats(0.2, 4), b=st.floats(0.9, 1.6), seed=st.integers(0, 2**20))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_learns_the_constants_of_a_host_within_a_few_percent(a, b, seed):
     """Twelve peaks with 1 % noise give a prediction within 5 % elsewhere in the range."""
     draw = random.Random(seed)
@@ -251,8 +251,7 @@ def test_real_tensors_are_counted_as_fake_ones():
 def test_resnet50_takes_about_what_nvidia_publishes(gpu, precision, images_per_s):
     """DeepLearningExamples, ResNet50 v1.5 for PyTorch, training on one GPU of a DGX-1 16GB and of a DGX A100 80GB."""
     work = count(torchvision.models.resnet50, (128, 3, 224, 224), precision=precision).work
-    counted = work.seconds(gpu, in_half=precision != "fp32")
-    assert 0.9 < counted / (128 / images_per_s) < 1.6
+    assert 0.9 < work.seconds(gpu, in_half=precision != "fp32") / (128 / images_per_s) < 1.6
 
 
 def test_small_steps_are_bound_by_launches_on_every_gpu():

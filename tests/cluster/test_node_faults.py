@@ -1,18 +1,17 @@
 """`kill -9` of a worker, a node, a driver and a head of a real cluster, in the middle of a study that a client
 submitted."""
 
-import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from calm import calm_run
+from places import SUPPORT, environment_without
 from ray.autoscaler.v2.sdk import get_cluster_status
 from raylets import TRIAL, RayCluster, kill, wait_for
 
@@ -26,7 +25,6 @@ pytestmark = [
     pytest.mark.xdist_group("node faults"),
 ]  # one cluster for all of them
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
 STUDY = "shaken"
 EPOCHS = [1, 2, 3, 4, 5, 6]  # with a checkpoint after each second one
 
@@ -58,7 +56,7 @@ class Project:
         (self.folder / "study.yaml").write_text(yaml.safe_dump(self.study | fields))
 
     def contrasweep(self, *words):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        environment = environment_without("RAY_")
         command = [sys.executable, "-m", "contrasweep", *words]
         return subprocess.Popen(
             command,
@@ -266,8 +264,6 @@ def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, p
 
     assert status == 0, log
     _, errors = follower.communicate()
-    assert (
-        follower.returncode == 2
-        and "a head that was started again has forgotten its jobs" in errors.splitlines()[-1]
-    )
+    assert follower.returncode == 2
+    assert "a head that was started again has forgotten its jobs" in errors.splitlines()[-1]
     assert_is_as_calm(project, calm, before, lost=4)

@@ -132,7 +132,7 @@ def test_doubling_keeps_to_one_over_n():
 
 
 @given(st.integers(1, 16))
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=16)
 def test_doubling_at_least_doubles_and_ends(n):
     share = Fraction(1, n)
     assert doubled(share) >= min(2 * share, Fraction(1)) and doubled(share).numerator == 1
@@ -186,8 +186,7 @@ def test_the_guard_turns_an_overrun_into_an_error_of_this_trial_and_is_lifted_af
         allocate()
     assert exhausted_memory(caught.value) == "host"
     assert allocate().nbytes == 2**31  # outside the guard there is no limit
-    held = usage._host_bytes() / 2**30
-    with guard(host_memory_gib=held + 2.5):
+    with guard(host_memory_gib=usage._host_bytes() / 2**30 + 2.5):
         assert allocate().nbytes == 2**31  # nor within it for what was asked
 
 
@@ -360,11 +359,8 @@ def test_the_meter_reads_nvml_of_this_process_alone(monkeypatch, knows_processes
     monkeypatch.setattr(usage._Nvml, "open", classmethod(lambda cls: cls(nvml, [0, 1])))
     with Meter() as meter:
         pass
-    assert (
-        meter.peak_gpu_memory_gib == 3.0
-        and meter.gpu_utilisation == pytest.approx(busy)
-        and nvml.closed
-    )
+    assert meter.peak_gpu_memory_gib == 3.0 and meter.gpu_utilisation == pytest.approx(busy)
+    assert nvml.closed
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from command_line import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import ROOT
+from refusals import refused
 
 from contrasweep.cluster import inventory as inventories
 from contrasweep.cluster.errors import ClusterError, FootprintError, InventoryError
@@ -36,7 +37,6 @@ from contrasweep.cluster.packing import (
     why_not,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 T4 = Gpu("T4", 15.0)
 A100 = Gpu("A100", 40.0)
 H100 = Gpu("H100", 80.0)
@@ -129,14 +129,14 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
 def test_a_bad_inventory_is_one_line_with_its_place(tmp_path, content, says):
     path = tmp_path / "cluster.yaml"
     path.write_text(content)
-    with pytest.raises(InventoryError, match=says) as caught:
+    with refused(InventoryError, match=says) as caught:
         read_inventory(path)
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     assert isinstance(caught.value, ClusterError)
 
 
 def test_a_missing_inventory(tmp_path):
-    with pytest.raises(InventoryError, match="cannot be read"):
+    with refused(InventoryError, "cannot be read"):
         read_inventory(tmp_path / "none.yaml")
 
 
@@ -198,9 +198,7 @@ def test_prices_come_from_labels_and_are_shared_out_by_what_a_trial_holds():
         "a core of either host"
     )
     assert inventory.share_cost_per_hour("T4", 1.0, 1) == 0
-    with pytest.raises(
-        InventoryError, match="node label cost-per-hour: must be a number, got 'cheap'"
-    ):
+    with refused(InventoryError, "node label cost-per-hour: must be a number, got 'cheap'"):
         ray_inventory([ray_node(labels={"cost-per-hour": "cheap"})])
 
 
@@ -286,7 +284,7 @@ def test_names_of_gpus_are_rays(nvml, ray):
     ],
 )
 def test_impossible_footprints_are_refused(fields, says):
-    with pytest.raises(FootprintError, match=says):
+    with refused(FootprintError, match=says):
         Footprint(**fields)
 
 
@@ -340,7 +338,7 @@ footprints = st.builds(
 
 
 @given(footprints, st.sampled_from([T4, A100, H100]), st.floats(1, 32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_n_trials_on_a_gpu_never_exceed_its_memory_or_its_time(footprint, gpu, cpus_per_gpu):
     part = share(footprint, gpu, cpus_per_gpu=cpus_per_gpu)
     if part is None:
@@ -355,7 +353,7 @@ def test_n_trials_on_a_gpu_never_exceed_its_memory_or_its_time(footprint, gpu, c
 
 
 @given(footprints, st.floats(0, 20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_more_memory_never_gets_a_smaller_share(footprint, more):
     small = share(footprint, H100)
     large = share(replace(footprint, gpu_memory_gib=footprint.gpu_memory_gib + more), H100)
@@ -492,8 +490,7 @@ def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
         "from contrasweep.cluster import guard, memory, out_of_memory, packing, preflight, simulate, submission\n"
         "print(sorted({'torch', 'ray', 'numpy', 'contrasweep.study', 'contrasweep.trainables'} & set(sys.modules)))"
     )
-    done = python("-c", code, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
+    assert python("-c", code, check=True, cwd=ROOT).stdout.strip() == "[]"
 
 
 def test_one_duration_a_trial():
@@ -502,7 +499,7 @@ def test_one_duration_a_trial():
 
 
 @given(st.lists(footprints, max_size=20), st.integers(0, 2**20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_trial_is_placed_where_it_fits_or_fits_nowhere(trials, seed):
     seconds = [1.0 + (seed * (i + 1)) % 97 for i in range(len(trials))]
     packing = place(trials, CLUSTER, seconds=seconds)
@@ -526,11 +523,8 @@ def test_ray_grants_what_a_placement_asks_for_where_the_label_is(ray_gpu):
     from ray.util.placement_group import placement_group, remove_placement_group
 
     inventory = ray_inventory(ray.nodes())
-    assert (
-        inventory.gpu_types == [Gpu("T4", GPU_MODELS["T4"].memory_gib)]
-        and inventory.gpus == 1
-        and inventory.cpus == 4
-    )
+    assert inventory.gpu_types == [Gpu("T4", GPU_MODELS["T4"].memory_gib)] and inventory.gpus == 1
+    assert inventory.cpus == 4
     placements = place(
         [Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, inventory
     ).placements

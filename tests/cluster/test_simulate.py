@@ -81,7 +81,7 @@ works = st.lists(
 
 
 @given(works, st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_between_the_fluid_bound_and_one_after_the_other(work, gpus):
     inventory = Inventory((Node(cpus=16 * gpus, memory_gib=1024, gpus=gpus, gpu=GPU),))
     footprints = [Footprint(gpu_memory_gib=gib, cpus=cpus) for gib, _, cpus in work]

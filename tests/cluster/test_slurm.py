@@ -13,14 +13,14 @@ import slurm_here
 import yaml
 from calm import calm_run
 from mlflow import MlflowClient
+from places import ROOT
 
 from contrasweep.results.results import Results
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "cluster" / "files" / "slurm.sh"
+SCRIPT = ROOT / "cluster/files/slurm.sh"
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.skipif(bool(slurm_here.WHY_NOT), reason=slurm_here.WHY_NOT),
@@ -37,7 +37,7 @@ def slurm():
         with slurm_here.slurm(Path(folder)) as here:
             here.environment |= {
                 "PATH": f"{Path(sys.executable).parent}:{here.environment['PATH']}",
-                "PYTHONPATH": str(ROOT / "tests" / "support"),
+                "PYTHONPATH": str(ROOT / "tests/support"),
                 "OMP_NUM_THREADS": "1",
             }
             yield here
@@ -105,7 +105,7 @@ def restarts(slurm, job):
     ]
 
 
-def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, tmp_path):
+def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, tmp_path, runs):
     def send(name, *options):
         words = ["--parsable", f"--chdir={tmp_path}", "--cpus-per-task=1", "--mem=0", *options]
         return slurm.command(
@@ -124,7 +124,7 @@ def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, t
     wait_until(lambda: not Path(f"/tmp/ray-{ended}").exists(), timeout_s=60)
     log = (tmp_path / f"contrasweep-{ended}.log").read_text()
     assert "6 trials, 2 slots" in log and "interrupted; the same command goes on from here" in log
-    assert Lease(StudyRecords(str(tmp_path / "runs"), "ended"), print).newest()[1].released
+    assert Lease(StudyRecords(runs, "ended"), print).newest()[1].released
     (tmp_path / "ended.gate").unlink()
     again = send("ended", "--time=30")
     wait_until(lambda: restarts(slurm, limited) == [1])
@@ -181,7 +181,7 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
             and "PENDING" not in slurm.command("squeue", "--noheader", "--format=%T")
         )
     )
-    folder = tmp_path / "runs" / "array" / "records"
+    folder = tmp_path / "runs/array/records"
     recorded = {path: path.read_bytes() for path in folder.rglob("*.json")}
     contrasweep(
         slurm,

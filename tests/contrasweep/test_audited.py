@@ -12,8 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import forgeries
@@ -21,11 +19,12 @@ import pytest
 import typer
 from audited import SECRET
 from command_line import python
+from folders import make_files
+from places import SUPPORT, module_path
 
 from contrasweep.cli.app import app
 
 SEED = 20261127
-SUPPORT = Path(__file__).parents[1] / "support"
 LEFT_OUT = {
     "ui": "serves MLflow until it is ended, and reads study.json alone",
     "mcp": "serves until it is ended, and runs the commands below",
@@ -141,7 +140,7 @@ FILES: dict[str, Any] = {
 }
 
 
-def commands(group: Any, before: str = "") -> Iterator[str]:
+def commands(group, before=""):
     for name, command in group.commands.items():
         yield from (
             commands(command, f"{name} ") if hasattr(command, "commands") else [f"{before}{name}"]
@@ -153,7 +152,8 @@ def test_every_command_is_audited_or_says_why_not():
     assert set(commands(typer.main.get_command(app))) == {
         *audited,
         *LEFT_OUT,
-    } and not audited & set(LEFT_OUT)
+    }
+    assert not audited & set(LEFT_OUT)
 
 
 class Runner:
@@ -166,8 +166,7 @@ class Runner:
         for name in ("mine", "planted/planted", "outside", "tmp", "cache"):
             (folder / name).mkdir(parents=True)
         marker = f"open({str(folder / 'ran')!r}, 'w')\ndef X(*a, **k): return X\ntrain = load_model = X\n"
-        (folder / "planted/planted/__init__.py").write_text(marker)
-        (folder / "outside/secret").write_text(SECRET)
+        make_files(folder, {"planted/planted/__init__.py": marker, "outside/secret": SECRET})
         for name, content in FILES.items():
             declared = content if "trainable" in content else {"name": name, **content}
             (folder / f"mine/{name}.yaml").write_text(json.dumps(declared))
@@ -181,9 +180,8 @@ class Runner:
             "port": self.listening.getsockname()[1],
             "pid": self.victim.pid,
         }
-        places = [str(SUPPORT), str(folder / "planted"), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(places),
+            "PYTHONPATH": module_path(SUPPORT, folder / "planted"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CONTRASWEEP_CACHE": str(folder / "cache"),
             "CONTRASWEEP_STORAGE": "runs",
@@ -340,7 +338,7 @@ for code in [compile(text, "<harm>", "exec") for text in {[*HARM, *work]!r}]:
 print(json.dumps(heard))
 """
     (tmp_path / "harm.py").write_text(script)
-    places = os.pathsep.join([str(SUPPORT), str(tmp_path / "planted")])
+    places = module_path(SUPPORT, tmp_path / "planted")
     done = python(
         tmp_path / "harm.py",
         cwd=tmp_path / "mine",

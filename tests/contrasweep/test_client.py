@@ -4,17 +4,17 @@ import json
 import os
 import re
 import textwrap
-from pathlib import Path
 
 import pytest
 from command_line import python
+from folders import make_files
+from places import ROOT
 from sweeps import finished, sweep
 from without_packages import HIDDEN, HIDE, READING, hide
 
 import contrasweep as cs
 from contrasweep import cli
 
-ROOT = Path(__file__).resolve().parents[2]
 MINE = """
 import torch
 import transformers
@@ -36,7 +36,7 @@ metric: accuracy
 """
 
 
-def client(work: Path, code: str, missing: str = HIDE) -> str:
+def client(work, code, missing=HIDE):
     """What a process prints that lacks the packages."""
     done = python(
         "-c",
@@ -49,18 +49,17 @@ def client(work: Path, code: str, missing: str = HIDE) -> str:
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "own.yaml").write_text(STUDY)
+def work(tmp_path, runs, monkeypatch):
+    make_files(tmp_path, {"mine.py": MINE, "own.yaml": STUDY})
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
-    cs.plan("search_spaces/quickstart.yaml", storage=str(tmp_path / "runs"))
+    cs.plan("search_spaces/quickstart.yaml", storage=runs)
     return tmp_path
 
 
 def test_a_client_plans_the_same_trials_and_says_what_it_could_not_check(work):
     """Trials of methods of ours have the ids that they have with torch. One's own may import what is not there."""
     storage = str(work / "runs")
-    quickstart = ROOT / "search_spaces" / "quickstart.yaml"
+    quickstart = ROOT / "search_spaces/quickstart.yaml"
     printed = client(
         work,
         f"""
@@ -77,10 +76,8 @@ def test_a_client_plans_the_same_trials_and_says_what_it_could_not_check(work):
     assert ids[: len(planned.trials)] == [trial.id for trial in planned.trials]
     assert len(ids) == len(planned.trials) + 9
     assert imported == []
-    assert (
-        "torch is not installed here" in lines
-        and "the settings of mine:train are not checked" in lines
-    )
+    assert "torch is not installed here" in lines
+    assert "the settings of mine:train are not checked" in lines
     assert re.search(r"decides   not computed: SciPy is not installed here \(pip .*\[judge]", lines)
 
 
@@ -152,12 +149,10 @@ def test_a_sweep_is_planned_and_a_command_that_trains_says_what_it_needs(work):
                 print("exit", end.code)
         """,
     )
-    assert (
-        "the searcher and its options are not checked" in printed and "36 of the search" in printed
-    )
-    assert "this command needs the package" in printed and re.search(
-        r"pip install .*\[all\]", printed
-    )
+    assert "the searcher and its options are not checked" in printed
+    assert "36 of the search" in printed
+    assert "this command needs the package" in printed
+    assert re.search(r"pip install .*\[all\]", printed)
     assert "exit None" in printed or "exit 0" in printed
     assert printed.rstrip().endswith("exit 2")
 

@@ -5,14 +5,15 @@ import http.server
 import json
 import threading
 import time
-from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 from calm import calm_run
 from command_line import contrasweep
+from folders import make_files
 from looks import drive_looks, noise
+from places import ROOT
 from sweeps import finished, sweep
 
 from contrasweep import AblationGrid, Arm
@@ -23,7 +24,7 @@ from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 
-PUBLISHED = Path(__file__).parents[2] / "docs" / "schemas.json"
+PUBLISHED = ROOT / "docs/schemas.json"
 ARMS = {arm: Arm("toy:train", config={"epochs": 1}) for arm in "abc"}
 GRID = AblationGrid(
     "grid", ARMS, "digits-lt", seeds=[0, 1, 2, 3], axes={"lr": [0.1, 0.2]}, question="cells"
@@ -46,16 +47,17 @@ def folder(tmp_path_factory):
         grid_value,
     )
     finished(sweep(), storage)
-    (folder / "several.yaml").write_text(
-        "data: digits-lt\narms: {a: {trainable: finetune}}\nstudies: [{name: p}, {name: q}]"
+    make_files(
+        folder,
+        {
+            "several.yaml": "data: digits-lt\narms: {a: {trainable: finetune}}\nstudies: [{name: p}, {name: q}]",
+            "more.yaml": yaml.safe_dump(
+                to_plain(dataclasses.replace(GRID, seeds=[*GRID.seeds, 4]))
+            ),
+            "none.yaml": yaml.safe_dump(to_plain(dataclasses.replace(GRID, data="cifar10-lt"))),
+            "sweep.yaml": yaml.safe_dump(to_plain(sweep(name="other"))),
+        },
     )
-    (folder / "more.yaml").write_text(
-        yaml.safe_dump(to_plain(dataclasses.replace(GRID, seeds=[*GRID.seeds, 4])))
-    )
-    (folder / "none.yaml").write_text(
-        yaml.safe_dump(to_plain(dataclasses.replace(GRID, data="cifar10-lt")))
-    )
-    (folder / "sweep.yaml").write_text(yaml.safe_dump(to_plain(sweep(name="other"))))
     records = StudyRecords(str(storage), "grid")
     now = time.time()
     running = {"t": RunningTrial("t", "a", {"lr": "0.1"}, None, 4, now, 3, 9, 0.5, now)}
@@ -94,7 +96,7 @@ def dashboard():
     server.server_close()
 
 
-def document(name: str, *words: str, folder: Path, status: int = 0) -> dict:
+def document(name, *words, folder, status=0):
     """What a command prints, which has the published schema `name`; its numbers are JSON's."""
     done = contrasweep(*words, "--json", folder=folder)
     assert done.returncode == status, done.stderr
@@ -151,22 +153,21 @@ def test_what_is_said_of_jobs_has_the_published_schema(dashboard, tmp_path):
     document("jobs", "jobs", "--address", dashboard, folder=tmp_path)
 
 
-def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path):
+def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path, storage):
     drive_looks(dataclasses.replace(GRID, name="changed"), tmp_path, grid_value)
-    words = ("changed", "--storage", str(tmp_path))
+    words = ("changed", "--storage", storage)
     removed = document("remove", "remove", *words, "--arm", "a", "--yes", folder=tmp_path)
     restored = document("restore", "restore", *words, "--yes", folder=tmp_path)
-    assert (
-        sorted(removed["removed"]) == sorted(restored["restored"]) and len(removed["removed"]) == 8
-    )
-    records = StudyRecords(str(tmp_path), "changed")
+    assert sorted(removed["removed"]) == sorted(restored["restored"])
+    assert len(removed["removed"]) == 8
+    records = StudyRecords(storage, "changed")
     records.store.write(records.key(removed["removed"][0], "record.json"), b"\x00")
     assert not document("verify", "verify", *words, folder=tmp_path, status=1)["sound"]
     assert document("report", "report", *words, folder=tmp_path)["statuses"]["broken"] == 1
 
 
 @pytest.mark.slow
-def test_what_is_said_of_campaigns_has_the_published_schema(tmp_path, monkeypatch):
+def test_what_is_said_of_campaigns_has_the_published_schema(tmp_path, runs, monkeypatch):
     monkeypatch.setattr(
         "contrasweep.campaign.campaign.run", lambda study, storage, **_: calm_run(study, storage)
     )
@@ -174,7 +175,7 @@ def test_what_is_said_of_campaigns_has_the_published_schema(tmp_path, monkeypatc
         "{type: campaign, name: speed, incumbent: {trainable: candidates:train}, data: digits-lt,"
         " seeds: {first: 2, step: 2, most: 8}}"
     )
-    stored = ("--storage", str(tmp_path / "runs"))
+    stored = ("--storage", runs)
     for name, gain in (("wider", 0.05), ("same", 0.0)):
         (tmp_path / f"{name}.yaml").write_text(
             f"{{trainable: candidates:train, config: {{gain: {gain}, who: {name}}}}}"
@@ -209,9 +210,8 @@ ERRORS = [
 @pytest.mark.parametrize(("words", "kind", "place", "value"), ERRORS)
 def test_an_error_is_a_document_with_its_parts(words, kind, place, value, folder):
     shown = document("error", *words.split(), folder=folder, status=2)
-    assert (shown["kind"], shown["value"] if value else None) == (kind, value) and shown[
-        "place"
-    ].startswith(place)
+    assert (shown["kind"], shown["value"] if value else None) == (kind, value)
+    assert shown["place"].startswith(place)
     assert shown["error"] and "\n" not in shown["error"] and (shown["rule"] or kind != "SpecError")
 
 

@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 import pytest
 from calm import calm_run
 from command_line import contrasweep
+from folders import make_files
+from refusals import refused
 from tracked import tracked_of
 
 import contrasweep as cs
@@ -64,11 +66,10 @@ def forge_trial(folder, trainable, config):
     """Put a trial of a foreign trainable in place of a planned one, with all that makes it whole."""
     records = records_of(folder)
     planned = plan(STUDY, storage=str(folder / "runs"))
-    own = planned.trials[0]
-    forged = replace(own, trainable=trainable, config=config)
+    forged = replace(planned.trials[0], trainable=trainable, config=config)
     records.write(Record.of(forged, status=Status.DONE, metrics={"accuracy": 1.0}, step=1))
     Checkpoints(records.store, records.key(forged.id, "checkpoint")).save(
-        folder / "runs" / "datasets", 1
+        folder / "runs/datasets", 1
     )
     frame = read_planned(records)
     write_planned(records, frame.assign(trial_id=[forged.id, *frame["trial_id"][1:]]), "")
@@ -86,10 +87,9 @@ FORGED = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("trainable", "config"), FORGED)
 def test_evaluate_imports_nothing_that_a_storage_names(trainable, config, here):
-    (here / "runs" / "datasets").mkdir(exist_ok=True)
-    (here / "runs" / "datasets" / "x").write_text("x")
+    make_files(here, {"runs/datasets/x": "x"})
     forge_trial(here, trainable, config)
-    with pytest.raises(
+    with refused(
         cs.SpecError,
         match=r"what only a storage names is not used.* file or module:NAME that declares",
     ):
@@ -101,7 +101,7 @@ def test_evaluate_imports_nothing_that_a_storage_names(trainable, config, here):
 @pytest.mark.parametrize("name", ["evil:data", "evil:data?n=1", "s3://bucket/data"])
 def test_evaluate_reads_no_dataset_of_an_address_or_a_module_that_a_storage_names(name, here):
     forge_study(here, data=name)
-    with pytest.raises(cs.SpecError, match="what only a storage names is not used"):
+    with refused(cs.SpecError, "what only a storage names is not used"):
         driver.evaluate(STUDY, on=["digits"], storage=str(here / "runs"), tracking=None)
     assert "evil" not in sys.modules
 
@@ -112,7 +112,7 @@ def test_code_of_ones_own_is_evaluated_by_the_study_that_declares_it_or_the_pack
 ):
     """toy has no loader, which is asked for once the code may be imported."""
     for study in (STUDY, "small"):
-        with pytest.raises(cs.SpecError, match="the loader's module has no such function"):
+        with refused(cs.SpecError, "the loader's module has no such function"):
             driver.evaluate(study, on=["digits"], storage=str(here / "runs"), tracking=None)
         monkeypatch.setenv("CONTRASWEEP_CODE", "other,toy")
 
@@ -120,14 +120,12 @@ def test_code_of_ones_own_is_evaluated_by_the_study_that_declares_it_or_the_pack
 @pytest.mark.slow
 def test_a_run_logs_no_model_by_code_that_a_storage_names(mlflow_uri, here, capsys):
     """As a storage may change between the plan and what follows the last trial."""
-    (here / "runs" / "datasets").mkdir(exist_ok=True)
-    (here / "runs" / "datasets" / "x").write_text("x")
+    make_files(here, {"runs/datasets/x": "x"})
     for trainable, config in [FORGED[0], ("toy:train", {"encoder": "evil:Net"})]:
         planned = forge_trial(here, trainable, config)
         results = Results.load("small", str(here / "runs"))
-        assert results.trial_records and {r.trainable for r in results.trial_records.values()} >= {
-            trainable
-        }
+        assert results.trial_records
+        assert {r.trainable for r in results.trial_records.values()} >= {trainable}
         tracked = tracked_of("small", planned.trials, metric="accuracy", storage=str(here / "runs"))
         publish(results, checked_tracking(mlflow_uri), tracked, trained=planned)
         assert "evil" not in sys.modules and not (here / "ran").exists()
@@ -167,15 +165,13 @@ def test_sync_opens_no_tracker_that_only_the_storage_names(tracking, here, serve
     address, asked = server
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "alice")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "s3cr3t")
-    (here / "runs" / "small" / "evil.py").write_text("open('ran', 'w').close()\n")
+    (here / "runs/small/evil.py").write_text("open('ran', 'w').close()\n")
     for named in (tracking, address, f"sqlite:///{here}/other.db"):
         forge_study(here, tracking=[address, "evil:X"] if isinstance(named, list) else named)
         for words in (("sync",), ("sync", "--follow")):
             done = contrasweep(*words, "small", "--storage", "runs", folder=here)
-            assert (
-                done.returncode == 2
-                and "the address that a storage names is not used" in done.stderr
-            )
+            assert done.returncode == 2
+            assert "the address that a storage names is not used" in done.stderr
     assert not asked and not (here / "ran").exists() and not (here / "other.db").exists()
     assert not {"evil", "runs.small.evil"} & sys.modules.keys()
 
@@ -219,7 +215,7 @@ def test_words_of_a_command_and_files_and_options_among_its_settings_are_named_b
         {"mode": "--config=evil"},
         {"mode": "runs/evil.py"},
     ):
-        with pytest.raises(cs.SpecError, match="what only a storage names"):
+        with refused(cs.SpecError, "what only a storage names"):
             check_named(mine | change, mine, "", "")
 
 

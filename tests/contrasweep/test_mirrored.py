@@ -22,19 +22,19 @@ SCORES = np.random.default_rng(8).random((3, 8)).round(3)  # of three arms on ei
 SCORES += [[0.0], [0.05], [0.4]]
 
 
-def test_the_best_of_a_study_is_the_best_of_its_mirror_image(tmp_path):
+def test_the_best_of_a_study_is_the_best_of_its_mirror_image(tmp_path, storage):
     plan = made(tmp_path, "max", axes=(4, 8, 16))
     found = []
     made(tmp_path, "min", mode="min", axes=(4, 8, 16))
-    stored = {mode: StudyRecords(str(tmp_path), mode) for mode in ("max", "min")}
+    stored = {mode: StudyRecords(storage, mode) for mode in ("max", "min")}
     for record in stored["max"].read(stored["max"].finished()).values():
         mirrored = {name: 1 - value for name, value in record.metrics.items()}
         stored["min"].write(replace(record, study="min", metrics=mirrored))
     for mode, records in stored.items():
-        results = Results.load(mode, str(tmp_path))
+        results = Results.load(mode, storage)
         start = cs.Start(mode, "a", trial="best")
         shown = overview(records, records.document())
-        source = Sources(str(tmp_path)).of(start, plan.table_datasets[0], None, 0, {})
+        source = Sources(storage).of(start, plan.table_datasets[0], None, 0, {})
         found.append(
             (
                 shown.best_arm,

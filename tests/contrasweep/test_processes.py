@@ -10,9 +10,9 @@ from contrasweep.processes import process_identity, scratch_folder, sweep_scratc
 MAKE = "import sys; from contrasweep.processes import *; print(scratch_folder('trial'), flush=True); sys.stdin.read()"
 
 
-def test_the_scratch_of_a_killed_process_is_swept(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_the_scratch_of_a_killed_process_is_swept(tmp_path, storage, monkeypatch):
+    monkeypatch.setenv("TMPDIR", storage)
+    monkeypatch.setattr(tempfile, "tempdir", storage)
     other = subprocess.Popen(
         [sys.executable, "-c", MAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

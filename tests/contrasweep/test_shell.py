@@ -6,12 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from folders import make_files
 from hypothesis import example, given
 from hypothesis import strategies as st
 from looks import drive_looks, noise
+from places import ROOT
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.shell import command_line, is_ours
@@ -19,7 +20,6 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import STUDY_FILE
 from contrasweep.tracking.links import LINKS_FILE
 
-ROOT = Path(__file__).parents[2]
 WORD = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
 FOLDER = "my runs; touch pwned $(touch pwned) 'it`s'"
 STUDY = "grid"
@@ -36,12 +36,8 @@ def test_words_and_values_of_a_command_stay_what_they_are(words, value, several)
     named = [
         word for each in [value, *several] for word in ([each] if not each.startswith("-") else [])
     ]
-    assert (
-        is_ours(text)
-        and split[:3] == ["contrasweep", "data", "stage"]
-        and "--json" in split
-        and "--none" not in split
-    )
+    assert is_ours(text) and split[:3] == ["contrasweep", "data", "stage"] and "--json" in split
+    assert "--none" not in split
     assert all(word in split for word in [*words, *named])
     if any(word.startswith("-") for word in words):
         assert split[-len(words) - 1 :] == ["--", *words]
@@ -83,19 +79,18 @@ def folder(tmp_path_factory):
     return folder
 
 
-def printed(folder: Path, *words: str) -> str:
+def printed(folder, *words):
     command = [sys.executable, "-m", "contrasweep", *words, "--storage", FOLDER]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     return done.stdout + done.stderr
 
 
-def pasted(command: str, folder: Path) -> list[str]:
+def pasted(command, folder):
     """The words that a shell gives `contrasweep` where this is pasted."""
-    (folder / "bin").mkdir(exist_ok=True)
-    (folder / "bin" / "contrasweep").write_text(
-        '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\n'
+    make_files(
+        folder, {"bin/contrasweep": '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\n'}
     )
-    (folder / "bin" / "contrasweep").chmod(0o755)
+    (folder / "bin/contrasweep").chmod(0o755)
     done = subprocess.run(
         ["sh", "-c", command],
         cwd=folder,

@@ -4,9 +4,7 @@ import contextlib
 import os
 import pty
 import sys
-from collections.abc import Iterator
 
-import pytest
 from rich.console import Console
 
 from contrasweep.cli import main
@@ -21,7 +19,7 @@ SHOWN = "\\x1b]0;title\\x07\\x1b[2J\\x1b]52;c;cm0gLXJm\\x07 \\x9b31m \\u202egnp.
 
 
 @contextlib.contextmanager
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def terminal(monkeypatch):
     """Standard output and error as a terminal's; what it was sent, once the `with` has ended."""
     ours, theirs = pty.openpty()
     sent = []
@@ -49,13 +47,13 @@ def test_an_error_is_one_line_that_moves_no_cursor():
         assert str(error).isprintable() and "loss .2 done" in str(error)
 
 
-def test_a_hostile_log_does_not_reach_the_terminal(tmp_path, monkeypatch):
-    records = StudyRecords(str(tmp_path), "study")
+def test_a_hostile_log_does_not_reach_the_terminal(tmp_path, storage, monkeypatch):
+    records = StudyRecords(storage, "study")
     records.claim(StudyDocument(name="study", metric="accuracy"))
     (tmp_path / "study/trials/abc").mkdir(parents=True)
     (tmp_path / "study/trials/abc" / LOG).write_bytes(HOSTILE.encode())
     monkeypatch.setattr(
-        sys, "argv", ["contrasweep", "logs", records.study, "abc", "--storage", str(tmp_path)]
+        sys, "argv", ["contrasweep", "logs", records.study, "abc", "--storage", storage]
     )
     with terminal(monkeypatch) as sent, contextlib.suppress(SystemExit):
         main()
@@ -69,9 +67,8 @@ def test_a_run_is_drawn_on_a_terminal_and_obeys_no_message(monkeypatch):
         assert guarded(sys.stderr) is sys.stderr
         display = display_here()
         assert isinstance(display, Terminal)
-        assert isinstance(display.console, Console) and display.console.file is unguarded(
-            sys.stderr
-        )
+        assert isinstance(display.console, Console)
+        assert display.console.file is unguarded(sys.stderr)
         display.say(f"failed: {HOSTILE}")
     assert "\\x1b]0;title\\x07\\x1b[2J" in sent[0]
     assert "\x1b[2J" not in sent[0] and "\x1b]" not in sent[0]

@@ -2,11 +2,10 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import Done, contrasweep
+from command_line import contrasweep
 from docs import methods_board, papers_page
 from docs.claims_ledger import CLAIMS, Claim
 from docs.claims_page import (
@@ -22,6 +21,8 @@ from docs.claims_page import (
     read,
 )
 from drivers import ray_folder, start_driver
+from places import ROOT
+from refusals import refused
 
 from contrasweep import SpecError
 from contrasweep.planning.planner import plan, plan_staged
@@ -29,12 +30,12 @@ from contrasweep.search_spaces import survey
 from contrasweep.study.grid import AblationGrid
 
 
-def claims(*words: str, folder: Path) -> Done:
+def claims(*words, folder):
     """`python -m docs.claims_page *words` in `folder`."""
     return contrasweep(*words, folder=folder, program=main)
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
+PAGE = ROOT / "docs/claims.md"
 TOY = """
 from contrasweep import AblationGrid, Arm, Report
 from docs.claims_ledger import Claim
@@ -55,8 +56,8 @@ CLAIMS = [Claim("A is better than B", "Somebody 2026, +.1", "toyclaims:STUDY", "
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
-def test_a_claim_names_arms_and_what_it_rests_on(claim, tmp_path):
-    row = read(claim, str(tmp_path))
+def test_a_claim_names_arms_and_what_it_rests_on(claim, storage):
+    row = read(claim, storage)
     assert row.verdict == NOT_RUN
     assert row.study.smallest_difference and claim.source and claim.tried and claim.on
     assert len({claim.arm, claim.against, claim.floor}) == 3
@@ -67,15 +68,13 @@ def test_fresh_seeds_are_seeds_that_a_study_never_used():
         study = load_study(claim.study)
         if claim.fresh:
             fresh = fresh_study(study, claim.fresh)
-            assert (
-                not set(fresh.all_seeds) & set(study.all_seeds)
-                and len(fresh.all_seeds) == claim.fresh
-            )
+            assert not set(fresh.all_seeds) & set(study.all_seeds)
+            assert len(fresh.all_seeds) == claim.fresh
             assert fresh.arms == study.arms and fresh.name != study.name
             assert {other.fresh for other in CLAIMS if other.study == claim.study} == {claim.fresh}
 
 
-def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_path):
+def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(storage):
     claim = Claim(
         "x",
         "y",
@@ -84,15 +83,14 @@ def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_
         "all",
         full=survey.__name__ + ":SETS",
     )
-    with pytest.raises(SpecError, match=r"full: the study survey-sets has no such arm, got 'all'"):
-        read(claim, str(tmp_path))
-    with pytest.raises(
-        SpecError,
-        match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere",
+    with refused(SpecError, r"full: the study survey-sets has no such arm, got 'all'"):
+        read(claim, storage)
+    with refused(
+        SpecError, r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"
     ):
         read(
             Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"),
-            str(tmp_path),
+            storage,
         )
 
 
@@ -101,11 +99,11 @@ def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_
     [value for value in vars(survey).values() if isinstance(value, AblationGrid)],
     ids=lambda study: study.name,
 )
-def test_the_surveys_studies_decide_with_seeds_of_their_own(study, tmp_path):
+def test_the_surveys_studies_decide_with_seeds_of_their_own(study, storage):
     assert min(study.all_seeds) >= 100 and study.folds is None, (
         "settings were chosen on folds, with seed 0"
     )
-    assert plan(study, storage=str(tmp_path)).total > 0, "its data come with the packages"
+    assert plan(study, storage=storage).total > 0, "its data come with the packages"
     learned = [arm.config for arm in study.arms.values() if arm.trainable != survey.PIXELS]
     differ = {
         key for one in learned for key in one if any(other[key] != one[key] for other in learned)
@@ -128,15 +126,10 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path):
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
     decided = "| 1 | A is better than B | **held on a toy** | +0.100 [+0.100, +0.100], n 8 | 0.05 | 0.109 | – |"
-    assert (
-        decided in text
-        and "Of 1 claims: 1 held." in text
-        and "contrasweep run toyclaims:STUDY" in text
-    )
-    assert (
-        "accuracy: a is better and it matters, p = 0.016; a 0.509 [" in text
-        and "; first +0.100 [" in text
-    )
+    assert decided in text and "Of 1 claims: 1 held." in text
+    assert "contrasweep run toyclaims:STUDY" in text
+    assert "accuracy: a is better and it matters, p = 0.016; a 0.509 [" in text
+    assert "; first +0.100 [" in text
     assert "| digits, the test part | 1 | 2 | 2 |" in text
     elsewhere = ["--storage", "another", "--reports", "reports"]
     kept = claims("--of", "toyclaims:CLAIMS", *elsewhere, folder=tmp_path)
@@ -146,7 +139,7 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path):
         "estimates.json",
         "toy-fresh.md",
     ]
-    report = (tmp_path / "reports" / "toy-fresh.md").read_text()
+    report = (tmp_path / "reports/toy-fresh.md").read_text()
     assert "- a is better than b and it matters: +0.10 [+0.10, +0.10]" in report
     linked = " [Its report](reports/toy-fresh.md)."
     assert linked in text and again.stdout == text.replace(linked, ""), "of the same records"
@@ -169,10 +162,8 @@ def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_differe
     assert row.held == "held on toys" and row.stands("b")
     wide = replace(seen, ends={"a": (sign * 0.45, sign * 1.2), "b": (sign * 0.47, sign * 0.53)})
     unsure = replace(row, first=wide)
-    assert (
-        unsure.held == "not shown here: a is not surely 0.05 above the floor"
-        and not unsure.stands("b")
-    )
+    assert unsure.held == "not shown here: a is not surely 0.05 above the floor"
+    assert not unsure.stands("b")
     assert replace(unsure, claim=replace(row.claim, floor=None)).held == "held on toys"
     # The arm that loses may have learned nothing: that is what the claim says, or what contradicts it.
     assert (
@@ -228,10 +219,10 @@ def test_the_committed_boards_and_papers_are_what_is_kept_of_their_studies():
         assert module.page() == module.PAGE.read_text()
 
 
-def test_the_committed_page_is_what_the_kept_estimates_say(tmp_path):
+def test_the_committed_page_is_what_the_kept_estimates_say(storage):
     folder = PAGE.parent / "claims"
     kept = Kept.of(folder)
-    written = page([read(one, str(tmp_path), kept) for one in CLAIMS], folder, "claims")
+    written = page([read(one, storage, kept) for one in CLAIMS], folder, "claims")
     hours = "- At the paper's scale: "
     shown = [
         [line for line in text.splitlines() if not line.startswith(hours)]
@@ -264,9 +255,9 @@ def test_an_estimate_is_that_of_its_report(fresh):
         ), line
 
 
-def test_commands_stage_what_does_not_come_with_the_packages(tmp_path):
+def test_commands_stage_what_does_not_come_with_the_packages(storage):
     for claim in CLAIMS:
-        _, missing = plan_staged(load_study(claim.study), storage=str(tmp_path))
+        _, missing = plan_staged(load_study(claim.study), storage=storage)
         assert bool(claim.stage) == bool(missing), claim.study
         assert (
             not claim.stage

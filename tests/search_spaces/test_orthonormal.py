@@ -54,7 +54,7 @@ def test_arms_differ_in_what_is_asked_alone(name):
     )
 
 
-def test_a_baseline_is_nowhere_without_its_floor(tmp_path):
+def test_a_baseline_is_nowhere_without_its_floor(storage):
     for name in (
         "SMALL_BATCHES",
         "OVER_SMALL_BATCHES",
@@ -63,7 +63,7 @@ def test_a_baseline_is_nowhere_without_its_floor(tmp_path):
         "TABLE_6_SMALL",
         "TABLE_7_SMALL",
     ):
-        cells = plan(STUDIES[name], storage=str(tmp_path)).cells
+        cells = plan(STUDIES[name], storage=storage).cells
         floor = [cell for cell in cells if cell.arm == "raw-pixels"]
         datasets = {trial.data.digest for cell in cells for trial in cell.trials}
         assert {trial.data.digest for cell in floor for trial in cell.trials} == datasets

@@ -26,7 +26,7 @@ from contrasweep.trainables.contrastive.settings import Settings
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_every_point_of_a_space_is_a_valid_trial(loss, similarity, data):
     parameters = space(loss, similarity)

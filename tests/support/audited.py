@@ -279,7 +279,7 @@ def run(folder, words, auditor=None):
     from contrasweep import cli
 
     os.chdir(folder / "mine")
-    said = folder / "tmp" / "said"
+    said = folder / "tmp/said"
     file = os.open(said, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     for number in (1, 2):
         os.dup2(file, number)
@@ -315,7 +315,7 @@ def run(folder, words, auditor=None):
 
 def take(made, folder):
     """Put a copy of a storage, and of a cache, where commands find them."""
-    for name, place in (("runs", folder / "mine" / "runs"), ("cache", folder / "cache")):
+    for name, place in (("runs", folder / "mine/runs"), ("cache", folder / "cache")):
         if place.is_dir():
             shutil.rmtree(place)
         shutil.copytree(made / name, place, symlinks=True, copy_function=copied)
@@ -354,7 +354,7 @@ def audit(folder, made, commands, known):
             os.killpg(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         if len(answers) < len(commands):
-            said = (folder / "tmp" / "said").read_text(errors="replace")[-1500:]
+            said = (folder / "tmp/said").read_text(errors="replace")[-1500:]
             lost = {
                 "status": -1,
                 "findings": [f"hangs, or ends the process ({status})"],

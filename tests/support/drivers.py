@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from places import SUPPORT, module_path
+from raylets import wait_for
 
-SUPPORT = Path(__file__).resolve().parent
 Driver = subprocess.Popen[str]
 
 
@@ -28,8 +29,7 @@ def ray_folder():
 def start_driver(*words, folder, ray, environment=None, module="contrasweep"):
     """Start `python -m <module> *words` in `folder`, with Ray's files below `ray`. It imports this folder's trainables;
     `environment` is added to this process's. SIGHUP ends it, also where the tests are run under nohup."""
-    paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
-    own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(ray)}
+    own = {"PYTHONPATH": module_path(SUPPORT), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(ray)}
     return subprocess.Popen(
         [sys.executable, "-m", module, *words],
         env=os.environ | own | dict(environment or {}),
@@ -51,3 +51,16 @@ def has_ended(pid):
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def wait_while_it_runs(driver, condition):
+    """Wait for a condition; assert that the driver has not ended meanwhile."""
+    wait_for(lambda: condition() or driver.poll() is not None)
+    assert driver.poll() is None, driver.communicate()
+
+
+def output_of(driver):
+    """What a driver that ends well has printed, on standard output and the other."""
+    printed, errors = driver.communicate()
+    assert driver.returncode == 0, errors
+    return printed, errors

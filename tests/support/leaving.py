@@ -184,19 +184,21 @@ def output():
 
 
 PUT_BACK = (
-    *(
-        dtype,
-        device,
-        grad,
-        threads,
-        determinism,
-        numpy_settings,
-        random_states,
-        environment,
-        folder,
-        interpreter,
-    ),
-    *(logs, handlers, language, figures, output),
+    dtype,
+    device,
+    grad,
+    threads,
+    determinism,
+    numpy_settings,
+    random_states,
+    environment,
+    folder,
+    interpreter,
+    logs,
+    handlers,
+    language,
+    figures,
+    output,
 )
 
 

@@ -4,12 +4,11 @@ needed."""
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 import pytest
 import ray
+from places import SUPPORT, module_path
 
-SUPPORT = Path(__file__).resolve().parent
 KINDS = {
     "cpu": {"num_cpus": 1},
     "cpus": {"num_cpus": 2},
@@ -43,9 +42,8 @@ class LocalRay:
         # short: Ray puts sockets below it
         self.kind = kind
         self.folder = tempfile.mkdtemp(prefix="cs-")
-        places = [str(SUPPORT), str(self.importable), os.environ.get("PYTHONPATH", "")]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", os.pathsep.join(places))
+            patch.setenv("PYTHONPATH", module_path(SUPPORT, self.importable))
             for attempts_left in (2, 1, 0):
                 try:
                     self._start(kind)

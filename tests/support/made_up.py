@@ -61,8 +61,7 @@ def made(
     for trial, end in zip(plan.trials, itertools.cycle(ends), strict=False):
         if end == "pending":
             continue
-        rng = np.random.default_rng([int(trial.id, 16), *name.encode()])
-        scores = rng.random(4)
+        scores = np.random.default_rng([int(trial.id, 16), *name.encode()]).random(4)
         score = float(scores.mean())
         records.write_metrics(
             trial.id,

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import psutil
+from places import environment_without
 
 from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.hosts import NODE_GROUP_LABEL
@@ -87,7 +88,7 @@ class RayCluster:
             tempfile.mkdtemp(prefix="cs-", dir="/tmp")
         )  # short: Ray puts sockets below it
         self.environment = (
-            {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+            environment_without("RAY_")
             | QUICK
             | {"RAY_AUTH_MODE": "disabled", "PATH": f"{BIN}:{os.environ['PATH']}"}
         )

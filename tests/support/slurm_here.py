@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from places import environment_without
+
 PATHS = f"/usr/sbin:/sbin:{os.environ['PATH']}"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "srun")
 MISSING = [name for name in PROGRAMS if shutil.which(name, path=PATHS) is None]
@@ -88,7 +90,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
     host = socket.gethostname()
     (folder / "munge").mkdir(mode=0o711, parents=True)
     (folder / "state").mkdir()
-    key = folder / "munge" / "key"
+    key = folder / "munge/key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
     (folder / "slurm.conf").write_text(
@@ -101,9 +103,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
     (folder / "gres.conf").write_text(
         f"AutoDetect=off\nNodeName=n[1-2] Name=gpu File={folder}/gpu[0-1]\n"
     )
-    environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_", "SBATCH_"))
-    }
+    environment = environment_without("RAY_", "SLURM_", "SBATCH_")
     environment |= {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATHS}
     munge = [
         f"--{name}={folder}/munge/{name}"

@@ -10,11 +10,8 @@ from contrasweep.storage.store import open_store
 def check_staged(manifest, labelled=True):
     """The shards are as the manifest says, every column is readable as its spec says, and the counts are right."""
     assert inspecting.verify(manifest) == []
-    assert (
-        bool(manifest.classes) == labelled
-        and manifest.rows("train") > 0
-        and manifest.source["licence"]
-    )
+    assert bool(manifest.classes) == labelled and manifest.rows("train") > 0
+    assert manifest.source["licence"]
     dataset = open_dataset(manifest)
     for split in (split for split in manifest.splits if manifest.rows(split)):
         part = dataset.split(split)

@@ -40,9 +40,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
+from places import SUPPORT
+
 from contrasweep.trial import Report, Trial
 
-SUPPORT = Path(__file__).resolve().parent
 WARM = [
     f"contrasweep.{name}" for name in ("cli.app", "running.engine.training", "report", "storage.s3")
 ]

@@ -1,16 +1,14 @@
 """Views of a chosen size from photographs of any size: crops as torchvision's, the same however images are kept."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from refusals import refused
 from scipy.stats import ks_2samp
 from torchvision.transforms import CenterCrop, Resize, v2
 
 from contrasweep.data import open_dataset
-from contrasweep.data.manifest import Manifest
 from contrasweep.data.staging import stage
 from contrasweep.errors import DataError
 from contrasweep.trainables import contrastive, images, raw_pixels, two_tower
@@ -31,10 +29,10 @@ AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 
 
-def photographs(folder: Path, sizes: list[tuple[int, int]]) -> Path:
+def photographs(folder, sizes):
     rng = np.random.default_rng(0)
     for i, (height, width) in enumerate(sizes):
-        file = folder / ("train", "test")[i % 4 == 3] / f"class{i % 2}" / f"{i:03d}.jpg"
+        file = folder / ("train", "test")[i % 4 == 3] / f"class{i % 2}/{i:03d}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
         noise = Image.fromarray(rng.integers(0, 256, (9, 9, 3)).astype(np.uint8))
         noise.resize((width, height), Image.Resampling.BICUBIC).save(file, quality=90)
@@ -79,14 +77,14 @@ def test_an_evaluation_sees_the_centre_of_the_shorter_side(ragged):
 def test_the_memory_planned_is_that_of_the_views_and_not_of_the_images(ragged):
     work = [contrastive.memory(SMALL | {"view_size": side}, ragged) for side in (32, 64)]
     assert [w.inputs for w in work] == [(16, 3, 32, 32), (16, 3, 64, 64)]
-    with pytest.raises(DataError, match=r"the images of .* differ in size: train on views of them"):
+    with refused(DataError, match=r"the images of .* differ in size: train on views of them"):
         Settings().resolve(ragged)
-    with pytest.raises(DataError, match="differ in size"):
+    with refused(DataError, "differ in size"):
         raw_pixels.Settings().resolve(ragged)
     assert Settings(view_size=32).resolve(ragged).augmentation.parameters["area"] == AREA
 
 
-def views(manifest: Manifest, gib: float = 8.0, size: int = 8) -> list[torch.Tensor]:
+def views(manifest, gib=8.0, size=8):
     opened = images.open_images(open_dataset(manifest).split("train"), torch.device("cpu"), gib, 32)
     policy = AUGMENTATIONS.choose("imagenet").settings
     normalise = images.Normalise(opened)
@@ -125,7 +123,7 @@ def test_a_trial_trains_on_photographs_of_any_size_and_again_gives_the_same(ragg
 
 @pytest.mark.slow
 def test_two_towers_take_photographs_of_any_size(ragged):
-    with pytest.raises(DataError, match=r"differ in size: train on views of them"):
+    with refused(DataError, r"differ in size: train on views of them"):
         two_tower.Settings().resolve(ragged)
     small = SMALL | {"text_encoder": {"width": 8}, "dim": 8, "max_words": 8}
     assert two_tower.memory(small, ragged).resident_bytes == 0, (

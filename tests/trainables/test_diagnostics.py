@@ -6,12 +6,17 @@ import math
 
 import pytest
 import torch
+from loss_batches import seeded
 
 from contrasweep.trainables import diagnostics
 from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.similarities import SIMILARITIES, unit
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
+
+
+def diagnosed(built, z):
+    return diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
 
 
 def log_of_negatives(labels):
@@ -54,7 +59,7 @@ def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss, similarity):
 
 
 def test_alignment_and_uniformity_are_those_of_loops():
-    z = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z = torch.randn(7, 3, generator=seeded(0), dtype=torch.float64)
     u = unit(z)
     pairs = list(itertools.combinations(range(7), 2))
     squares = {(i, j): (u[i] - u[j]).square().sum().item() for i, j in pairs}
@@ -66,13 +71,9 @@ def test_alignment_and_uniformity_are_those_of_loops():
 
 def test_a_healthy_batch_is_not_collapsed():
     z = torch.eye(3)[LABELS]
-    built = build("supcon", "cosine")
-    values = diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
-    assert (
-        values["valid_anchors"] == 6
-        and values["collapsed"] == 0
-        and values["collapse_distance"] < -0.3
-    )
+    values = diagnosed(build("supcon", "cosine"), z)
+    assert values["valid_anchors"] == 6 and values["collapsed"] == 0
+    assert values["collapse_distance"] < -0.3
     hot = build("supcon", "cosine", temperature=1000.0)  # near log(n - 1) whatever the embeddings
     assert diagnostics.of_batch(hot, hot(z, LABELS), z, LABELS)["collapsed"] == 0
 
@@ -81,21 +82,17 @@ def test_a_trial_at_its_collapse_value_says_so(caplog):
     z = torch.ones(7, 3)
     built = build("sincere", "cosine")
     with caplog.at_level(logging.WARNING):
-        assert diagnostics.warn_if_stuck(
-            diagnostics.of_batch(built, built(z, LABELS), z, LABELS), 3, "arm a", "heat"
-        )
+        assert diagnostics.warn_if_stuck(diagnosed(built, z), 3, "arm a", "heat")
         assert "arm a: after epoch 3" in caplog.text and "coincide: heat, or" in caplog.text
         caplog.clear()
-        assert (
-            not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a", "heat")
-            and not caplog.text
-        )
+        assert not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a", "heat")
+        assert not caplog.text
 
 
 def test_small_batches_have_diagnostics():
     built = build("supcon", "cosine")
     for n in (1, 2):
-        z = torch.randn(n, 3, generator=torch.Generator().manual_seed(n))
+        z = torch.randn(n, 3, generator=seeded(n))
         labels = torch.arange(n)
         values = diagnostics.of_batch(built, built(z, labels), z, labels)
         assert values["valid_anchors"] == 0 and math.isnan(values["alignment"])
@@ -105,7 +102,7 @@ def test_an_outside_loss_has_what_needs_no_formula():
     pytest.importorskip("pytorch_metric_learning")
     z = torch.eye(3)[LABELS]
     built = build("pytorch_metric_learning.losses:CircleLoss")
-    assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {
+    assert set(diagnosed(built, z)) == {
         "valid_anchors",
         "alignment",
         "uniformity",

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_batches import seeded
 
 from contrasweep.trainables.evaluation import evaluate, neighbours, probe, scores, target_noise
 from contrasweep.trainables.evaluation.extra import EXTRA, few_labels, nmi, sgd_probe, weighted_knn
@@ -19,7 +20,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="module")
 def golden(shared):
-    return json.loads((shared / "goldens" / "losses.json").read_text())["evaluation"]
+    return json.loads((shared / "goldens/losses.json").read_text())["evaluation"]
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +73,8 @@ def test_histogram_drops_nothing():
     histogram_ = target_noise.histogram(
         np.array([-1.0, 0.5, 1.0]), np.array([-np.inf, 2.0, -0.1]), bins=11
     )
-    assert (
-        histogram_.target.sum() == 3
-        and histogram_.noise.sum() == 2
-        and histogram_.missing == (0, 1)
-    )
+    assert histogram_.target.sum() == 3 and histogram_.noise.sum() == 2
+    assert histogram_.missing == (0, 1)
     assert histogram_.target[0] == 1 and histogram_.noise[-1] == 1
 
 
@@ -147,7 +145,7 @@ problems = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems)
 def test_one_pass_equals_the_definitions_in_loops(problem):
     m, n, classes, seed = problem
@@ -182,7 +180,7 @@ def test_one_pass_equals_the_definitions_in_loops(problem):
 
 
 def test_tiles_change_nothing(monkeypatch):
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     z = torch.randn(50, 4, generator=generator)
     labels = torch.randint(3, (50,), generator=generator)
     whole = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
@@ -193,7 +191,7 @@ def test_tiles_change_nothing(monkeypatch):
     assert all(torch.allclose(whole.retrieval[k], tiled.retrieval[k]) for k in whole.retrieval)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 1000))
 def test_scores_are_scikit_learns_over_the_classes_of_the_labels(n, classes, seed):
     from sklearn.metrics import accuracy_score, f1_score
@@ -233,7 +231,7 @@ def test_the_probe_is_scikit_learns_logistic_regression():
 
 
 def test_the_probe_repeats_itself_to_the_bit_and_copes_with_constant_features():
-    generator = torch.Generator().manual_seed(3)
+    generator = seeded(3)
     x = torch.randn(60, 5, generator=generator)
     y = torch.randint(3, (60,), generator=generator)
     x[:, 2] = 7.0
@@ -241,7 +239,7 @@ def test_the_probe_repeats_itself_to_the_bit_and_copes_with_constant_features():
 
 
 def test_evaluate_gives_every_score_from_one_call():
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     labels = torch.arange(60) % 3
     z = F.one_hot(labels, 3).float() + 0.1 * torch.randn(60, 3, generator=generator)
     evaluation = evaluate(z[:40], labels[:40], z[40:], labels[40:], 3, classifier="probe")
@@ -273,7 +271,7 @@ def test_evaluate_gives_every_score_from_one_call():
 
 def test_weighted_neighbours_vote_by_the_papers_weights():
     """Wu et al. 2018, section 3.4: w_c = sum_i exp(cosine / .07) over the k nearest of class c."""
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     train, test = (torch.randn(n, 3, generator=generator) for n in (60, 15))
     labels = torch.randint(4, (60,), generator=generator)
     wanted = torch.randint(4, (15,), generator=generator)
@@ -291,14 +289,13 @@ def test_weighted_neighbours_vote_by_the_papers_weights():
 
 
 def test_a_probe_by_sgd_and_clusters_find_what_is_there():
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     labels = torch.arange(3).repeat(40)
     features = 4 * torch.eye(5)[labels] + torch.randn(120, 5, generator=generator)
     metrics, items = sgd_probe(features[:60], labels[:60], features[60:], labels[60:], 3)
     exact = linear_probe(features[:60], labels[:60], features[60:], 3, penalty=1e-3)
-    assert metrics["sgd_probe"] > 0.9 and int(items["sgd_probe"].sum()) == pytest.approx(
-        int((exact == labels[60:]).sum()), abs=3
-    )
+    assert metrics["sgd_probe"] > 0.9
+    assert int(items["sgd_probe"].sum()) == pytest.approx(int((exact == labels[60:]).sum()), abs=3)
     found, _ = nmi(features[:60], labels[:60], features[60:], labels[60:], 3)
     chance, _ = nmi(
         features[:60], labels[:60], torch.randn(60, 5, generator=generator), labels[60:], 3
@@ -308,7 +305,7 @@ def test_a_probe_by_sgd_and_clusters_find_what_is_there():
 
 def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_least():
     labels = torch.arange(3).repeat_interleave(torch.tensor([250, 100, 1]))
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(len(labels), generator=seeded(0))
     seen = [
         row
         for label, count in enumerate((3, 1, 1))
@@ -319,7 +316,8 @@ def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_le
     )  # a row that is not to be seen makes the fit fail
     features[seen] = torch.eye(3)[labels[seen]]
     metrics, items = few_labels(features, labels, torch.eye(3), torch.tensor([0, 1, 1]), 3)
-    assert metrics["few_labels"] == pytest.approx(2 / 3) and items["few_labels"].tolist() == [
+    assert metrics["few_labels"] == pytest.approx(2 / 3)
+    assert items["few_labels"].tolist() == [
         1,
         1,
         0,
@@ -331,7 +329,7 @@ def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_le
 
 
 def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else():
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     labels = torch.arange(3).repeat(20)
     features = torch.eye(5)[labels] + torch.randn(60, 5, generator=generator)
     data = (features[:30], labels[:30], features[30:], labels[30:], 3)

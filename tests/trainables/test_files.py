@@ -1,6 +1,6 @@
 """A file that settings name is known by its content."""
 
-import pytest
+from refusals import refused
 
 from contrasweep.canonical import Config
 from contrasweep.data.manifest import Manifest, Shard
@@ -28,9 +28,8 @@ def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path):
     assert trial_of(word_vectors=str(file)).id == first.id != trial_of().id
     assert checked_file(first.config["word_vectors"], "word_vectors") == file
     file.write_text("a 1 2 4\n")
-    second = trial_of(word_vectors=str(file))
-    assert second.id != first.id
-    with pytest.raises(
+    assert trial_of(word_vectors=str(file)).id != first.id
+    with refused(
         DataError, match=r"has digest \w{16} here and had \w{16} when the study was planned"
     ):
         checked_file(first.config["word_vectors"], "word_vectors")
@@ -39,9 +38,9 @@ def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path):
     again = resolved(train, Config(dict(first.config)), DATA)
     assert again == first.config, "what is resolved stays as it is"
     file.unlink()
-    with pytest.raises(DataError, match="is not on this host"):
+    with refused(DataError, "is not on this host"):
         checked_file(first.config["word_vectors"], "word_vectors")
-    with pytest.raises(SpecError, match="there is no such file or dataset"):
+    with refused(SpecError, "there is no such file or dataset"):
         trial_of(word_vectors=str(file))
 
 

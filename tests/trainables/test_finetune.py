@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 from to_the_bit import trained_and_resumed
 
 import contrasweep as cs
 from contrasweep.data import resolve
-from contrasweep.data.manifest import Manifest
 from contrasweep.storage.record import StartRef
 from contrasweep.trainables import checkpoint, contrastive
 from contrasweep.trainables.contrastive.method import Contrastive
@@ -51,7 +51,7 @@ def pretrained(digits, tmp_path_factory):
     return Path(shutil.copytree(saved, tmp_path_factory.mktemp("pretrained") / "checkpoint"))
 
 
-def trial(data: Manifest, start: Path | None = None, seed: int = 0, **config: Any) -> Trial:
+def trial(data, start=None, seed=0, **config):
     source = StartRef("pretrain", "f" * 16) if start else None
     return Trial("study", "arm", PATHS["finetune"], QUICK | config, data, 0, seed, source, start)
 
@@ -61,7 +61,7 @@ def built(data, start=None, **config):
     return Finetune(given, Settings(**given.config))
 
 
-def weights(method: Finetune) -> dict[str, torch.Tensor]:
+def weights(method):
     return {name: value.clone() for name, value in method.model[0].state_dict().items()}
 
 
@@ -70,9 +70,8 @@ def test_it_starts_from_the_averaged_encoder_of_the_checkpoint(digits, pretraine
         k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")
     }
     found = weights(built(digits, pretrained))
-    assert found.keys() == expected.keys() and all(
-        torch.equal(found[name], expected[name]) for name in found
-    )
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
     assert not all(
         torch.equal(found[name], value) for name, value in weights(built(digits)).items()
     )
@@ -122,9 +121,8 @@ def test_a_resumed_trial_gives_the_same_reports(digits, pretrained, tmp_path, co
     one = trial(digits, pretrained, **config)
     again = replace(one, start_folder=None)  # what it started from is not needed
     reports = trained_and_resumed(train, one, tmp_path, again)
-    assert {"accuracy", "f1_macro"} <= reports[-1].metrics.keys() and set(reports[-1].items) == {
-        "accuracy"
-    }
+    assert {"accuracy", "f1_macro"} <= reports[-1].metrics.keys()
+    assert set(reports[-1].items) == {"accuracy"}
     assert reports[-1].items["accuracy"].mean() == pytest.approx(reports[-1].metrics["accuracy"])
 
 
@@ -187,13 +185,13 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_classifier(digits)
     assert [id(p) for p in method.optimizer.parameters[:2]] == [
         id(p) for p in method.model[1].parameters()
     ]
-    with pytest.raises(cs.SpecError, match="layer_decay: a frozen encoder has no layers to train"):
+    with refused(cs.SpecError, "layer_decay: a frozen encoder has no layers to train"):
         Settings(frozen=True, layer_decay=0.5)
 
 
 def test_another_encoder_is_named_with_its_first_tensor(digits, pretrained):
     says = r"encoder: the encoder in the checkpoint has \d+ of \d+ tensors in other shapes, got 'body.0.weight \[16,"
-    with pytest.raises(
+    with refused(
         cs.SpecError, match=rf"{says} 1, 3, 3\]'; there it is \[8, 1, 3, 3\]: take the same encoder"
     ):
         built(digits, pretrained, encoder={"name": "cnn", "width": 16})
@@ -210,13 +208,10 @@ def test_a_hostile_or_foreign_checkpoint_runs_nothing_and_is_one_line(
     monkeypatch.chdir(tmp_path)
     for content in ({"parts": {"model": Trap()}}, {"weights": 1}, {"parts": {"other": {}}}, [1]):
         torch.save(content, tmp_path / checkpoint.FILE)
-        with pytest.raises(
-            cs.SpecError, match="the checkpoint to start from holds no encoder"
-        ) as error:
+        with refused(cs.SpecError, match="the checkpoint to start from holds no encoder"):
             built(digits, tmp_path)
-        assert "\n" not in str(error.value)
     (tmp_path / checkpoint.FILE).unlink()
-    with pytest.raises(cs.SpecError, match="the trial to start from kept no weights"):
+    with refused(cs.SpecError, "the trial to start from kept no weights"):
         built(digits, tmp_path)
     assert not (tmp_path / "sprung").exists()
 
@@ -231,7 +226,7 @@ def test_its_network_and_its_memory_are_known(digits, pretrained):
     assert frozen.count().saved < trained.count().saved and frozen.steps == trained.steps
 
 
-def test_a_plan_takes_the_encoder_of_the_source_and_refuses_another(tmp_path):
+def test_a_plan_takes_the_encoder_of_the_source_and_refuses_another(storage):
     def study(**config):
         return cs.AblationGrid(
             "probe",
@@ -244,10 +239,10 @@ def test_a_plan_takes_the_encoder_of_the_source_and_refuses_another(tmp_path):
         "pre", {"a": cs.Arm("contrastive", {"encoder": CNN})}, "digits-lt", folds=2
     )
     before = [cs.plan(pretraining)]
-    trials = cs.plan(study(frozen=True), before=before, storage=str(tmp_path)).trials
+    trials = cs.plan(study(frozen=True), before=before, storage=storage).trials
     assert [trial.config["encoder"] for trial in trials] == [CNN, CNN]
-    with pytest.raises(
+    with refused(
         cs.SpecError,
         match=r"arms\.a\.config\.encoder: .* has the encoder .* leave it out: pre/a has",
     ):
-        cs.plan(study(encoder="mlp"), before=before, storage=str(tmp_path))
+        cs.plan(study(encoder="mlp"), before=before, storage=storage)

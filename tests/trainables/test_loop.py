@@ -1,12 +1,10 @@
 """The loop that methods share: when it evaluates, saves, resumes and ends, and which steps its guard takes."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables import checkpoint, loop, optimisation
@@ -56,7 +54,8 @@ def test_it_evaluates_and_saves_when_due_and_at_the_end(fold, scored):
     method = Counter(epochs=5)
     reports = list(loop.run(method, trial(fold), evaluate_every=2, checkpoint_every=3))
     assert [r.step for r in reports] == [1, 2, 3, 4, 5]
-    assert [r.step for r in reports if "score" in r.metrics] == scored and method.events == [
+    assert [r.step for r in reports if "score" in r.metrics] == scored
+    assert method.events == [
         *[False] * (len(scored) - 1),
         True,
     ]
@@ -75,10 +74,8 @@ def test_it_resumes_with_the_guards_counts_and_saves_before_the_last_evaluation(
     assert next(rest).metrics == {"loss": 1 / 3, "nonfinite_steps": 3.0}
     last = next(rest)
     assert last.checkpoint is not None and last.step == 4
-    assert (
-        checkpoint.part(last.checkpoint, "model")["weight"].item() == 4
-        and method.model.weight.item() == 104
-    )
+    assert checkpoint.part(last.checkpoint, "model")["weight"].item() == 4
+    assert method.model.weight.item() == 104
 
 
 def test_a_finished_method_has_nothing_left_to_do():
@@ -87,11 +84,11 @@ def test_a_finished_method_has_nothing_left_to_do():
     assert list(loop.run(Counter(epochs=1), trial(), saved)) == []
 
 
-def gives(loss: float, slope: float) -> Callable[[], tuple[Tensor, list[Tensor], str]]:
+def gives(loss, slope):
     return lambda: (torch.tensor(loss), [torch.tensor([slope])], "kept")
 
 
-def refuses() -> tuple[Tensor, list[Tensor], str]:
+def refuses():
     raise NotFiniteError("embeddings: must be finite")
 
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from loss_batches import EDGES, batch, value_and_gradient
+from loss_batches import EDGES, batch, seeded, value_and_gradient
+from torch.testing import assert_close
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import LOSSES as ALL_LOSSES
@@ -27,7 +28,7 @@ NAMES = [f"{loss}-{similarity}" for loss, similarity in PAIRS]
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(
     n=st.integers(1, 12),
     classes=st.integers(1, 5),
@@ -36,12 +37,12 @@ NAMES = [f"{loss}-{similarity}" for loss, similarity in PAIRS]
 )
 def test_the_order_of_the_batch_is_nothing(loss, similarity, n, classes, seed, reduction):
     z, labels = batch(n, 4, classes, seed)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(n, generator=seeded(seed))
     built = build(loss, similarity, reduction=reduction)
     value, gradient = value_and_gradient(built, z, labels)
     permuted, its_gradient = value_and_gradient(built, z[order], labels[order])
-    torch.testing.assert_close(permuted, value, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(its_gradient, gradient[order], rtol=1e-7, atol=1e-9)
+    assert_close(permuted, value, rtol=1e-9, atol=1e-9)
+    assert_close(its_gradient, gradient[order], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
@@ -119,11 +120,11 @@ def test_float32_and_autocast_agree_with_float64(loss, similarity, temperature):
         assert value.dtype == torch.float32
         assert value.item() == pytest.approx(expected.item(), rel=2e-5, abs=2e-6 / temperature)
         scale = wanted.abs().max().item()
-        torch.testing.assert_close(gradient.double(), wanted, rtol=2e-3, atol=2e-4 * scale)
+        assert_close(gradient.double(), wanted, rtol=2e-3, atol=2e-4 * scale)
     assert half.item() == single[0].item() and half_gradient.dtype == torch.bfloat16
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     pairs=st.integers(1, 6),
     seed=st.integers(0, 999),
@@ -140,11 +141,11 @@ def test_with_one_positive_each_supcon_sincere_and_infonce_agree(
         build(loss, similarity, temperature=temperature, epsilon=epsilon)(z, labels, labels)
         for loss in ("supcon", "sincere", "infonce")
     ]
-    torch.testing.assert_close(built[0], built[1], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(built[0], built[2], rtol=1e-10, atol=1e-10)
+    assert_close(built[0], built[1], rtol=1e-10, atol=1e-10)
+    assert_close(built[0], built[2], rtol=1e-10, atol=1e-10)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 999), epsilon=st.floats(0, 3))
 def test_epsilon_lowers_a_loss_to_minus_epsilon_at_most(seed, epsilon):
     z, labels = batch(9, 4, 3, seed)
@@ -166,7 +167,7 @@ def ocl_bound(labels, temperature):
     return sum(logs) / len(logs)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     n=st.integers(2, 14),
     classes=st.integers(1, 5),
@@ -188,9 +189,7 @@ def test_ocl_is_never_below_its_bound(n, classes, seed, noise, temperature):
 def trained_class_cosines(loss, counts, steps=600):
     """Cosines between the mean embeddings of classes, after training free embeddings [n d] on `loss` alone."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    z = torch.randn(
-        len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    ).requires_grad_()
+    z = torch.randn(len(labels), 8, generator=seeded(0), dtype=torch.float64).requires_grad_()
     built = build(loss, "cosine", temperature=1.0)
     speed = torch.zeros_like(z)
     for step in range(steps):
@@ -211,9 +210,9 @@ def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones():
     scl = trained_class_cosines("supcon", (6, 2, 2))
     ocl = trained_class_cosines("ocl", (6, 2, 2))
     assert scl[1, 2] > -0.3 and scl[0, 1] < -0.55 and scl[0, 2] < -0.55
-    torch.testing.assert_close(ocl, torch.eye(3, dtype=ocl.dtype), rtol=0, atol=0.02)
+    assert_close(ocl, torch.eye(3, dtype=ocl.dtype), rtol=0, atol=0.02)
     balanced = trained_class_cosines("supcon", (3, 3, 3))
-    torch.testing.assert_close(
+    assert_close(
         balanced[~torch.eye(3, dtype=torch.bool)],
         torch.full((6,), -0.5, dtype=ocl.dtype),
         rtol=0,
@@ -224,7 +223,7 @@ def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones():
 # Triplets against loops.
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     n=st.integers(1, 10),
     classes=st.integers(1, 4),
@@ -349,7 +348,7 @@ def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch)
     z, labels = batch(6, 3, 2, seed=0)
     value = build("math:hardest", "neg_arc_length", reduction="all_anchors", scale=3.0)(z, labels)
     scores = SIMILARITIES["neg_arc_length"](z, z)
-    torch.testing.assert_close(value, hardest(scores, *masks(labels), scale=3.0).mean())
+    assert_close(value, hardest(scores, *masks(labels), scale=3.0).mean())
     with pytest.raises(ValueError, match="scale"):
         build("math:hardest", "cosine", size=3.0)
 
@@ -357,7 +356,7 @@ def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch)
 def test_a_loss_on_embeddings_from_a_users_package(monkeypatch):
     monkeypatch.setattr(math, "spread", spread, raising=False)
     z, labels = batch(6, 3, 2, seed=0)
-    torch.testing.assert_close(build("math:spread", power=4)(z, labels), spread(z, labels, 4))
+    assert_close(build("math:spread", power=4)(z, labels), spread(z, labels, 4))
     with pytest.raises(ValueError, match="known similarities of math:spread: own"):
         build("math:spread", "dot")
 
@@ -371,7 +370,7 @@ def test_pytorch_metric_learning_compares_as_we_do(similarity):
     z, labels = batch(10, 4, 3, seed=4)
     theirs = build("pytorch_metric_learning.losses:TripletMarginLoss", similarity, margin=0.2)
     ours = build("triplet", similarity, reduction="mean_nonzero", margin=0.2)
-    torch.testing.assert_close(theirs(z, labels), ours(z, labels), rtol=1e-9, atol=1e-9)
+    assert_close(theirs(z, labels), ours(z, labels), rtol=1e-9, atol=1e-9)
 
 
 def metric_learning_losses():
@@ -384,7 +383,7 @@ def metric_learning_losses():
     )
 
 
-def takes(kind: type, name: str) -> bool:
+def takes(kind, name):
     return any(
         name in inspect.signature(base.__init__).parameters
         for base in kind.__mro__
@@ -426,7 +425,7 @@ def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(
     built = build(path, dim=8, classes=4)
     ours = computed(built.weights.double() if built.weights is not None else built)
     torch.manual_seed(0)
-    torch.testing.assert_close(ours, computed(kind(**taken)), rtol=1e-12, atol=1e-12)
+    assert_close(ours, computed(kind(**taken)), rtol=1e-12, atol=1e-12)
     assert ours[1].abs().max() > 0, "it trains"
 
 

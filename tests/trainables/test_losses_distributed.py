@@ -9,6 +9,7 @@ from typing import Any
 import joined_losses
 import pytest
 import torch
+from places import ROOT
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,9 +32,7 @@ JOBS: list[tuple[str, str | None, str | None, dict[str, Any]]] = [
 ]
 
 
-def job(
-    loss: str, similarity: str | None, reduction: str | None, params: dict[str, Any]
-) -> dict[str, Any]:
+def job(loss, similarity, reduction, params):
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(23, 5, generator=generator, dtype=torch.float64)
     labels = torch.randint(4, (23,), generator=generator)
@@ -54,8 +53,7 @@ def joined(tmp_path_factory):
     """What each process found, process by process and job by job."""
     folder = tmp_path_factory.mktemp("group")
     torch.save([job(*j) for j in JOBS], folder / "jobs.pt")
-    root = Path(__file__).resolve().parents[2]
-    paths = os.pathsep.join(str(p) for p in (root, root / "platform", root / "tests" / "support"))
+    paths = os.pathsep.join(str(p) for p in (ROOT, ROOT / "platform", ROOT / "tests/support"))
     script = str(Path(joined_losses.__file__))
     started = [
         subprocess.Popen(
@@ -88,9 +86,8 @@ def test_the_group_equals_one_process(joined, index):
     assert any(g.abs().max() > 1e-4 for g in gradients)
     for rank in range(SIZE):
         theirs, their_gradients, their_counts = joined[rank][index]
-        assert (counts is None) == (their_counts is None) and (
-            counts is None or torch.equal(counts, their_counts)
-        )
+        assert (counts is None) == (their_counts is None)
+        assert counts is None or torch.equal(counts, their_counts)
         torch.testing.assert_close(theirs, value, rtol=1e-12, atol=1e-12)
         for ours, other in zip(gradients, their_gradients, strict=True):
             torch.testing.assert_close(other, ours, rtol=1e-9, atol=1e-12)

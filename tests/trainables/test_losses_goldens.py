@@ -11,7 +11,7 @@ from contrasweep.trainables.losses import LOSSES, Loss
 
 @pytest.fixture(scope="module")
 def reference(shared):
-    return json.loads((shared / "goldens" / "losses.json").read_text())
+    return json.loads((shared / "goldens/losses.json").read_text())
 
 
 def batch(case, dtype):

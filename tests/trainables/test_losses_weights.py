@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from loss_batches import batch, value_and_gradient
+from refusals import refused
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import resolved_config
@@ -156,10 +157,8 @@ def test_the_memory_of_a_loss_is_counted():
     assert (
         Settings(loss="arcface", projection="none", encoder="cnn").loss_weights(shape, 10) % 10 == 0
     )
-    assert (
-        Settings(loss="siglip").loss_weights(shape, 10) == 2
-        and Settings().loss_weights(shape, 10) == 0
-    )
+    assert Settings(loss="siglip").loss_weights(shape, 10) == 2
+    assert Settings().loss_weights(shape, 10) == 0
 
 
 @pytest.mark.parametrize(
@@ -194,6 +193,5 @@ def test_the_memory_of_a_loss_is_counted():
     ],
 )
 def test_where_such_a_loss_does_not_fit_is_said_in_one_line(settings, config, message):
-    with pytest.raises(SpecError, match=message) as raised:
+    with refused(SpecError, match=message):
         settings(**config)
-    assert "\n" not in str(raised.value)

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from loss_batches import seeded
 
 from contrasweep.trainables.evaluation import pictures
 
-EMBEDDINGS = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+EMBEDDINGS = torch.randn(30, 6, generator=seeded(0))
 LABELS = torch.arange(30) % 3
 
 
 def test_neighbours_are_the_most_similar_by_cosine_the_nearest_first():
-    queries = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    queries = torch.randn(5, 6, generator=seeded(1))
     cosines = F.cosine_similarity(queries[:, None], EMBEDDINGS[None], dim=2)
     expected = [sorted(range(30), key=lambda i: -float(row[i]))[:4] for row in cosines]
     assert pictures.neighbours(EMBEDDINGS, queries, 4).tolist() == expected

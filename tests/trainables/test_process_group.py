@@ -13,11 +13,12 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from refusals import refused
 from to_the_bit import numbers
+from torch.testing import assert_close
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
-from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ProcessLostError, SpecError
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
@@ -52,13 +53,13 @@ FIRST_STEPS: list[dict[str, Any]] = [
 ]
 
 
-def trial(data: Manifest, **config: Any) -> Trial:
+def trial(data, **config):
     return Trial(
         "study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0
     )
 
 
-def children() -> list[psutil.Process]:
+def children():
     return [p for p in psutil.Process().children() if "process_group" in " ".join(p.cmdline())]
 
 
@@ -91,11 +92,11 @@ def test_two_ranks_have_the_loss_and_the_gradient_of_one_process(digits, joined,
     value, gradients, state = joined_trial.first_step(trial(digits, **FIRST_STEPS[index]))
     assert max(float(g.abs().max()) for g in gradients) > 1e-4
     for loss, theirs, their_state in (rank[index] for rank in joined):
-        torch.testing.assert_close(loss, value, rtol=1e-12, atol=1e-12)
+        assert_close(loss, value, rtol=1e-12, atol=1e-12)
         for one, other in zip(gradients, theirs, strict=True):
-            torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-12)
+            assert_close(other, one, rtol=1e-9, atol=1e-12)
         for name, tensor in state.items():
-            torch.testing.assert_close(their_state[name], tensor, rtol=1e-9, atol=1e-12)
+            assert_close(their_state[name], tensor, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -129,10 +130,10 @@ def test_an_evaluation_of_rank_0_waits_for_no_other_rank():
 
 
 @pytest.mark.long
-def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits, tmp_path):
+def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits, storage):
     one = trial(digits, **TWO)
     whole = list(train(one))[-1]
-    records = StudyRecords(str(tmp_path), "study")
+    records = StudyRecords(storage, "study")
 
     def execution():
         return Execution(one, train, records, metric="knn1")
@@ -146,10 +147,8 @@ def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits,
     assert children() == [] and not dist.is_initialized() and records.read_one(one.id) is None
     again = execution().advance()
     assert [row["step"] for row in again.reports] == [2]
-    assert (
-        again.reports[0]["knn1"] == whole.metrics["knn1"]
-        and again.reports[0]["loss"] == whole.metrics["loss"]
-    )
+    assert again.reports[0]["knn1"] == whole.metrics["knn1"]
+    assert again.reports[0]["loss"] == whole.metrics["loss"]
 
 
 @pytest.mark.slow
@@ -214,14 +213,14 @@ print(before > 0, threads())
     ],
 )
 def test_what_cannot_be_divided_is_said_before_anything_is_spent(config, message):
-    with pytest.raises(SpecError, match=message):
+    with refused(SpecError, match=message):
         Settings(**config)
 
 
 def test_gpus_that_are_not_there_are_named(digits, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(
+    with refused(
         SpecError,
         match=r"resources: a trial needs a GPU for each .* got 4; this process sees 1 GPU$",
     ):

@@ -1,15 +1,13 @@
 """What a plan reads of the methods, without PyTorch."""
 
 import os
-from pathlib import Path
 
 import pytest
 import torch
 from command_line import python
+from places import ROOT
 
 from contrasweep.trainables import pytorch
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def imports_of(code, **environment):

@@ -1,10 +1,10 @@
 """What does not fit is refused when a study is planned, in one line that names the place, before a GPU is asked for."""
 
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from folders import importable
 from PIL import Image
 
 from contrasweep import AblationGrid, Arm, ContrasweepError, data, plan
@@ -77,6 +77,43 @@ TEXTS = "paired_texts"
 TOWERS = "contrasweep.trainables.two_tower:train"
 REVIEWS = "contrasweep.trainables.review_helpfulness:train"
 SYNTHETIC_REVIEWS = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS"
+OF_DIGITS: list[tuple[dict[str, Any], str]] = [
+    ({"targets": "own_parts:Nothing"}, "targets: own_parts:Nothing cannot take a step; TypeE"),
+    ({"targets": "own_parts:NoStep"}, "targets: targets have step, after_step, got"),
+    ({"targets": "own_parts:Fails"}, "targets: own_parts:Fails cannot take a step; Runtime"),
+    ({"targets": "own_parts:NoLoss"}, "targets: a step of targets gives (loss, embeddings)"),
+    ({"targets": "own_parts:NoGradient"}, "targets: a step of targets gives (loss, embeddings)"),
+    ({"targets": "own_parts:Own", "n_views": 3}, "n_views: targets 'own_parts:Own' compare"),
+    (
+        {"targets": "own_parts:Own", "resources": {"processes": 2}},
+        "targets: targets 'own_parts:Own' do not say that they join the rows of several processes",
+    ),
+    ({"targets": "moco", "loss": "proxy_anchor"}, "loss: targets 'moco' need a loss whose"),
+    ({"loss": "own_parts:two_views"}, "a loss of two views has the parameters first, second"),
+    ({"loss": "own_parts:rows_alone"}, "loss: a loss gives one finite number"),
+    ({"loss": "own_parts:Weighted"}, "loss: own_parts:Weighted fails on 4 embeddings"),
+    (
+        {"loss": {"name": "supcon", "similarity": "own_parts:distance"}},
+        "loss.similarity: a row is more alike itself than others, so a distance is negated",
+    ),
+    (
+        {"loss": {"name": "supcon", "similarity": "own_parts:one_column"}},
+        "loss.similarity: a similarity gives a finite score for each row with each column, got '[4] for",
+    ),
+    (
+        {"loss": {"name": "supcon", "similarity": "own_parts:fixed"}},
+        "loss.similarity: a similarity has a gradient",
+    ),
+    (
+        {"loss": {"name": "ocl", "similarity": "own_parts:cosine"}},
+        "loss.similarity: this loss needs a similarity where 0 means unrelated",
+    ),
+    (
+        {"loss": {"name": "supcon", "similarity": "own_parts:cosin"}},
+        "loss.similarity: the similarity's module has no such function or class",
+    ),
+]
+"""Settings of `contrastive` on digits."""
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (CONTRASTIVE, SYNTHETIC_REVIEWS, {}, "arms.a.config: contrastive trains on images; dataset "),
     (CONTRASTIVE, "synthetic-pairs", {}, "is of kind 'image-pair'"),
@@ -92,118 +129,20 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (CONTRASTIVE, "unlabelled", {"loss": "supcon"}, "has no labels, which this loss needs"),
     (CONTRASTIVE, "unlabelled", {"loss": "arcface"}, "has no labels, which this loss needs"),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "own_parts:Nothing"},
-        "targets: own_parts:Nothing cannot take a step; TypeE",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "own_parts:NoStep"},
-        "targets: targets have step, after_step, got",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "own_parts:Fails"},
-        "targets: own_parts:Fails cannot take a step; Runtime",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "own_parts:NoLoss"},
-        "targets: a step of targets gives (loss, embeddings)",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "own_parts:NoGradient"},
-        "targets: a step of targets gives (loss, embeddings)",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "own_parts:Own", "n_views": 3},
-        "n_views: targets 'own_parts:Own' compare",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "own_parts:Own", "resources": {"processes": 2}},
-        "targets: targets 'own_parts:Own' do not say that they join the rows of several processes",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"targets": "moco", "loss": "proxy_anchor"},
-        "loss: targets 'moco' need a loss whose",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": "own_parts:two_views"},
-        "a loss of two views has the parameters first, second",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": "own_parts:rows_alone"},
-        "loss: a loss gives one finite number",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": "own_parts:Weighted"},
-        "loss: own_parts:Weighted fails on 4 embeddings",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": {"name": "supcon", "similarity": "own_parts:distance"}},
-        "loss.similarity: a row is more alike itself than others, so a distance is negated",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": {"name": "supcon", "similarity": "own_parts:one_column"}},
-        "loss.similarity: a similarity gives a finite score for each row with each column, got '[4] for",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": {"name": "supcon", "similarity": "own_parts:fixed"}},
-        "loss.similarity: a similarity has a gradient",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": {"name": "ocl", "similarity": "own_parts:cosine"}},
-        "loss.similarity: this loss needs a similarity where 0 means unrelated",
-    ),
-    (
-        CONTRASTIVE,
-        "digits-lt",
-        {"loss": {"name": "supcon", "similarity": "own_parts:cosin"}},
-        "loss.similarity: the similarity's module has no such function or class",
-    ),
+    *((CONTRASTIVE, "digits-lt", config, says) for config, says in OF_DIGITS),
 ]
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "own_parts.py").write_text(OWN)
     (folder / "images").mkdir()
     for i in range(12):
         pixels = np.random.default_rng(i).integers(0, 255, (8, 8, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
-    data.stage("images", str(folder / "datasets" / "unlabelled"), source=folder / "images")
-    sys.path.insert(0, str(folder))
-    yield folder
-    sys.path.remove(str(folder))
-    sys.modules.pop("own_parts", None)
+        Image.fromarray(pixels).save(folder / f"images/{i}.png")
+    data.stage("images", str(folder / "datasets/unlabelled"), source=folder / "images")
+    with importable(folder, own_parts=OWN):
+        yield folder
 
 
 @pytest.mark.slow
@@ -215,9 +154,8 @@ def test_what_does_not_fit_is_one_line(storage, unchecked_shapes, trainable, dat
     with pytest.raises(ContrasweepError) as raised:
         plan(study, storage=str(storage))
     text = str(raised.value)
-    assert (
-        says in text and "\n" not in text and "Traceback" not in text and "(settings.py" not in text
-    )
+    assert says in text and "\n" not in text and "Traceback" not in text
+    assert "(settings.py" not in text
     assert "loss.loss" not in text
 
 

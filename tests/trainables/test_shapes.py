@@ -52,5 +52,4 @@ def test_nothing_is_checked_outside_the_tests():
         "print(masked_mean(torch.ones(2, 3, 4), torch.ones(1, 3, dtype=torch.bool)).shape, 'beartype' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    output = python("-c", code, env=environment, check=True)
-    assert output.stdout == "torch.Size([2, 4]) False\n"
+    assert python("-c", code, env=environment, check=True).stdout == "torch.Size([2, 4]) False\n"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from contrasweep.trainables.similarities import SIMILARITIES, neg_arc_length, neg_euclidean, unit
 
@@ -17,7 +18,7 @@ def points(n, d, seed, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 999), n=st.integers(1, 6), m=st.integers(1, 6))
 def test_scores_are_in_range_and_turn_with_their_arguments(name, seed, n, m):
     similarity = SIMILARITIES[name]
@@ -26,7 +27,7 @@ def test_scores_are_in_range_and_turn_with_their_arguments(name, seed, n, m):
     scores = similarity(a, b)
     assert scores.shape == (n, m) and scores.dtype == a.dtype
     assert (scores >= similarity.low - 1e-12).all() and (scores <= similarity.high + 1e-12).all()
-    torch.testing.assert_close(similarity(b, a), scores.T, rtol=1e-12, atol=1e-12)
+    assert_close(similarity(b, a), scores.T, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in SIMILARITIES if name != "dot"])
@@ -34,7 +35,7 @@ def test_nothing_is_more_alike_than_a_duplicate(name):
     similarity = SIMILARITIES[name]
     z = points(6, 4, 0)
     scores = similarity(z, z)
-    torch.testing.assert_close(
+    assert_close(
         scores.diagonal(),
         torch.full((6,), float(similarity.high), dtype=z.dtype),
         rtol=0,
@@ -49,7 +50,7 @@ def test_inner_products_are_those_of_projected_rows(name):
     z = points(6, 4, 0)
     assert similarity.project is not None
     u = similarity.project(z)
-    torch.testing.assert_close(similarity(z, z), u @ u.T)
+    assert_close(similarity(z, z), u @ u.T)
 
 
 def test_values_by_hand():
@@ -82,7 +83,7 @@ def test_distances_of_near_duplicates_hold_in_float32():
     """Through matrix products they are off by a third (more than 25 rows make torch.cdist use them by default)."""
     z = 10 + points(40, 16, 0, torch.float32) * 1e-3
     exact = torch.cdist(z.double(), z.double(), compute_mode="donot_use_mm_for_euclid_dist")
-    torch.testing.assert_close(-neg_euclidean(z, z).double(), exact, rtol=1e-5, atol=1e-9)
+    assert_close(-neg_euclidean(z, z).double(), exact, rtol=1e-5, atol=1e-9)
 
 
 def test_a_zero_vector_stays_zero_with_zero_gradient():

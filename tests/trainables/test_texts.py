@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from refusals import refused
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, stage
@@ -34,7 +35,7 @@ QUICK: dict[str, Any] = {
 def sick(shared, tmp_path_factory):
     """The first 900 training and 300 test pairs of SICK."""
     folder = tmp_path_factory.mktemp("sick")
-    head, *lines = (shared / "data" / "sick" / "SICK.txt").read_text().splitlines()
+    head, *lines = (shared / "data/sick/SICK.txt").read_text().splitlines()
     kept = [
         [line for line in lines if line.endswith(f"\t{part}")][:most]
         for part, most in (("TRAIN", 900), ("TEST", 300))
@@ -148,7 +149,7 @@ def test_what_does_not_fit_is_refused_by_the_settings(sick, tmp_path):
         ),
         ({"encoder": "hf:/no/such/folder"}, "no such folder with a model"),
     ):
-        with pytest.raises(SpecError, match=said):
+        with refused(SpecError, match=said):
             Settings(**wrong).resolve(sick)
     for data, config, said in (
         (replace(sick, kind="image"), {}, "trains on text pairs"),
@@ -158,14 +159,14 @@ def test_what_does_not_fit_is_refused_by_the_settings(sick, tmp_path):
             "no class 'SAME'; its classes are CONTRADICTION",
         ),
     ):
-        with pytest.raises(DataError, match=said):
+        with refused(DataError, match=said):
             Settings(**config).resolve(data)
-    with pytest.raises(DataError, match=r"no column 'similarity'; .*relatedness"):
+    with refused(DataError, match=r"no column 'similarity'; .*relatedness"):
         next(train(trial(sick, score="similarity")))
     text = (Path(sick.uri).parent / "SICK.txt").read_text()
     text = re.sub(r"\t[\d.]+(\t.*\tTEST)$", r"\tnan\1", text, count=1, flags=re.MULTILINE)
     (tmp_path / "SICK.txt").write_text(text)
-    with pytest.raises(DataError, match="'relatedness' must hold scores"):
+    with refused(DataError, "'relatedness' must hold scores"):
         next(train(trial(stage("sick", str(tmp_path / "staged"), source=tmp_path))))
 
 
@@ -233,5 +234,5 @@ def test_a_hugging_face_model_is_read_from_its_folder(sick, tiny_bert, tmp_path)
 
     assert count(workload.build, workload.inputs, loss=workload.loss).parameters > 10_000
     (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text() + " ")
-    with pytest.raises(DataError, match=r"has digest \w{12}, the study's has"):
+    with refused(DataError, match=r"has digest \w{12}, the study's has"):
         next(train(trial(sick, encoder=settings.encoder.to_plain())))

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
-from drivers import ray_folder, start_driver
+from drivers import output_of, ray_folder, start_driver
 
 from contrasweep.results.ledger import Granted, Ledger
 
@@ -19,7 +19,7 @@ seeds: {{first: 2, step: 2, most: 12}}
 
 
 @pytest.mark.long
-def test_two_who_ask_at_once_are_both_answered(tmp_path):
+def test_two_who_ask_at_once_are_both_answered(tmp_path, runs):
     log = tmp_path / "trained"
     (tmp_path / "speed.yaml").write_text(CAMPAIGN.format(log=log))
     answers = []
@@ -42,11 +42,9 @@ def test_two_who_ask_at_once_are_both_answered(tmp_path):
             opened.callback(driver.kill)
             drivers.append(driver)
         for driver in drivers:
-            out, err = driver.communicate()
-            assert driver.returncode == 0, err
-            answers.append(json.loads(out))
+            answers.append(json.loads(output_of(driver)[0]))
     assert answers[1]["kept"]  # whichever was first, the other was compared with it
-    ledger = Ledger(str(tmp_path / "runs"), "speed").read()
+    ledger = Ledger(runs, "speed").read()
     assert ledger.incumbent == answers[1]["number"] or answers[1]["incumbent"] == "the incumbent"
     against = {
         (entry.asked, entry.incumbent) for entry in ledger.entries if isinstance(entry, Granted)

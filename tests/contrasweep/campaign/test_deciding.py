@@ -1,12 +1,12 @@
 """Candidates are decided by trained trials, without Ray here: screened, confirmed on fresh seeds, remembered."""
 
 import dataclasses
-import json
 import sys
 
 import calm
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, printed, shown_json
+from refusals import refused
 
 from contrasweep import Arm, Campaign, SpecError
 from contrasweep.campaign import campaign as campaigns
@@ -32,18 +32,22 @@ def without_ray(monkeypatch):
     )
 
 
+SIMPLER = {"size": "parameters", "smallest_difference": 0.06}
 SMALL = {"smallest_difference": 0.005, "seeds": {"first": 2, "step": 2, "most": 8}}
 
 
-def campaign(**more) -> Campaign:
+def campaign(**more):
     return Campaign("speed", arm(), "digits-lt", **SMALL | more)
 
 
-def arm(**config) -> Arm:
+def arm(**config):
     return Arm("candidates:train", config)
 
 
-def decide(storage, candidate: Arm, name: str, **more):
+BETTER = arm(gain=0.05, who="better")
+
+
+def decide(storage, candidate, name, **more):
     own = more.pop("campaign", None) or campaign()
     return own.decide(candidate, name, storage=str(storage), **{"tracking": None, **more})
 
@@ -52,45 +56,42 @@ def book(storage):
     return Ledger(str(storage), "speed").read()
 
 
-def trials(storage) -> set[str]:
+def entries(storage, kind):
+    return [entry for entry in book(storage).entries if isinstance(entry, kind)]
+
+
+def trials(storage):
     return {path.parent.name for path in storage.glob("speed.*/records/*/record.json")}
 
 
-def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
-    better = decide(tmp_path, arm(gain=0.05, who="better"), "better", by="ada", why="larger gain")
-    assert (
-        better.kept
-        and better.verdict == "keep"
-        and better.stage == "confirm"
-        and better.level == 0.025
-    )
+def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path, storage):
+    better = decide(tmp_path, BETTER, "better", by="ada", why="larger gain")
+    assert better.kept and better.verdict == "keep" and better.stage == "confirm"
+    assert better.level == 0.025
     assert better.low <= 0.05 <= better.high and better.low > 0
     same = decide(tmp_path, arm(gain=0.05, who="noise"), "noise")
     assert not same.kept and same.incumbent == "better"
     entries = book(tmp_path).entries
     fresh = next(set(e.seeds) for e in entries if isinstance(e, Granted))
     for name in ("speed.1", "speed.incumbent-0"):  # no seed that chose the candidate confirmed it
-        seeds = set(Results.load(name, str(tmp_path)).to_frame()["seed"])
+        seeds = set(Results.load(name, storage).to_frame()["seed"])
         assert seeds and not seeds & fresh
     assert next(e for e in entries if isinstance(e, Asked)).by == "ada"
-    for entry in overviews(str(tmp_path)):
+    for entry in overviews(storage):
         assert 0 < sum(entry.statuses.values()) <= entry.trials, entry.study
     write_links(
-        StudyRecords(str(tmp_path), "speed.1"),
+        StudyRecords(storage, "speed.1"),
         TrackingAddress("http://m:5000"),
         "http://m:5000/#/of-1",
         {"t": "http://m:5000/#/t"},
     )
-    shown = stored_history("speed", str(tmp_path))
+    shown = stored_history("speed", storage)
     (line,) = shown.figure.series
     assert (line.low[-1], line.y[-1], line.high[-1]) == (better.low, better.estimate, better.high)
     assert len(line.x) == len(line.low) == len(line.high)
     studies = [name for row in shown.rows for name in row.studies]
-    assert (
-        "speed.1" in studies
-        and len(studies) >= 3
-        and all((tmp_path / name).is_dir() for name in studies)
-    )
+    assert "speed.1" in studies and len(studies) >= 3
+    assert all((tmp_path / name).is_dir() for name in studies)
     assert '<a href="http://m:5000/#/of-1">speed.1</a>, ' in shown.to_html().decode()
     assert all(name in "\n".join(shown.lines(300)) for name in studies)
 
@@ -113,13 +114,13 @@ def test_a_candidate_that_was_decided_costs_nothing(tmp_path):
 
 
 def test_the_incumbent_itself_and_another_declaration_are_refused(tmp_path):
-    with pytest.raises(SpecError, match="settings and the code of the incumbent"):
+    with refused(SpecError, "settings and the code of the incumbent"):
         decide(tmp_path, arm(), "nothing-new")
     assert not list(tmp_path.glob("speed*"))
-    with pytest.raises(SpecError, match="data: a dataset is named once"):
+    with refused(SpecError, "data: a dataset is named once"):
         Campaign("speed", arm(), ["digits-lt", "digits-lt"])
     decide(tmp_path, arm(who="noise"), "noise")
-    with pytest.raises(SpecError, match="alpha: a campaign of this name is declared otherwise"):
+    with refused(SpecError, "alpha: a campaign of this name is declared otherwise"):
         decide(tmp_path, arm(who="other"), "other", campaign=campaign(alpha=0.1))
     assert decide(
         tmp_path, arm(who="x"), "x", campaign=campaign(description="says more", budget_trials=500)
@@ -130,7 +131,7 @@ def test_a_function_that_no_later_process_finds_is_refused(tmp_path):
     def train(trial, resume=None):
         yield from ()
 
-    with pytest.raises(
+    with refused(
         SpecError,
         match=r"trainable: a ledger names a trainable by its module.*locals.*into a module",
     ):
@@ -139,7 +140,7 @@ def test_a_function_that_no_later_process_finds_is_refused(tmp_path):
 
 
 def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_path):
-    with pytest.raises(SpecError, match=r"budget_trials.*28 trials at most, and 20 are left"):
+    with refused(SpecError, match=r"budget_trials.*28 trials at most, and 20 are left"):
         decide(tmp_path, arm(who="noise"), "noise", campaign=campaign(budget_trials=20))
     assert not list(tmp_path.glob("speed*"))
 
@@ -173,27 +174,23 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
         arm(who="next"), "next", storage=str(tmp_path)
     )
     assert (expected.cost, expected.gpu_hours, expected.gpu_hours_left) == (66.0, 11.0, 13.0)
-    assert (
-        "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines())
-        and "13 hours" in expected.lines()[-1]
-    )
-    with pytest.raises(
-        SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left.*at least 3 more"
-    ):
+    assert "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines())
+    assert "13 hours" in expected.lines()[-1]
+    with refused(SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left.*at least 3 more"):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
 
 
 def test_a_budget_ends_a_decision_that_takes_more_than_was_foreseen(priced, tmp_path):
-    better = arm(gain=0.05, who="better")
-    with pytest.raises(
+    better = BETTER
+    with refused(
         SpecError,
         match=r"budget_gpu_hours.*used up, and nothing is decided.*the same command goes on",
     ):
         decide(tmp_path, better, "better", campaign=campaign(budget_gpu_hours=3.4))
-    assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
+    assert entries(tmp_path, Decided) == []
     trained = book(tmp_path).spent  # counted although nothing was decided
     assert trained.gpu_hours == 0.5 * trained.trials >= 3.4
-    with pytest.raises(SpecError, match="budget_gpu_hours"):
+    with refused(SpecError, "budget_gpu_hours"):
         decide(tmp_path, arm(who="other"), "other", campaign=campaign(budget_gpu_hours=3.4))
     assert decide(tmp_path, better, "better", campaign=campaign(budget_gpu_hours=150.0)).kept
 
@@ -202,7 +199,7 @@ def test_more_seeds_are_within_the_budget_too(tmp_path):
     candidate = arm(gain=0.0175, who="u13")
     first = decide(tmp_path, candidate, "close")
     spent = book(tmp_path).spent.trials
-    with pytest.raises(SpecError, match=r"budget_trials.*16 trials at most, and 3 are left"):
+    with refused(SpecError, match=r"budget_trials.*16 trials at most, and 3 are left"):
         decide(tmp_path, candidate, "close", more=7, campaign=campaign(budget_trials=spent + 3))
     expected = campaign().outlook(candidate, "close", storage=str(tmp_path), more=first.more.seeds)
     assert expected.decided is None and expected.confirmation_trials == first.more.trials
@@ -210,9 +207,9 @@ def test_more_seeds_are_within_the_budget_too(tmp_path):
 
 
 def test_a_setting_that_no_trial_reads_decides_nothing(tmp_path):
-    with pytest.raises(SpecError, match=r"CANDIDATE.*settings that its trials read.*gian"):
+    with refused(SpecError, match=r"CANDIDATE.*settings that its trials read.*gian"):
         decide(tmp_path, Arm("candidates:train_anything", {"gian": 0.1}), "misspelt")
-    assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
+    assert entries(tmp_path, Decided) == []
 
 
 def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_it(tmp_path):
@@ -225,30 +222,28 @@ def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_i
 
 
 def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
-    own = campaign(seeds={"first": 2, "step": 2, "most": 8}, alpha=0.01)
-    with pytest.raises(SpecError, match=r"seeds.most.*no result of 8 seeds reaches the level"):
+    own = campaign(seeds=SMALL["seeds"], alpha=0.01)
+    with refused(SpecError, match=r"seeds.most.*no result of 8 seeds reaches the level"):
         decide(tmp_path, arm(gain=0.2, who="best"), "best", campaign=own)
     assert not list(tmp_path.glob("speed*"))
 
 
 def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(tmp_path):
-    with pytest.raises(
+    with refused(
         ContrasweepError,
         match=r"every trial of the candidate broken failed.*this candidate is broken",
     ):
         decide(tmp_path, arm(fails=True, who="broken"), "broken")
-    assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
+    assert entries(tmp_path, Decided | Granted) == []
 
 
 def test_an_incumbent_that_only_fails_decides_nothing_and_one_that_mostly_does_is_said_to(tmp_path):
-    broken = Campaign(
-        "speed", arm(fails=True), "digits-lt", seeds={"first": 2, "step": 2, "most": 8}
-    )
-    with pytest.raises(
+    broken = Campaign("speed", arm(fails=True), "digits-lt", seeds=SMALL["seeds"])
+    with refused(
         ContrasweepError, match=r"every trial of the incumbent failed.*this candidate is broken"
     ):
         decide(tmp_path, arm(who="works"), "works", campaign=broken)
-    assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
+    assert entries(tmp_path, Decided | Granted) == []
     kept = Decision(
         "speed",
         "works",
@@ -276,7 +271,7 @@ def test_an_incumbent_that_only_fails_decides_nothing_and_one_that_mostly_does_i
 
 def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
     smaller = arm(who="smaller", parameters=10)
-    own = campaign(size="parameters", smallest_difference=0.06)
+    own = campaign(**SIMPLER)
     decision = decide(tmp_path, smaller, "smaller", campaign=own)
     assert decision.verdict in ("equivalent", "keep") and decision.kept
     assert (
@@ -284,12 +279,11 @@ def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
         in decision.sentence()
     )
     assert "one-sided p of a loss of 0.06 = " in decision.sentence()
-    larger = decide(tmp_path, arm(who="larger", parameters=99), "larger", campaign=own)
-    assert not larger.kept
+    assert not decide(tmp_path, arm(who="larger", parameters=99), "larger", campaign=own).kept
 
 
 def test_a_candidate_of_the_incumbents_size_is_not_simpler_and_has_to_be_better(tmp_path):
-    own = campaign(size="parameters", smallest_difference=0.06)
+    own = campaign(**SIMPLER)
     decision = decide(tmp_path, arm(who="smaller"), "same-size", campaign=own)
     assert not decision.kept and decision.verdict != "keep"
 
@@ -298,35 +292,29 @@ def test_where_the_incumbent_alone_fails_is_a_gain_and_what_mends_it_is_kept(tmp
     later = tuple(range(7, 100))  # the first fresh seed is 6
     flaky = Campaign("speed", arm(fails_on=later), "digits-lt", **SMALL)
     decision = decide(tmp_path, arm(who="mended", gain=0.03), "mended", campaign=flaky)
-    fresh = next(set(e.seeds) for e in book(tmp_path).entries if isinstance(e, Granted))
+    fresh = set(entries(tmp_path, Granted)[0].seeds)
     assert len(fresh & set(later)) >= 7 and decision.kept and decision.verdict == "keep"
 
 
 def test_simpler_candidates_together_lose_no_more_than_matters_against_the_last_better_one(
     tmp_path,
 ):
-    own = campaign(size="parameters", smallest_difference=0.06)
+    own = campaign(**SIMPLER)
     first, second = (
         decide(tmp_path, arm(who=who, gain=gain, parameters=size), who, campaign=own)
         for who, gain, size in (("smaller", -0.03, 90), ("smallest", -0.06, 80))
     )
-    assert (
-        first.kept
-        and first.verdict == "equivalent"
-        and first.estimate == pytest.approx(-0.03, abs=0.02)
-    )
-    assert (
-        not second.kept
-        and second.incumbent == "smaller"
-        and second.estimate == pytest.approx(-0.03, abs=0.02)
-    )
+    assert first.kept and first.verdict == "equivalent"
+    assert first.estimate == pytest.approx(-0.03, abs=0.02)
+    assert not second.kept and second.incumbent == "smaller"
+    assert second.estimate == pytest.approx(-0.03, abs=0.02)
     assert second.reason == "it may be worse by 0.06 than the incumbent, the last better one"
     confirmed = Results.load("speed.4.confirm-1", str(tmp_path)).to_frame()
     assert set(confirmed["arm"]) == {"incumbent", "smallest", "incumbent.better"}
 
 
 def test_a_size_that_only_noise_makes_smaller_keeps_nothing(tmp_path):
-    own = campaign(size="parameters", smallest_difference=0.06)
+    own = campaign(**SIMPLER)
     own = dataclasses.replace(own, incumbent=arm(jitter=5.0))
     for who in "abcdef":
         assert not decide(tmp_path, arm(who=who, jitter=5.0), who, campaign=own).kept
@@ -338,7 +326,7 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
     """The same command after a kill ends as one that nothing disturbs, and trains no trial again."""
     whole = tmp_path / "whole"
     killed = tmp_path / "killed"
-    expected = decide(whole, arm(gain=0.05, who="better"), "better")
+    expected = decide(whole, BETTER, "better")
     append = Ledger.append
 
     def dies(before):
@@ -355,19 +343,18 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
     for before in (True, False):
         monkeypatch.setattr(Ledger, "append", dies(before))
         with pytest.raises(KeyboardInterrupt):
-            decide(killed, arm(gain=0.05, who="better"), "better")
+            decide(killed, BETTER, "better")
     monkeypatch.setattr(Ledger, "append", append)
     times = {path: path.stat().st_mtime_ns for path in killed.glob("speed.*/records/*/record.json")}
-    decision = decide(killed, arm(gain=0.05, who="better"), "better")
+    decision = decide(killed, BETTER, "better")
     assert (decision.verdict, decision.estimate, decision.level) == (
         expected.verdict,
         expected.estimate,
         expected.level,
     )
     assert [type(e) for e in book(killed).entries] == [type(e) for e in book(whole).entries]
-    assert all(path.stat().st_mtime_ns == at for path, at in times.items()) and trials(
-        killed
-    ) == trials(whole)
+    assert all(path.stat().st_mtime_ns == at for path, at in times.items())
+    assert trials(killed) == trials(whole)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +380,7 @@ def test_an_incumbent_whose_code_only_the_ledger_names_is_not_run(
     ledger.append(Granted(number, 0, 0.01, (77, 78)))
     ledger.append(Decided(number, 0, "keep", "confirm", True, 2, 0, 0.0, 0.0))
     trained = trials(storage)
-    with pytest.raises(
+    with refused(
         SpecError, match=f"incumbent: what only a storage names is not used, got '{named}'"
     ):
         decide(storage, arm(who="next"), "next")
@@ -413,26 +400,25 @@ def test_an_incumbent_whose_code_only_the_ledger_names_is_not_run(
     ]
     done = contrasweep("decide", *words, folder=tmp_path)
     assert done.returncode == 2 and "what only a storage names is not used" in done.stderr, done
-    assert (
-        "evil" not in sys.modules and not list(tmp_path.rglob("ran")) and trials(storage) == trained
-    )
+    assert "evil" not in sys.modules and not list(tmp_path.rglob("ran"))
+    assert trials(storage) == trained
 
 
-def test_a_setting_that_a_command_is_not_given_decides_nothing(tmp_path, monkeypatch):
+def test_a_setting_that_a_command_is_not_given_decides_nothing(tmp_path, runs, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import sys; print(sys.argv)")
     candidate = Arm(command=["python", "train.py", "{lr}"], config={"lr": 0.1, "loss": {"lr": 1}})
     says = r"^CANDIDATE: a candidate is judged by settings that its command is given, got 'loss.lr'"
-    with pytest.raises(SpecError, match=says):
-        campaign().outlook(candidate, "misspelt", storage=str(tmp_path / "runs"))
+    with refused(SpecError, match=says):
+        campaign().outlook(candidate, "misspelt", storage=runs)
     (tmp_path / "train.py").write_text("import os; print(os.environ['CONTRASWEEP_TRIAL'])")
-    campaign().outlook(candidate, "asks-for-all", storage=str(tmp_path / "runs"))
+    campaign().outlook(candidate, "asks-for-all", storage=runs)
 
 
 def test_a_kept_candidate_goes_on_as_incumbent_once_its_package_is_named(tmp_path, monkeypatch):
     kept = decide(tmp_path, Arm("more_candidates:train", {"gain": 0.05, "who": "better"}), "better")
     assert kept.kept
-    with pytest.raises(SpecError, match="or set CONTRASWEEP_CODE=more_candidates if that is yours"):
+    with refused(SpecError, "or set CONTRASWEEP_CODE=more_candidates if that is yours"):
         decide(tmp_path, arm(who="next"), "next")
     monkeypatch.setenv("CONTRASWEEP_CODE", "more_candidates")
     assert decide(tmp_path, arm(who="next"), "next").incumbent == "better"
@@ -454,7 +440,7 @@ def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(kind, tmp_
     monkeypatch.setattr(Ledger, "append", another_is_faster)
     decision = decide(tmp_path, arm(gain=0.2, who="best"), "best", campaign=longer)
     assert done[0].kept and decision.kept and decision.incumbent == "faster"
-    superseded = [e for e in book(tmp_path).entries if isinstance(e, Decided) and e.superseded]
+    superseded = [e for e in entries(tmp_path, Decided) if e.superseded]
     assert len(superseded) == 1 and not superseded[0].kept
     assert len(book(tmp_path).confirmations) == (
         2 if kind is Granted else 3
@@ -476,7 +462,7 @@ def test_one_candidate_that_two_ask_at_once_is_decided_once(tmp_path, monkeypatc
     monkeypatch.setattr(Ledger, "append", another_asks_the_same)
     decision = decide(tmp_path, candidate, "mine")
     assert decision == done[0] and decision.kept and book(tmp_path).incumbent == decision.number
-    assert sum(isinstance(entry, Decided) for entry in book(tmp_path).entries) == 1
+    assert len(entries(tmp_path, Decided)) == 1
 
 
 def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
@@ -496,28 +482,18 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     dry = contrasweep("decide", *words, "--dry-run", folder=tmp_path)
     assert dry.returncode == 0 and "24 trials to screen it and 64 to confirm it" in dry.stdout
     assert not list((tmp_path / "contrasweep-runs").glob("speed*"))
-    decided = json.loads(
-        contrasweep("decide", *words, "--json", "--by", "agent", folder=tmp_path).stdout
-    )
-    assert (
-        decided["schema"] == "decide/2"
-        and decided["kept"]
-        and decided["candidate"] == "gain-0.03-who-new"
-    )
+    decided = shown_json(tmp_path, "decide", *words, "--by", "agent")
+    assert decided["schema"] == "decide/2" and decided["kept"]
+    assert decided["candidate"] == "gain-0.03-who-new"
     shown = contrasweep("ledger", "speed", folder=tmp_path)
     assert "1 candidate, 1 kept" in shown.stdout and "agent" in shown.stdout
-    page = contrasweep("ledger", "speed", "--format", "html", folder=tmp_path).stdout
+    page = printed(tmp_path, "ledger", "speed", "--format", "html")
     assert "<svg" in page and "gain-0.03" in page
-    assert json.loads(contrasweep("ledger", "speed", "--json", folder=tmp_path).stdout)["rows"][0][
-        "decision"
-    ]["kept"]
+    assert shown_json(tmp_path, "ledger", "speed")["rows"][0]["decision"]["kept"]
     Ledger(str(tmp_path / "contrasweep-runs"), "forged").append(Began({"alpha": "much"}, 12))
     forged = contrasweep("ledger", "forged", folder=tmp_path)
-    assert (
-        forged.returncode == 2
-        and forged.stderr.count("\n") == 1
-        and "campaign.json" in forged.stderr
-    )
+    assert forged.returncode == 2 and forged.stderr.count("\n") == 1
+    assert "campaign.json" in forged.stderr
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
 

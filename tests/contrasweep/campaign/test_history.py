@@ -1,5 +1,6 @@
 """The verdicts of all studies of a storage as one stream: `contrasweep ledger` without a campaign."""
 
+from folders import make_files
 from made_up import made
 
 from contrasweep import load
@@ -8,19 +9,16 @@ from contrasweep.results.ledger import Began, Ledger
 from contrasweep.statistics.referee import Confirmation, Rule
 
 
-def test_all_verdicts_of_a_storage_are_one_stream_in_the_order_of_their_ends(tmp_path):
+def test_all_verdicts_of_a_storage_are_one_stream_in_the_order_of_their_ends(tmp_path, storage):
     """Those of a campaign's own studies, `speed.1`, stand in its ledger; `speedup` is no study of campaign `speed`."""
     # The first trial of `more` ends later than that of `speedup`, its last one earlier.
     for name in ("speedup", "more", "speed.1"):
         made(tmp_path, name)
-    assert Ledger(str(tmp_path), "speed").read().append(Began({"metric": "accuracy"}, screening=12))
-    (tmp_path / "third").mkdir()
-    (tmp_path / "third" / "study.json").write_text("{}")
-    found = comparisons_of(str(tmp_path))
+    assert Ledger(storage, "speed").read().append(Began({"metric": "accuracy"}, screening=12))
+    make_files(tmp_path, {"third/study.json": "{}"})
+    found = comparisons_of(storage)
     ended = {
-        name: max(
-            record.ended for record in load(name, storage=str(tmp_path)).trial_records.values()
-        )
+        name: max(record.ended for record in load(name, storage=storage).trial_records.values())
         for name in ("speedup", "more")
     }
     first, second = found.comparisons

@@ -1,15 +1,15 @@
 """The commit of the checkout that holds the code, and whether the code is what the commit has."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
+from folders import make_files
 
 from contrasweep.code import code_of
 from contrasweep.code.version import checkout_of
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder, *words):
     who = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"]
     return subprocess.run(
         ["git", *who, "-C", str(folder), *words], capture_output=True, text=True, check=True
@@ -43,8 +43,7 @@ def test_the_commit_is_that_of_the_users_checkout(checkout):
 
 
 def test_dirty_is_code_that_the_commit_lacks_and_nothing_else(checkout):
-    (checkout / "own/apart.py").write_text("Y = 1\n")
-    (checkout / "notes.txt").write_text("no code")
+    make_files(checkout, {"own/apart.py": "Y = 1\n", "notes.txt": "no code"})
     assert state(checkout) == (True, False)
     (checkout / "own/helper.py").write_text("X = 1  # not committed\n")
     assert state(checkout) == (True, True)
@@ -70,8 +69,7 @@ def test_nothing_that_a_checkout_configures_is_run(checkout):
     git(checkout, "config", "core.hooksPath", str(checkout))
     git(checkout, "config", "filter.own.clean", str(program))
     git(checkout, "config", "core.pager", str(program))
-    (checkout / ".gitattributes").write_text("*.py filter=own\n")
-    (checkout / "own/helper.py").write_text("X = 2\n")
+    make_files(checkout, {".gitattributes": "*.py filter=own\n", "own/helper.py": "X = 2\n"})
     mark.unlink(missing_ok=True)
     assert state(checkout)[1]
     mark.unlink(missing_ok=True)
@@ -82,8 +80,10 @@ def test_nothing_that_a_checkout_configures_is_run(checkout):
 def test_without_a_checkout_a_commit_or_git_there_is_no_commit(tmp_path, monkeypatch):
     file = tmp_path / "a.py"
     file.write_text("")
-    assert checkout_of(str(file), {str(file): b""}) == ("", False)
-    git(tmp_path, "init", "-q")
-    assert checkout_of(str(file), {str(file): b""}) == ("", False)
-    monkeypatch.setenv("PATH", "")
-    assert checkout_of(str(file), {str(file): b""}) == ("", False)
+    for change in (
+        lambda: None,
+        lambda: git(tmp_path, "init", "-q"),
+        lambda: monkeypatch.setenv("PATH", ""),
+    ):
+        change()
+        assert checkout_of(str(file), {str(file): b""}) == ("", False)

@@ -125,8 +125,7 @@ def test_a_script_counts_as_its_file(tmp_path):
 
     def digest(text):
         script.write_text(text)
-        done = python(str(script), check=True)
-        return done.stdout
+        return python(str(script), check=True).stdout
 
     text = (
         "WIDTH = 16\ndef train(trial, resume=None):\n    yield WIDTH\n"

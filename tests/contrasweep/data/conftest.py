@@ -9,3 +9,9 @@ def node_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(folder))
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     return folder
+
+
+@pytest.fixture
+def to(tmp_path):
+    """Where a dataset is staged."""
+    return str(tmp_path / "to")

@@ -8,7 +8,6 @@ import json
 import pickle
 import struct
 import tarfile
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -16,17 +15,17 @@ from PIL import Image
 RANDOM = np.random.RandomState(7)
 
 
-def png(path: Path, height: int = 12, width: int = 12) -> Path:
+def png(path, height=12, width=12):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(RANDOM.randint(0, 256, (height, width, 3)).astype(np.uint8)).save(path)
     return path
 
 
-def bundled(folder: Path) -> None:
+def bundled(folder):
     return None
 
 
-def idx(folder: Path) -> Path:
+def idx(folder):
     for name, n in (("train", 50), ("t10k", 20)):
         images = RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8)
         header = b"\0\0\x08\x03" + struct.pack(">3I", n, 28, 28)
@@ -40,7 +39,7 @@ def idx(folder: Path) -> Path:
     return folder
 
 
-def npz(folder: Path) -> Path:
+def npz(folder):
     arrays = {
         f"x_{split}": RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8)
         for split, n in (("train", 50), ("test", 20))
@@ -49,12 +48,12 @@ def npz(folder: Path) -> Path:
     return folder / "d.npz"
 
 
-def cifar(classes: int, per_class: int) -> bytes:
+def cifar(classes, per_class):
     """The tar that torchvision downloads, its batches pickled under protocol 2 with bytes for keys, as Python 2 did."""
     n = classes * per_class
     labels = [i % classes for i in range(n)]
 
-    def batch(key: bytes) -> bytes:
+    def batch(key):
         return pickle.dumps(
             {
                 b"data": RANDOM.randint(0, 256, (n, 3072)).astype(np.uint8),
@@ -80,20 +79,20 @@ def cifar(classes: int, per_class: int) -> bytes:
     return packed.getvalue()
 
 
-def cifar10(folder: Path) -> Path:
+def cifar10(folder):
     (folder / "cifar-10-python.tar.gz").write_bytes(cifar(10, 20))
     return folder / "cifar-10-python.tar.gz"
 
 
-def cifar100(folder: Path) -> Path:
+def cifar100(folder):
     (folder / "c100.tar.gz").write_bytes(cifar(100, 2))
     with tarfile.open(folder / "c100.tar.gz") as archive:
         archive.extractall(folder, filter="data")
     return folder
 
 
-def lists(*names: str) -> object:
-    def make(folder: Path) -> Path:
+def lists(*names):
+    def make(folder):
         for name in names:
             lines = [
                 f"{png(folder / 'photos' / f'{name}-{i}.png', 20 + i, 30).relative_to(folder).as_posix()} {i}"
@@ -105,19 +104,19 @@ def lists(*names: str) -> object:
     return make
 
 
-def image_folder(folder: Path) -> Path:
+def image_folder(folder):
     for split, n in (("train", 6), ("val", 2)):
         for name in ("cat", "dog"):
             for i in range(n):
                 png(folder / split / name / f"{i}.png")
-    (folder / "train" / "cat" / "notes.txt").write_text("no image")
+    (folder / "train/cat/notes.txt").write_text("no image")
     return folder
 
 
-def image_captions(folder: Path) -> Path:
+def image_captions(folder):
     for split, n in (("train", 6), ("val", 3)):
         rows = [
-            (png(folder / split / "photos" / f"{i}.png"), f'a {side} view, "number" {i}')
+            (png(folder / split / f"photos/{i}.png"), f'a {side} view, "number" {i}')
             for i in range(n)
             for side in ("left", "right")
         ]
@@ -128,13 +127,13 @@ def image_captions(folder: Path) -> Path:
     return folder
 
 
-def png_bytes() -> bytes:
+def png_bytes():
     buffer = io.BytesIO()
     Image.fromarray(RANDOM.randint(0, 256, (10, 12, 3)).astype(np.uint8)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def webdataset(folder: Path) -> Path:
+def webdataset(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for shard, n in (("train-000.tar", 6), ("train-001.tar", 5), ("val-000.tar", 4)):
         with tarfile.open(folder / shard, "w") as archive:
@@ -149,7 +148,7 @@ def webdataset(folder: Path) -> Path:
     return folder
 
 
-def hugging_face(folder: Path) -> Path:
+def hugging_face(folder):
     """As `datasets` itself writes it."""
     import datasets
 
@@ -168,11 +167,11 @@ def hugging_face(folder: Path) -> Path:
         )
         (folder / "data").mkdir(parents=True, exist_ok=True)
         data = datasets.Dataset.from_dict(rows, features=features)
-        data.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
+        data.to_parquet(folder / f"data/{split}-00000-of-00001.parquet")
     return folder
 
 
-def image_pairs(folder: Path) -> Path:
+def image_pairs(folder):
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "pairs.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -187,16 +186,16 @@ def image_pairs(folder: Path) -> Path:
     return folder / "pairs.csv"
 
 
-def ombria(folder: Path) -> Path:
+def ombria(folder):
     image_pairs(folder).rename(folder / "pairs_5class.csv")
     return folder
 
 
-def square(x: float, y: float, side: float) -> str:
+def square(x, y, side):
     return f"POLYGON (({x} {y}, {x + side} {y}, {x + side} {y + side}, {x} {y + side}, {x} {y}))"
 
 
-def xbd(folder: Path) -> Path:
+def xbd(folder):
     for split in ("train", "test"):
         for tile in (
             "flood_00000001",
@@ -229,11 +228,11 @@ def xbd(folder: Path) -> Path:
                 (labels / f"{tile}_{moment}_disaster.json").write_text(
                     json.dumps({"features": {"xy": features, "lng_lat": []}, "metadata": {}})
                 )
-                png(folder / split / "images" / f"{tile}_{moment}_disaster.png", 128, 128)
+                png(folder / split / f"images/{tile}_{moment}_disaster.png", 128, 128)
     return folder
 
 
-def sick(folder: Path) -> Path:
+def sick(folder):
     names = [
         "pair_ID",
         "sentence_A",

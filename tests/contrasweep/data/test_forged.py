@@ -19,7 +19,7 @@ from contrasweep.errors import DataError
 ROWS = 3
 
 
-def forged(folder: Path, image: pa.Array | None = None, **spec: object) -> Manifest:
+def forged(folder, image=None, **spec):
     """A dataset of three rows of eight numbers, as it lies in a storage; `image` and its entry are what is given."""
     folder.mkdir()
     stored = columns.from_array(np.zeros((ROWS, 8), np.uint8)) if image is None else image
@@ -39,7 +39,7 @@ def described(folder, content, **spec):
     return manifest
 
 
-def read(manifest: Manifest) -> np.ndarray:
+def read(manifest):
     """The images of the training split, of the manifest as it is stored."""
     again = Manifest.from_json((Path(manifest.uri) / MANIFEST).read_bytes(), manifest.uri)
     return open_dataset(again).split("train").array("image")
@@ -69,11 +69,8 @@ def test_a_column_of_objects_is_refused_before_anything_is_read(dtype, tmp_path)
     with pytest.raises(DataError) as error:
         read(manifest)
     says = one_line(error)
-    assert (
-        str(tmp_path / "d" / MANIFEST) in says
-        and "its dtype must be one of bool, uint8" in says
-        and dtype in says
-    )
+    assert str(tmp_path / "d" / MANIFEST) in says and "its dtype must be one of bool, uint8" in says
+    assert dtype in says
 
 
 @pytest.mark.parametrize(
@@ -97,11 +94,8 @@ def test_a_column_that_is_stored_otherwise_names_the_shard(image, spec, says, tm
     with pytest.raises(DataError) as error:
         read(manifest)
     text = one_line(error)
-    assert (
-        "train.parquet, column 'image'" in text
-        and says in text
-        and "stage the dataset again" in text
-    )
+    assert "train.parquet, column 'image'" in text and says in text
+    assert "stage the dataset again" in text
 
 
 @pytest.mark.parametrize(
@@ -117,7 +111,7 @@ def test_a_shard_that_is_no_parquet_file_names_it(content, tmp_path):
     assert "train.parquet is no Parquet file of rows" in one_line(error)
 
 
-def archive(file: Path, **arrays: object) -> Path:
+def archive(file, **arrays):
     ok = {"x": np.zeros((2, 28, 28), np.uint8), "y": np.zeros(2, np.int64)}
     whole = {f"{name}_{split}": array for split in ("train", "test") for name, array in ok.items()}
     np.savez(file, **{**whole, **arrays})
@@ -128,21 +122,21 @@ def archive(file: Path, **arrays: object) -> Path:
     "labels",
     [np.array(["a", "b"]), np.array([1j, 0]), np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")])],
 )
-def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels, tmp_path):
+def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels, tmp_path, to):
     with pytest.raises(DataError) as error:
-        stage("mnist", str(tmp_path / "to"), source=archive(tmp_path / "d.npz", y_train=labels))
+        stage("mnist", to, source=archive(tmp_path / "d.npz", y_train=labels))
     assert "y_train must be an array of numbers" in one_line(error)
 
 
 @pytest.mark.parametrize("label", [0.9, float("nan")])
-def test_labels_of_an_archive_that_are_not_whole_are_refused(label, tmp_path):
+def test_labels_of_an_archive_that_are_not_whole_are_refused(label, tmp_path, to):
     file = archive(tmp_path / "d.npz", y_test=np.array([1.0, label]))
     with pytest.raises(DataError, match=r"y_test must be class numbers, and some are not whole"):
-        stage("mnist", str(tmp_path / "to"), source=file)
+        stage("mnist", to, source=file)
 
 
 @pytest.mark.parametrize("how", ["header", "size", "method", "compressed", "bzip2"])
-def test_an_archive_that_was_tampered_with_is_one_line(how, tmp_path):
+def test_an_archive_that_was_tampered_with_is_one_line(how, tmp_path, to):
     file = tmp_path / "d.npz"
     shape = (2**40, 2**20) if how == "size" else (2,)
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
@@ -165,11 +159,11 @@ def test_an_archive_that_was_tampered_with_is_one_line(how, tmp_path):
         data[45:60] = bytes(range(200, 215))
     file.write_bytes(data)
     with pytest.raises(DataError) as error:
-        stage("mnist", str(tmp_path / "to"), source=file)
+        stage("mnist", to, source=file)
     assert "cannot be read as a NumPy archive of plain arrays" in one_line(error)
 
 
-def test_the_manifest_of_every_staged_dataset_passes(tmp_path):
-    manifest = stage("digits-lt", str(tmp_path / "to"))
+def test_the_manifest_of_every_staged_dataset_passes(tmp_path, to):
+    manifest = stage("digits-lt", to)
     stored = json.loads((tmp_path / "to" / MANIFEST).read_text())
     assert stored["columns"]["image"]["dtype"] == "uint8" and manifest.columns == stored["columns"]

@@ -9,17 +9,16 @@ import random
 import shutil
 import tarfile
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refused
 
 from contrasweep import AblationGrid, Arm, DataError
-from contrasweep.data.manifest import Manifest
 from contrasweep.data.reading import open_dataset
 from contrasweep.data.resolving import resolve
 from contrasweep.data.staging import stage
@@ -35,7 +34,7 @@ Rows = dict[str, dict[str, int]]
 """Split -> class -> images."""
 
 
-def good(folder: Path) -> Rows:
+def good(folder):
     for split, n in (("train", 4), ("test", 2)):
         for name in CLASSES:
             for i in range(n):
@@ -64,34 +63,34 @@ def added(path, data=None, label="", split="train"):
     return change
 
 
-def outside(folder: Path, rows: Rows) -> None:
+def outside(folder, rows):
     inner = folder.with_name("inner")
     folder.rename(inner)
-    (folder / "dataset" / "images").parent.mkdir(parents=True)
-    inner.rename(folder / "dataset" / "images")
+    (folder / "dataset/images").parent.mkdir(parents=True)
+    inner.rename(folder / "dataset/images")
 
 
-def decomposed(folder: Path, rows: Rows) -> None:
+def decomposed(folder, rows):
     name = unicodedata.normalize("NFD", "café")
-    (folder / "test" / "café").rename(folder / "test" / name)
+    (folder / "test/café").rename(folder / "test" / name)
 
 
-def linked(folder: Path, rows: Rows) -> None:
+def linked(folder, rows):
     sources.png(folder.with_name("more") / "a.png", 8, 8)
-    (folder / "train" / "dog" / "more").symlink_to(folder.with_name("more"))
+    (folder / "train/dog/more").symlink_to(folder.with_name("more"))
     rows["train"]["dog"] += 1
 
 
-def looped(folder: Path, rows: Rows) -> None:
-    (folder / "train" / "owl" / "loop").symlink_to(folder / "train" / "owl")
+def looped(folder, rows):
+    (folder / "train/owl/loop").symlink_to(folder / "train/owl")
 
 
-def emptied(folder: Path, rows: Rows) -> None:
-    (folder / "train" / "horse").mkdir()
+def emptied(folder, rows):
+    (folder / "train/horse").mkdir()
     rows["train"]["horse"] = 0
 
 
-def unsplit(folder: Path, rows: Rows) -> None:
+def unsplit(folder, rows):
     shutil.rmtree(folder / "test")
     del rows["test"]
     for name in CLASSES:
@@ -99,8 +98,8 @@ def unsplit(folder: Path, rows: Rows) -> None:
     (folder / "train").rmdir()
 
 
-def copied(folder: Path, rows: Rows) -> None:
-    shutil.copy(folder / "train" / "dog" / "0.png", folder / "train" / "dog" / "copy.png")
+def copied(folder, rows):
+    shutil.copy(folder / "train/dog/0.png", folder / "train/dog/copy.png")
     rows["train"]["dog"] += 1
 
 
@@ -145,7 +144,7 @@ AROUND: dict[str, Callable[[Path, Rows], None]] = {
 }
 
 
-def counts(manifest: Manifest) -> Rows:
+def counts(manifest):
     return {
         split: dict(zip(manifest.classes, manifest.counts[split].get("classes", ()), strict=True))
         for split in manifest.splits
@@ -184,24 +183,24 @@ def test_a_folder_as_people_have_it_is_staged_as_they_mean_it(tenth, tmp_path):
         )
 
 
-def alone(folder: Path, rows: Rows) -> None:
+def alone(folder, rows):
     shutil.rmtree(folder / "train")
 
 
-def parts(folder: Path, rows: Rows) -> None:
+def parts(folder, rows):
     (folder / "train").rename(folder / "part1")
     (folder / "test").rename(folder / "part2")
 
 
-def twice(folder: Path, rows: Rows) -> None:
+def twice(folder, rows):
     shutil.copytree(folder / "train", folder / "Training")
 
 
-def capital(folder: Path, rows: Rows) -> None:
-    (folder / "test" / "dog").rename(folder / "test" / "Dog")
+def capital(folder, rows):
+    (folder / "test/dog").rename(folder / "test/Dog")
 
 
-def flat(folder: Path, rows: Rows) -> None:
+def flat(folder, rows):
     for split in ("train", "test"):
         shutil.rmtree(folder / split)
         sources.png(folder / split / "0.png", 8, 8)
@@ -217,22 +216,21 @@ def flat(folder: Path, rows: Rows) -> None:
         (flat, "has no class folders"),
     ],
 )
-def test_a_folder_that_can_be_meant_in_two_ways_is_refused_in_a_line(change, says, tmp_path):
+def test_a_folder_that_can_be_meant_in_two_ways_is_refused_in_a_line(change, says, tmp_path, to):
     change(tmp_path / "photos", good(tmp_path / "photos"))
-    with pytest.raises(DataError) as caught:
-        stage("image-folder", str(tmp_path / "to"), source=tmp_path / "photos")
-    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
-    assert not (tmp_path / "to" / "manifest.json").exists()
+    with refused(DataError, says):
+        stage("image-folder", to, source=tmp_path / "photos")
+    assert not (tmp_path / "to/manifest.json").exists()
 
 
-def test_a_class_may_be_called_as_a_split_is(tmp_path):
+def test_a_class_may_be_called_as_a_split_is(tmp_path, to):
     for name in ("train", "car", "bus"):
         sources.png(tmp_path / "photos" / name / "0.png", 8, 8)
-    manifest = stage("image-folder", str(tmp_path / "to"), source=tmp_path / "photos")
+    manifest = stage("image-folder", to, source=tmp_path / "photos")
     assert counts(manifest) == {"train": {"bus": 1, "car": 1, "train": 1}}
 
 
-def test_what_is_left_out_is_counted_by_its_kind(tmp_path, caplog):
+def test_what_is_left_out_is_counted_by_its_kind(tmp_path, to, caplog):
     folder = tmp_path / "photos"
     rows = good(folder)
     for name in (
@@ -244,7 +242,7 @@ def test_what_is_left_out_is_counted_by_its_kind(tmp_path, caplog):
         "a Mac's second file",
     ):
         INSIDE[name](folder, rows)
-    rejected = stage("image-folder", str(tmp_path / "to"), source=folder).source["rejected"]
+    rejected = stage("image-folder", to, source=folder).source["rejected"]
     assert {reason: entry["first"] for reason, entry in rejected.items()} == {
         "file .gif": ["dog/a.gif"],
         "file without suffix": ["dog/picture"],
@@ -261,24 +259,21 @@ def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(tmp_p
     rows = good(folder)
     emptied(folder, rows)
     copied(folder, rows)
-    shutil.copy(folder / "train" / "dog" / "1.png", folder / "test" / "owl" / "leak.png")
-    (folder / "train" / "owl" / "3.png").unlink()
+    shutil.copy(folder / "train/dog/1.png", folder / "test/owl/leak.png")
+    (folder / "train/owl/3.png").unlink()
     told = [
         "fewer training rows than 5 folds: 4 of class 0 (café), 3 of class 3 (owl)",
         "no training row at all: class 2 (horse)",
     ]
     told.append("1 across splits, 1 of another class, 1 within; folds may part them")
     with caplog.at_level(logging.WARNING):
-        stage("image-folder", str(tmp_path / "st" / "datasets" / "photos"), source=folder)
+        stage("image-folder", str(tmp_path / "st/datasets/photos"), source=folder)
     assert all(text in caplog.text for text in told)
     study = AblationGrid("s", {"a": Arm("toy:train", {"epochs": 1})}, "photos", folds=4)
     planned = plan(study, storage=str(tmp_path / "st"))
     noted = "\n".join(study_document(planned).data_notes)
-    assert (
-        "fewer training rows than 4 folds: 3 of class 3 (owl)" in noted
-        and told[1] in noted
-        and told[2] in noted
-    )
+    assert "fewer training rows than 4 folds: 3 of class 3 (owl)" in noted and told[1] in noted
+    assert told[2] in noted
 
 
 @pytest.mark.parametrize("importer", ["image-folder", "webdataset"])
@@ -287,7 +282,7 @@ def test_copies_are_kept_in_one_fold_where_that_is_asked(importer, tmp_path):
     folder = tmp_path / "photos"
     if importer == "image-folder":
         good(folder)
-        dogs = folder / "train" / "dog"
+        dogs = folder / "train/dog"
         for i in range(8):
             shutil.copy(dogs / "0.png", dogs / f"copy{i}.png")
         copied = {"dog/0.png", *(f"dog/copy{i}.png" for i in range(8))}
@@ -295,7 +290,7 @@ def test_copies_are_kept_in_one_fold_where_that_is_asked(importer, tmp_path):
         pictures = [sources.png_bytes() for _ in range(8)]
         tar(folder / "train-0.tar", [0, 1] * 8, pictures=[*pictures, *pictures[:1] * 8])
         copied = {f"train-0.tar/s{i}" for i in (0, *range(8, 16))}
-    place = str(tmp_path / "st" / "datasets" / "photos")
+    place = str(tmp_path / "st/datasets/photos")
     stage(importer, place, source=folder, settings={"copies": "together"})
     data = open_dataset(resolve("photos", folds=3, storage=str(tmp_path / "st")))
     held = [set(data.parts(fold)[1].column("path").to_pylist()) for fold in range(3)]
@@ -305,14 +300,18 @@ def test_copies_are_kept_in_one_fold_where_that_is_asked(importer, tmp_path):
 # --- tars and Parquet files ------------------------------------------------------------------------------------------
 
 
+def staged(kind, folder, source):
+    return stage(kind, str(folder / "to"), source=folder / source)
+
+
 def tar(
-    file: Path,
-    labels: list[Any],
-    extension: str = "png",
-    member: str = "cls",
-    pictures: Sequence[bytes] = (),
-    prefix: str = "",
-) -> Path:
+    file,
+    labels,
+    extension="png",
+    member="cls",
+    pictures=(),
+    prefix="",
+):
     """A tar of samples with labels and `pictures` (else random ones), each behind a file of a Mac if `prefix` is so."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w") as archive:
@@ -333,24 +332,23 @@ def tar(
     [("training-0", "testing-0"), ("Train-0", "eval-0"), ("train", "dev"), ("train/0", "test/0")],
 )
 def test_a_test_file_is_never_one_of_training(train, test, tmp_path):
-    tar(tmp_path / "tars" / f"{train}.tar", [0, 1, 1])
-    tar(tmp_path / "tars" / f"{test}.tar", [0, 1])
-    manifest = stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+    tar(tmp_path / f"tars/{train}.tar", [0, 1, 1])
+    tar(tmp_path / f"tars/{test}.tar", [0, 1])
+    manifest = staged("webdataset", tmp_path, "tars")
     assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 3, "test": 2}
 
 
 @pytest.mark.parametrize("change", [{"prefix": "._"}, {"extension": "jfif"}, {"extension": "JPE"}])
-def test_tars_of_a_mac_and_less_usual_extensions_are_read(change, tmp_path):
-    file = tar(tmp_path / "train-0.tar", [0, 1, 1], **change)
-    manifest = stage("webdataset", str(tmp_path / "to"), source=file)
+def test_tars_of_a_mac_and_less_usual_extensions_are_read(change, tmp_path, to):
+    manifest = stage("webdataset", to, source=tar(tmp_path / "train-0.tar", [0, 1, 1], **change))
     assert manifest.counts["train"]["classes"] == [1, 2] and "rejected" not in manifest.source
 
 
 def test_a_file_of_neither_split_is_named(tmp_path, caplog):
     for name in ("train-0", "test-0", "val-0", "extra-0"):
-        tar(tmp_path / "tars" / f"{name}.tar", [0, 1])
+        tar(tmp_path / f"tars/{name}.tar", [0, 1])
     with caplog.at_level(logging.WARNING):
-        stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+        staged("webdataset", tmp_path, "tars")
     assert "left out 2 that are neither of train nor of test: extra-0.tar, val-0.tar" in caplog.text
 
 
@@ -373,7 +371,7 @@ def test_a_label_in_json_that_is_no_class_number_is_refused(label, tmp_path):
     labels = [f'{{"label": {text}}}' for text in ("0", "1.0", label)]
     file = tar(tmp_path / "train-0.tar", labels, member="json")
     to = str(tmp_path / "to")
-    with pytest.raises(DataError, match=r"train-0\.tar: s2 has (no )?label"):
+    with refused(DataError, match=r"train-0\.tar: s2 has (no )?label"):
         stage("webdataset", to, source=file, settings={"label": "json:label"})
     tar(file, labels[:2], member="json")
     assert stage("webdataset", to, source=file, settings={"label": "json:label"}).classes == (
@@ -384,7 +382,7 @@ def test_a_label_in_json_that_is_no_class_number_is_refused(label, tmp_path):
 
 @pytest.mark.slow
 def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path):
-    whole = tar(tmp_path / "tars" / "train-0.tar", [i % 2 for i in range(12)])
+    whole = tar(tmp_path / "tars/train-0.tar", [i % 2 for i in range(12)])
     data = whole.read_bytes()
     drawn = random.Random(11)
     last = len(data.rstrip(b"\0")) // tarfile.BLOCKSIZE * tarfile.BLOCKSIZE + 3 * tarfile.BLOCKSIZE
@@ -394,30 +392,29 @@ def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path):
     ]
     for cut in cuts:
         whole.write_bytes(data[:cut])
-        with pytest.raises(DataError) as caught:
-            stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
-        assert "train-0.tar" in str(caught.value) and len(str(caught.value).splitlines()) == 1
+        with refused(DataError, "train-0.tar"):
+            staged("webdataset", tmp_path, "tars")
     whole.write_bytes(data[:last])
-    assert stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars").rows("train") == 12
+    assert staged("webdataset", tmp_path, "tars").rows("train") == 12
 
 
 def test_tars_that_were_joined_are_not_read_in_part(tmp_path):
-    one = tar(tmp_path / "tars" / "train-0.tar", [0, 1])
+    one = tar(tmp_path / "tars/train-0.tar", [0, 1])
     one.write_bytes(2 * one.read_bytes())
-    with pytest.raises(DataError, match="goes on behind its end"):
-        stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+    with refused(DataError, "goes on behind its end"):
+        staged("webdataset", tmp_path, "tars")
 
 
 @pytest.mark.parametrize("label", [10**5, 2 * 10**9, 10**18])
 def test_a_label_that_no_dataset_of_this_size_has_is_refused(label, tmp_path):
-    tar(tmp_path / "tars" / "train-0.tar", [0, 1, label])
-    with pytest.raises(
+    tar(tmp_path / "tars/train-0.tar", [0, 1, label])
+    with refused(
         DataError, match=rf"a label is {label:,}, of 3 samples; labels are class numbers from 0"
     ):
-        stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
+        staged("webdataset", tmp_path, "tars")
 
 
-def parquet(file: Path, labels: list[int | None], names: list[str] | None) -> None:
+def parquet(file, labels, names):
     file.parent.mkdir(parents=True, exist_ok=True)
     images = [{"bytes": sources.png_bytes(), "path": "x"} for _ in labels]
     table = pa.table({"image": images, "label": pa.array(labels, pa.int64())})
@@ -447,25 +444,23 @@ def parquet(file: Path, labels: list[int | None], names: list[str] | None) -> No
     ],
 )
 def test_labels_of_parquet_files_that_are_none_are_refused(first, second, says, tmp_path):
-    parquet(tmp_path / "data" / "train-0.parquet", *first)
+    parquet(tmp_path / "data/train-0.parquet", *first)
     if second:
-        parquet(tmp_path / "data" / "train-1.parquet", *second)
-    with pytest.raises(DataError, match=says) as caught:
-        stage("hugging-face", str(tmp_path / "to"), source=tmp_path / "data")
-    assert len(str(caught.value).splitlines()) == 1
+        parquet(tmp_path / "data/train-1.parquet", *second)
+    with refused(DataError, match=says):
+        staged("hugging-face", tmp_path, "data")
 
 
 def test_labels_that_are_texts_are_no_class_numbers(tmp_path):
-    parquet(tmp_path / "data" / "train-0.parquet", [0, 1], None)
-    file = tmp_path / "data" / "train-0.parquet"
+    parquet(tmp_path / "data/train-0.parquet", [0, 1], None)
+    file = tmp_path / "data/train-0.parquet"
     table = pq.read_table(file)
     pq.write_table(table.set_column(1, "label", pa.array(["cat", "dog"])), file)
-    with pytest.raises(DataError, match=r"\(or none\); known columns of whole numbers: none$"):
-        stage("hugging-face", str(tmp_path / "to"), source=tmp_path / "data")
+    with refused(DataError, match=r"\(or none\); known columns of whole numbers: none$"):
+        staged("hugging-face", tmp_path, "data")
 
 
 def test_a_part_without_class_names_has_those_of_the_others(tmp_path):
-    parquet(tmp_path / "data" / "train-0.parquet", [0, 1], None)
-    parquet(tmp_path / "data" / "train-1.parquet", [1, 1], ["cat", "dog"])
-    manifest = stage("hugging-face", str(tmp_path / "to"), source=tmp_path / "data")
-    assert counts(manifest) == {"train": {"cat": 1, "dog": 3}}
+    parquet(tmp_path / "data/train-0.parquet", [0, 1], None)
+    parquet(tmp_path / "data/train-1.parquet", [1, 1], ["cat", "dog"])
+    assert counts(staged("hugging-face", tmp_path, "data")) == {"train": {"cat": 1, "dog": 3}}

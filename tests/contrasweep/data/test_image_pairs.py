@@ -1,14 +1,12 @@
 """Lists of image pairs as people write them: what may be left empty, and the line and rule of what is wrong."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import refused
 
 from contrasweep.data import open_dataset, resolve, stage
-from contrasweep.data.manifest import MANIFEST, Manifest
+from contrasweep.data.manifest import MANIFEST
 from contrasweep.errors import DataError, SpecError
 
 
@@ -25,14 +23,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def pairs(
-    folder: Path, text: str, encoding: str = "utf-8", to: str = "staged", **settings: Any
-) -> Manifest:
+def pairs(folder, text, encoding="utf-8", to="staged", **settings):
     (folder / "pairs.csv").write_text(text, encoding=encoding)
     return stage("image-pairs", str(folder / to), source=folder / "pairs.csv", settings=settings)
 
 
-def rows(folder: Path, manifest: Manifest, split: str = "train") -> dict[str, list[Any]]:
+def rows(folder, manifest, split="train"):
     """Its columns other than arrays."""
     part = open_dataset(manifest.with_folds(None)).split(split)
     return {n: part.column(n).to_pylist() for n in part.split.names if n not in manifest.columns}
@@ -83,7 +79,7 @@ def test_rows_without_a_group_are_groups_of_their_own(folder):
     assert pairs(folder, text, to="datasets/streets").counts["train"]["groups"] == 3
     data = open_dataset(resolve("streets", folds=3, storage=str(folder)))
     assert sorted(len(data.parts(fold)[1]) for fold in range(3)) == [1, 1, 2]
-    with pytest.raises(SpecError, match="3 groups cannot fill 4 folds"):
+    with refused(SpecError, "3 groups cannot fill 4 folds"):
         resolve("streets", folds=4, storage=str(folder))
 
 
@@ -105,7 +101,7 @@ def test_every_group_can_be_a_fold_of_its_own(folder):
     manifest = pairs(folder, GROUPS, folds="groups")
     assert rows(folder, manifest)["fold"] == [0, 1, 0], "in the order of the list"
     assert open_dataset(manifest).parts(0)[1].column("group").to_pylist() == ["west", "west"]
-    with pytest.raises(SpecError, match="comes with 2 folds of its own"):
+    with refused(SpecError, "comes with 2 folds of its own"):
         resolve(str(folder / "staged"), folds=3, storage="unused")
 
 
@@ -142,14 +138,12 @@ def test_groups_of_one_colour_each(folder):
 @pytest.mark.parametrize("setting", [{"folds": "groups"}, {"normalise": "group"}])
 def test_what_goes_by_groups_needs_them(setting, folder):
     text = "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,\n"
-    with pytest.raises(DataError, match=r"pairs\.csv, line 3: this pair has no group"):
+    with refused(DataError, "pairs.csv, line 3: this pair has no group"):
         pairs(folder, text, **setting)
 
 
 def test_one_group_cannot_be_held_out(folder):
-    with pytest.raises(
-        DataError, match="all training rows are of the group 'g'; folds=groups needs two"
-    ):
+    with refused(DataError, "all training rows are of the group 'g'; folds=groups needs two"):
         pairs(
             folder, "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,g\n", folds="groups"
         )
@@ -251,15 +245,13 @@ def test_rows_without_a_crop_are_taken_whole(folder):
     ],
 )
 def test_what_is_wrong_is_named_by_line_and_rule(folder, text, message):
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, match=message):
         pairs(folder, text)
     assert not (folder / "staged" / MANIFEST).exists()
 
 
 def test_a_list_of_another_encoding_says_what_to_do(folder):
-    with pytest.raises(
-        DataError, match=r"a text of .*pairs\.csv is not in UTF-8 .*; save it as UTF-8$"
-    ):
+    with refused(DataError, match=r"a text of .*pairs\.csv is not in UTF-8 .*; save it as UTF-8$"):
         pairs(folder, "pre,post,label\na0.png,b0.png,0\n", "utf-16")
 
 
@@ -282,12 +274,12 @@ def test_cells_beyond_the_header_may_be_empty(folder):
 def test_grey_next_to_colour_is_not_cured_by_a_size(folder):
     text = "pre,post,label\na0.png,b0.png,0\nagrey.png,bgrey.png,0\n"
     for settings in ({}, {"size": 8}):
-        with pytest.raises(
+        with refused(
             DataError,
             match=r"line 3: .*agrey\.png.*: convert all of them to grey or all to colour first$",
         ):
             pairs(folder, text, **settings)
-    with pytest.raises(DataError, match=r"line 3: .*alow\.png.*--set size=64"):
+    with refused(DataError, match=r"line 3: .*alow\.png.*--set size=64"):
         pairs(folder, text.replace("grey", "low"))
     assert pairs(folder, text.replace("grey", "low"), size=8).rows("train") == 2
 
@@ -306,9 +298,7 @@ def test_numbers_that_leave_a_class_empty_are_refused(folder, labels, line, valu
         f"a{i}.png,b{i}.png,{label}\n" for i, label in enumerate(labels)
     )
     rule = rf"line {line}: labels that are numbers must run from 0 to {last} without a gap, got {value} among {among}"
-    with pytest.raises(
-        DataError, match=rf"pairs\.csv, {rule}: renumber them, or name .* --set classes="
-    ):
+    with refused(DataError, match=rf"pairs\.csv, {rule}: renumber them, or name .* --set classes="):
         pairs(folder, text)
     classes = [f"class {i}" for i in range(max(labels) + 1)]
     assert pairs(folder, text, classes=classes).classes == tuple(classes)
@@ -323,9 +313,9 @@ def test_labels_that_are_no_numbers_are_sorted(folder):
 
 def test_a_label_without_a_name_is_named_by_line(folder):
     text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,2\n"
-    with pytest.raises(
+    with refused(
         DataError,
-        match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1",
+        "pairs.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1",
     ):
         pairs(folder, text, classes=["dry", "wet"])
 

@@ -11,17 +11,17 @@ import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import refused
 from staged_data import check_staged
 
 from contrasweep.data import images, inspecting, open_dataset, resolve, safety, stage
 from contrasweep.data.importers import DATASETS, labelled_images, xbd
 from contrasweep.data.importers.sick import COLUMNS
-from contrasweep.data.manifest import MANIFEST, Manifest
+from contrasweep.data.manifest import MANIFEST
 from contrasweep.errors import DataError, SpecError
 
 _spec = importlib.util.spec_from_file_location("sources", Path(__file__).with_name("sources.py"))
@@ -30,7 +30,7 @@ sources = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(sources)
 
 
-def staged(name: str, folder: Path, to: str = "staged", **settings: Any) -> Manifest:
+def staged(name, folder, to="staged", **settings):
     place = folder / "source"
     if not place.exists():
         place.mkdir()
@@ -58,26 +58,26 @@ def test_a_staged_dataset_is_whole_repeatable_and_readable(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.source])
-def test_a_source_that_is_not_one_is_a_data_error(name, tmp_path):
+def test_a_source_that_is_not_one_is_a_data_error(name, tmp_path, to):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_bytes(b"not a dataset")
     for source in ("empty", "file", "missing"):
-        with pytest.raises(DataError, match=str(tmp_path)):
-            stage(name, str(tmp_path / "to"), source=tmp_path / source)
+        with refused(DataError, match=str(tmp_path)):
+            stage(name, to, source=tmp_path / source)
     assert not (tmp_path / "to" / MANIFEST).exists()
 
 
 @pytest.mark.parametrize("name", list(DATASETS))
-def test_an_unknown_setting_is_a_spec_error(name, tmp_path):
-    with pytest.raises(SpecError, match=rf"{name}.*no_such"):
-        stage(name, str(tmp_path / "to"), source=tmp_path, settings={"no_such": 1})
+def test_an_unknown_setting_is_a_spec_error(name, tmp_path, to):
+    with refused(SpecError, match=rf"{name}.*no_such"):
+        stage(name, to, source=tmp_path, settings={"no_such": 1})
 
 
-def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path):
-    with pytest.raises(
-        DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"
+def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(to):
+    with refused(
+        DataError, "sick cannot be downloaded: pass --source PATH, where PATH is SICK.txt"
     ):
-        stage("sick", str(tmp_path / "to"))
+        stage("sick", to)
 
 
 def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
@@ -123,10 +123,10 @@ def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
         )
 
 
-def test_a_path_of_windows_in_a_table_of_captions_is_found(tmp_path):
-    sources.png(tmp_path / "source" / "images" / "0.png")
-    (tmp_path / "source" / "captions.csv").write_text("file,caption\nimages\\0.png,a dog")
-    assert stage("image-captions", str(tmp_path / "to"), source=tmp_path / "source").rows() == 1
+def test_a_path_of_windows_in_a_table_of_captions_is_found(tmp_path, to):
+    sources.png(tmp_path / "source/images/0.png")
+    (tmp_path / "source/captions.csv").write_text("file,caption\nimages\\0.png,a dog")
+    assert stage("image-captions", to, source=tmp_path / "source").rows() == 1
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,11 @@ def test_a_path_of_windows_in_a_table_of_captions_is_found(tmp_path):
         ("notes.md", "a dog", "has no captions of train: neither captions.csv"),
     ],
 )
-def test_captions_that_are_none_are_a_data_error(tmp_path, file, text, said):
-    sources.png(tmp_path / "source" / "0.png")
+def test_captions_that_are_none_are_a_data_error(tmp_path, to, file, text, said):
+    sources.png(tmp_path / "source/0.png")
     (tmp_path / "source" / file).write_text(text)
-    with pytest.raises(DataError, match=said):
-        stage("image-captions", str(tmp_path / "to"), source=tmp_path / "source")
+    with refused(DataError, match=said):
+        stage("image-captions", to, source=tmp_path / "source")
 
 
 def test_what_a_folder_of_captions_has_beside_them_is_counted_and_no_caption(tmp_path):
@@ -217,7 +217,7 @@ def test_the_long_tail_is_what_numpys_legacy_seed_0_picks():
 def test_a_source_that_is_already_long_tailed_is_kept_or_refused():
     labels = np.repeat(np.arange(10), labelled_images.long_tail(500, 10, 100))
     assert labelled_images.long_tailed(labels, 10, 100).tolist() == list(range(len(labels)))
-    with pytest.raises(SpecError, match=r"too few images.*class 1 has 299 of 387.*balanced"):
+    with refused(SpecError, match=r"too few images.*class 1 has 299 of 387.*balanced"):
         labelled_images.long_tailed(labels, 10, 10)
 
 
@@ -231,28 +231,29 @@ def test_lists_may_lie_elsewhere_than_their_images(tmp_path):
 
 
 @pytest.mark.parametrize("row", ["7\tcut off", "7\ta\tb\tNEUTRAL\t3.0\tDEV"])
-def test_a_row_of_sick_that_is_of_no_split_is_refused(row, tmp_path):
+def test_a_row_of_sick_that_is_of_no_split_is_refused(row, tmp_path, to):
     good = "\t".join(COLUMNS) + "\n1\ta\tb\tNEUTRAL\t3.0\tTRAIN\n"
     (tmp_path / "SICK.txt").write_text(good, encoding="utf-8-sig")
     assert stage("sick", str(tmp_path / "good"), source=tmp_path).rows() == 1
     (tmp_path / "SICK.txt").write_text(good + row)
-    with pytest.raises(DataError, match=r"SICK\.txt has a row that is not SICK's \(SemEval_set is"):
-        stage("sick", str(tmp_path / "to"), source=tmp_path)
+    with refused(DataError, "SICK.txt has a row that is not SICK's (SemEval_set is"):
+        stage("sick", to, source=tmp_path)
 
 
-def test_bundled_digits_are_scikit_learns(tmp_path):
+def test_bundled_digits_are_scikit_learns(storage):
     from sklearn.datasets import load_digits
 
-    dataset = open_dataset(resolve("digits", folds=None, storage=str(tmp_path)))
-    train, test = dataset.parts(None)
+    train, test = open_dataset(resolve("digits", folds=None, storage=storage)).parts(None)
     assert len(train) == 1397 and np.bincount(test.labels).tolist() == [40] * 10
     values = np.concatenate([part.array("image") for part in (train, test)]).reshape(-1, 64)
     published = load_digits().data
     assert sorted(np.round(values.astype(float) * 16 / 255).tolist()) == sorted(published.tolist())
 
 
-def test_a_bundled_dataset_is_staged_again_where_the_cache_has_no_whole_file(node_cache, tmp_path):
-    first = resolve("digits", folds=None, storage=str(tmp_path))
+def test_a_bundled_dataset_is_staged_again_where_the_cache_has_no_whole_file(
+    node_cache, tmp_path, storage
+):
+    first = resolve("digits", folds=None, storage=storage)
     shards = sorted(node_cache.glob("bundled/digits-*/*.parquet"))
     for damaged in (
         lambda shard: (shard.unlink(), shard.mkdir(), (shard / "x").touch()),
@@ -261,15 +262,14 @@ def test_a_bundled_dataset_is_staged_again_where_the_cache_has_no_whole_file(nod
         lambda shard: shard.symlink_to(shard.rename(tmp_path / "elsewhere")),
     ):
         damaged(shards[0])
-        assert resolve("digits", folds=None, storage=str(tmp_path)).digest == first.digest
+        assert resolve("digits", folds=None, storage=storage).digest == first.digest
         assert not shards[0].is_symlink()
         assert inspecting.verify(first) == []
 
 
 @pytest.mark.slow
 def test_cifar_images_are_upright_and_in_colour(tmp_path):
-    manifest = staged("cifar10", tmp_path)
-    image = open_dataset(manifest).split("test").array("image")[3]
+    image = open_dataset(staged("cifar10", tmp_path)).split("test").array("image")[3]
     import tarfile
 
     with tarfile.open((tmp_path / "place").read_text()) as archive:
@@ -279,8 +279,7 @@ def test_cifar_images_are_upright_and_in_colour(tmp_path):
 
 def test_image_pairs_are_cropped_where_the_list_says(tmp_path):
 
-    dataset = open_dataset(staged("image-pairs", tmp_path).with_folds(None))
-    part = dataset.split("train")
+    part = open_dataset(staged("image-pairs", tmp_path).with_folds(None)).split("train")
     whole = np.asarray(Image.open(tmp_path / "source" / part.column("post_path")[1].as_py()))
     assert np.array_equal(part.array("post")[1], whole[0:16, 16:32])
     assert part.column("group").to_pylist()[:3] == ["tile0", "tile0", "tile1"]
@@ -299,7 +298,7 @@ def test_xbd_keeps_classified_buildings_of_a_size(tmp_path):
 
 def test_xbd_draws_the_papers_counts_from_buildings_with_images(tmp_path, monkeypatch):
     sources.xbd(tmp_path / "xbd")
-    (tmp_path / "xbd" / "train" / "images" / "fire_00000001_post_disaster.png").unlink()
+    (tmp_path / "xbd/train/images/fire_00000001_post_disaster.png").unlink()
     monkeypatch.setattr(xbd, "PAPER_COUNTS", (4, 7, 2, 1))
 
     def drawn(to, seed):
@@ -330,9 +329,7 @@ def test_xbd_crops_are_square_about_the_building():
 
 
 def test_xbd_reads_the_published_labels(shared):
-    features = xbd._features(
-        shared / "data" / "xbd_sample" / "joplin-tornado_00000050_post_disaster.json"
-    )
+    features = xbd._features(shared / "data/xbd_sample/joplin-tornado_00000050_post_disaster.json")
     boxes = [xbd.bounds(feature["wkt"]) for feature in features]
     assert len(boxes) == len(features) > 10
     assert all(
@@ -361,16 +358,16 @@ class Exploit:
 )
 def test_a_pickle_that_would_run_something_is_refused(wrap, tmp_path):
     target = tmp_path / "executed"
-    with pytest.raises(
+    with refused(
         DataError,
-        match=r"forged is not a pickle of plain arrays and is not loaded \(it asks for posix.mkdir\)",
+        "forged is not a pickle of plain arrays and is not loaded (it asks for posix.mkdir)",
     ):
         safety.unpickle(pickle.dumps(wrap(Exploit(str(target)))), "forged")
     assert not target.exists()
 
 
 def test_an_array_of_objects_is_refused():
-    with pytest.raises(DataError, match="array of Python objects"):
+    with refused(DataError, "array of Python objects"):
         safety.unpickle(pickle.dumps([np.array([1, "a"], dtype=object)]), "forged")
 
 
@@ -389,33 +386,33 @@ def test_plain_pickles_of_every_protocol_are_read(protocol):
     )
 
 
-def test_cifar_refuses_forged_files(tmp_path):
+def test_cifar_refuses_forged_files(tmp_path, to):
     target = tmp_path / "executed"
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
         (folder / name).write_bytes(pickle.dumps({b"data": Exploit(str(target)), b"labels": []}))
-    with pytest.raises(DataError, match=r"data_batch_1.*not loaded"):
-        stage("cifar10", str(tmp_path / "to"), source=tmp_path)
+    with refused(DataError, match=r"data_batch_1.*not loaded"):
+        stage("cifar10", to, source=tmp_path)
     assert not target.exists()
 
 
-def test_an_npz_of_objects_is_refused(tmp_path):
+def test_an_npz_of_objects_is_refused(tmp_path, to):
     np.savez(
         tmp_path / "d.npz", x_train=np.array([Exploit(str(tmp_path / "executed"))], dtype=object)
     )
-    with pytest.raises(DataError, match="plain arrays"):
-        stage("mnist", str(tmp_path / "to"), source=tmp_path / "d.npz")
+    with refused(DataError, "plain arrays"):
+        stage("mnist", to, source=tmp_path / "d.npz")
     assert not (tmp_path / "executed").exists()
 
 
 @pytest.mark.parametrize("name", ["../up", "a/../../up", "/root", "C:\\x", "..\\up"])
-def test_a_name_that_leaves_the_folder_is_refused(name, tmp_path):
-    with pytest.raises(DataError, match="points outside"):
+def test_a_name_that_leaves_the_folder_is_refused(name, tmp_path, to):
+    with refused(DataError, "points outside"):
         safety.check_member(name, "archive")
     (tmp_path / "pairs.csv").write_text(f"pre,post,label\n{name},{name},0\n")
-    with pytest.raises(DataError, match="points outside"):
-        stage("image-pairs", str(tmp_path / "to"), source=tmp_path / "pairs.csv")
+    with refused(DataError, "points outside"):
+        stage("image-pairs", to, source=tmp_path / "pairs.csv")
 
 
 def test_a_zip_bomb_is_refused(tmp_path):
@@ -423,7 +420,7 @@ def test_a_zip_bomb_is_refused(tmp_path):
         archive.writestr("x.csv", b"0" * 2**20)
     with (
         zipfile.ZipFile(tmp_path / "bomb.zip") as archive,
-        pytest.raises(DataError, match="expands beyond 1,000 bytes"),
+        refused(DataError, "expands beyond 1,000 bytes"),
     ):
         safety.read_member(archive, "x.csv", 1000)
 
@@ -441,26 +438,24 @@ def test_an_archive_of_arrays_is_read_once_and_no_further_than_it_states(tmp_pat
     np.lib.format.write_array_header_1_0(header, announced)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", header.getvalue() + b"0" * 100)
-    with pytest.raises(DataError, match="cannot be read as a NumPy archive"):
+    with refused(DataError, "cannot be read as a NumPy archive"):
         labelled_images.read_npz(path)
 
 
 @pytest.mark.parametrize("at", [0, 3, 12, 21, -1])
-def test_a_damaged_file_of_a_library_is_one_line(tmp_path, at):
+def test_a_damaged_file_of_a_library_is_one_line(tmp_path, to, at):
     """gzip, zlib, lzma and NumPy each raise errors of their own."""
     packed = bytearray(gzip.compress(b"\0\0\x08\x01\0\0\0\x40" + bytes(range(64))))
     packed[at] ^= 0x55
     for split in ("train", "t10k"):
         for part in ("images-idx3", "labels-idx1"):
             (tmp_path / f"{split}-{part}-ubyte.gz").write_bytes(packed)
-    with pytest.raises(
-        DataError, match=r"^mnist cannot be staged from .* \(\w+: .*line \d+\)"
-    ) as error:
-        stage("mnist", str(tmp_path / "to"), source=tmp_path)
-    assert "\n" not in str(error.value) and not (tmp_path / "to").exists()
+    with refused(DataError, match=r"^mnist cannot be staged from .* \(\w+: .*line \d+\)"):
+        stage("mnist", to, source=tmp_path)
+    assert not (tmp_path / "to").exists()
 
 
-def png(width: int, height: int, bits: int, kind: int, data: bytes) -> bytes:
+def png(width, height, bits, kind, data):
     """A PNG with this header (`kind`: its colour type) and these pixels, whether they fit or not."""
     header = struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0)
     chunks = {b"IHDR": header, b"IDAT": zlib.compress(data), b"IEND": b""}
@@ -470,16 +465,16 @@ def png(width: int, height: int, bits: int, kind: int, data: bytes) -> bytes:
     )
 
 
-def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path):
+def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path, to):
     (tmp_path / "source").mkdir()
     source = sources.image_folder(tmp_path / "source")
-    cats = tmp_path / "source" / "train" / "cat"
+    cats = tmp_path / "source/train/cat"
     (cats / "bomb.png").write_bytes(png(60_000, 60_000, 8, 2, b"\0" * 100))
     whole = (cats / "0.png").read_bytes()
     (cats / "cut.png").write_bytes(whole[: len(whole) // 2])
     (cats / "text.png").write_text("not an image")
     (cats / "empty.png").write_bytes(b"")
-    manifest = stage("image-folder", str(tmp_path / "to"), source=source)
+    manifest = stage("image-folder", to, source=source)
     assert manifest.counts["train"]["classes"] == [6, 6]
     assert manifest.source["rejected"] == {
         "broken image": {
@@ -490,24 +485,24 @@ def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path):
     assert inspecting.show(manifest)["source"]["rejected"]["broken image"]["count"] == 4
 
 
-def test_missing_images_of_a_list_are_counted_by_name(tmp_path):
+def test_missing_images_of_a_list_are_counted_by_name(tmp_path, to):
     path = sources.image_pairs(tmp_path)
-    (tmp_path / "post" / "1.png").unlink()
-    manifest = stage("image-pairs", str(tmp_path / "to"), source=path)
+    (tmp_path / "post/1.png").unlink()
+    manifest = stage("image-pairs", to, source=path)
     assert manifest.rows("train") == 6
     assert manifest.source["rejected"]["missing image"]["first"] == ["pre/1.png | post/1.png"] * 2
 
 
-def test_images_of_several_sizes_are_staged_as_they_are(tmp_path):
+def test_images_of_several_sizes_are_staged_as_they_are(tmp_path, to):
     sources.image_folder(tmp_path)
-    tall = tmp_path / "train" / "dog" / "tall.png"
+    tall = tmp_path / "train/dog/tall.png"
     sources.png(tall, 40, 20)
-    manifest = stage("image-folder", str(tmp_path / "to"), source=tmp_path)
+    manifest = stage("image-folder", to, source=tmp_path)
     part = open_dataset(manifest).split("train")
     row = part.column("path").to_pylist().index("dog/tall.png")
     assert manifest.columns["image"]["shape"] == [0, 0, 3]
     assert (part.file("image").item(row) == np.asarray(Image.open(tall).convert("RGB"))).all()
-    with pytest.raises(
+    with refused(
         DataError, match=r"these images differ in size, so they are no array: .*view_size"
     ):
         part.array("image")
@@ -521,15 +516,14 @@ def test_images_of_several_sizes_are_staged_as_they_are(tmp_path):
     assert open_dataset(manifest).split("train").array("image").shape == (13, 10, 10, 3)
 
 
-def test_a_truncated_idx_file_is_named(tmp_path):
+def test_a_truncated_idx_file_is_named(tmp_path, to):
     sources.idx(tmp_path)
     path = tmp_path / "train-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(
-        DataError,
-        match=r"train-labels-idx1-ubyte is truncated: its header announces \(50,\), it holds 45",
+    with refused(
+        DataError, "train-labels-idx1-ubyte is truncated: its header announces (50,), it holds 45"
     ):
-        stage("mnist", str(tmp_path / "to"), source=tmp_path)
+        stage("mnist", to, source=tmp_path)
 
 
 def png16(kind, channels):
@@ -610,27 +604,25 @@ def test_an_image_of_another_shape_is_cut_about_its_centre():
         assert np.array_equal(images.decode(file.getvalue(), [8, 8, 3]), middle)
 
 
-def test_deep_images_are_counted_with_what_to_do(tmp_path):
+def test_deep_images_are_counted_with_what_to_do(tmp_path, to):
     reason = "more than 8 bits a channel, convert to 8 bit first"
     path = sources.image_pairs(tmp_path / "pairs")
-    (tmp_path / "pairs" / "post" / "1.png").write_bytes(png16(2, 3))
-    manifest = stage("image-pairs", str(tmp_path / "to"), source=path)
+    (tmp_path / "pairs/post/1.png").write_bytes(png16(2, 3))
+    manifest = stage("image-pairs", to, source=path)
     assert manifest.source["rejected"] == {
         reason: {"count": 2, "first": ["pre/1.png | post/1.png"] * 2}
     }
     sources.image_folder(tmp_path / "folder")
-    (tmp_path / "folder" / "train" / "cat" / "deep.png").write_bytes(png16(0, 1))
+    (tmp_path / "folder/train/cat/deep.png").write_bytes(png16(0, 1))
     staged_as = stage("image-folder", str(tmp_path / "to2"), source=tmp_path / "folder")
     assert staged_as.source["rejected"] == {reason: {"count": 1, "first": ["cat/deep.png"]}}
     sources.xbd(tmp_path / "xbd")
-    (tmp_path / "xbd" / "train" / "images" / "fire_00000001_pre_disaster.png").write_bytes(
-        png16(2, 3)
-    )
+    (tmp_path / "xbd/train/images/fire_00000001_pre_disaster.png").write_bytes(png16(2, 3))
     staged_as = stage("xbd", str(tmp_path / "to3"), source=tmp_path / "xbd", settings={"size": 16})
     assert staged_as.source["rejected"][f"{reason} (pre)"]["count"] == 3
-    for image in (tmp_path / "pairs" / "pre").iterdir():
+    for image in (tmp_path / "pairs/pre").iterdir():
         image.write_bytes(png16(0, 1))
-    with pytest.raises(DataError, match=rf"gave no rows of the split train; left out: .*{reason}"):
+    with refused(DataError, match=rf"gave no rows of the split train; left out: .*{reason}"):
         stage("image-pairs", str(tmp_path / "to4"), source=path)
 
 
@@ -638,18 +630,18 @@ def test_deep_images_are_counted_with_what_to_do(tmp_path):
     ("sides", "uid"),
     [(("pre", "post"), None), (("pre",), None), (("post",), ""), (("pre", "post"), 7)],
 )
-def test_an_xbd_building_without_uid_is_counted_and_left_out(sides, uid, tmp_path):
+def test_an_xbd_building_without_uid_is_counted_and_left_out(sides, uid, tmp_path, to):
     """Two buildings without one are not the same building."""
     sources.xbd(tmp_path / "xbd")
     for side in sides:
-        path = tmp_path / "xbd" / "train" / "labels" / f"fire_00000001_{side}_disaster.json"
+        path = tmp_path / f"xbd/train/labels/fire_00000001_{side}_disaster.json"
         shown = json.loads(path.read_text())
         properties = shown["features"]["xy"][0]["properties"]
         properties.pop("uid")
         if uid is not None:
             properties["uid"] = uid
         path.write_text(json.dumps(shown))
-    manifest = stage("xbd", str(tmp_path / "to"), source=tmp_path / "xbd", settings={"size": 16})
+    manifest = stage("xbd", to, source=tmp_path / "xbd", settings={"size": 16})
     assert manifest.counts["train"]["classes"] == [4, 0, 5, 5]
     rejected = manifest.source["rejected"]
     reason = "without uid" if "post" in sides else "not in the image before"
@@ -672,7 +664,7 @@ def test_an_xbd_building_without_uid_is_counted_and_left_out(sides, uid, tmp_pat
 )
 def test_settings_have_bounds(place, value, rule, tmp_path):
     name, setting = place.split(".")
-    with pytest.raises(SpecError, match=rf"{place}: .*{rule}, got {value}"):
+    with refused(SpecError, match=rf"{place}: .*{rule}, got {value}"):
         staged(name, tmp_path, **{setting: value})
 
 
@@ -691,7 +683,7 @@ def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
         import datasets
 
         theirs = datasets.load_dataset(
-            "parquet", data_dir=str(tmp_path / "source" / "data"), cache_dir=str(tmp_path)
+            "parquet", data_dir=str(tmp_path / "source/data"), cache_dir=str(tmp_path)
         )
         pictures = [
             np.asarray(datasets.Image().decode_example(row)) for row in theirs["train"]["image"]
@@ -719,7 +711,7 @@ def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
     ],
 )
 def test_what_is_not_in_an_archive_is_named(name, settings, message, tmp_path):
-    with pytest.raises(DataError, match=message):
+    with refused(DataError, match=message):
         staged(name, tmp_path, **settings)
 
 
@@ -732,13 +724,13 @@ def test_a_label_may_be_a_field_of_the_samples_json(tmp_path):
 
 def test_archives_without_training_files_or_of_another_kind_are_named(tmp_path):
     (tmp_path / "tars").mkdir()
-    with pytest.raises(DataError, match=r"tars has no \.tar files"):
+    with refused(DataError, "tars has no .tar files"):
         stage("webdataset", str(tmp_path / "a"), source=tmp_path / "tars")
-    (tmp_path / "tars" / "val-0.tar").write_bytes(b"no tar")
-    with pytest.raises(DataError, match=r"has \.tar files of val and none of train"):
+    (tmp_path / "tars/val-0.tar").write_bytes(b"no tar")
+    with refused(DataError, "has .tar files of val and none of train"):
         stage("webdataset", str(tmp_path / "a"), source=tmp_path / "tars")
-    (tmp_path / "tars" / "val-0.tar").rename(tmp_path / "tars" / "0.tar")
-    with pytest.raises(DataError, match=r"0\.tar is not a readable tar"):
+    (tmp_path / "tars/val-0.tar").rename(tmp_path / "tars/0.tar")
+    with refused(DataError, "0.tar is not a readable tar"):
         stage("webdataset", str(tmp_path / "a"), source=tmp_path / "tars")
 
 

@@ -2,16 +2,14 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks.stage_real_data import SOURCES
+from places import ROOT
 
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.resolving import find
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def read(place, folds=None):
@@ -44,7 +42,7 @@ def test_cifar10_lt(staged):
 
 def test_mnist(shared, staged):
     train, test = open_dataset(read(staged("mnist"))).parts(None)
-    with np.load(shared / "data" / "mnist" / "mnist.npz") as published:
+    with np.load(shared / "data/mnist/mnist.npz") as published:
         assert np.array_equal(train.array("image")[..., 0], published["x_train"])
         assert np.array_equal(test.labels, published["y_test"])
 
@@ -71,13 +69,13 @@ def test_ombria(staged):
 
 
 @pytest.mark.slow
-def test_the_newcomers_script_stages_what_is_there_and_skips_the_rest(tmp_path):
-    script = [sys.executable, str(ROOT / "benchmarks" / "stage_real_data.py")]
-    command = [*script, "--shared", str(tmp_path / "nothing"), "--storage", str(tmp_path / "runs")]
+def test_the_newcomers_script_stages_what_is_there_and_skips_the_rest(tmp_path, runs):
+    script = [sys.executable, str(ROOT / "benchmarks/stage_real_data.py")]
+    command = [*script, "--shared", str(tmp_path / "nothing"), "--storage", runs]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[1] for line in done.stdout.splitlines()] == [
         "verified",
         *["skipped:"] * (len(SOURCES) - 1),
     ]
-    assert read(str(tmp_path / "runs" / "datasets" / "digits")).name == "digits"
+    assert read(str(tmp_path / "runs/datasets/digits")).name == "digits"

@@ -20,6 +20,7 @@ from calm import calm_run
 from command_line import contrasweep
 from made_up import ENDS, made
 from optuna.trial import TrialState
+from refusals import refused
 from tensorboardX import SummaryWriter
 
 import contrasweep as cs
@@ -83,13 +84,12 @@ def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_p
     read, _ = read_folder(tmp_path, CurveRow.parse("step:2"))
     assert len(read) == 2
     assert by_run(read, "accuracy") == pytest.approx({("a", "1"): 0.52, ("b", "1"): 0.52})
-    state = WRITTEN / "states" / "base" / "seed0" / "trainer_state.json"
-    content = json.loads(state.read_text())
+    content = json.loads((WRITTEN / "states/base/seed0/trainer_state.json").read_text())
     for step, history in (
         (10, content["log_history"]),
         (9, content["log_history"][:1]),
     ):  # by name 10 comes before 9
-        path = tmp_path / "trainer" / "base" / "seed0" / f"checkpoint-{step}" / "trainer_state.json"
+        path = tmp_path / f"trainer/base/seed0/checkpoint-{step}/trainer_state.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(content | {"log_history": history}))
     read, _ = read_folder(tmp_path / "trainer")
@@ -185,11 +185,8 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
         rows = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", CurveRow.parse(at))[1]
         assert len(rows) == 5 and "loss" not in rows
     done = contrasweep("judge", f"mlflow:sqlite:///{tmp_path}/none.db:mine", folder=tmp_path)
-    assert (
-        done.returncode == 2
-        and "there is no such file" in done.stderr
-        and not (tmp_path / "none.db").exists()
-    )
+    assert done.returncode == 2 and "there is no such file" in done.stderr
+    assert not (tmp_path / "none.db").exists()
 
 
 @pytest.mark.slow
@@ -219,9 +216,8 @@ def test_runs_of_wandb_are_read_with_their_settings_where_validation_was_best(tm
     assert {(row.model, row.seed): round(row.accuracy, 6) for row in last.itertuples()} == {
         (model, seed): 0.8 + 0.01 * seed for model in ("base", "wide") for seed in range(2)
     }
-    assert sorted(best["accuracy"].round(6)) == [0.7, 0.7, 0.71, 0.71] and set(
-        best["optimizer.lr"]
-    ) == {0.1}
+    assert sorted(best["accuracy"].round(6)) == [0.7, 0.7, 0.71, 0.71]
+    assert set(best["optimizer.lr"]) == {0.1}
     judged = cs.judge(tmp_path, metric="accuracy", at="step:1")
     assert judged.design.startswith("2 arms, 2 seeds in common: paired by seed")
     assert judged.columns.endswith("; of each curve: step:1")
@@ -319,17 +315,17 @@ def test_trials_that_failed_are_losses_whatever_they_reported_and_those_to_run_a
         lost = int((arm["cause"] == "method").sum())
         assert lost and (cell.n, cell.planned) == (own.n, own.n + lost)
         assert cell.mean == pytest.approx(own.mean)
-    with pytest.raises(cs.SpecError, match="a row for each run"):
+    with refused(cs.SpecError, "a row for each run"):
         cs.judge(frame[frame["status"] == "pending"], metric="accuracy")
 
 
-def test_arms_of_two_studies_keep_their_own_values_though_their_trials_are_called_alike(tmp_path):
+def test_arms_of_two_studies_keep_their_own_values_though_their_trials_are_called_alike(storage):
     """As before and after a change of code: the ids are equal, and the values are not."""
     frames = []
     for name, gain in (("before", 0.0), ("after", 0.1)):
         arm = cs.Arm("candidates:train", {"gain": 0, "who": "a"})
         grid = cs.AblationGrid(name, {"a": arm}, "digits-lt", seeds=list(range(8)))
-        frame = calm_run(grid, str(tmp_path)).to_frame()
+        frame = calm_run(grid, storage).to_frame()
         frames.append(frame.assign(study=name, accuracy=frame["accuracy"] + gain))
     assert set(frames[0]["trial_id"]) == set(frames[1]["trial_id"])
     judged = cs.judge(pd.concat(frames), arm="study,arm", metric="accuracy", pair="seed")
@@ -337,8 +333,8 @@ def test_arms_of_two_studies_keep_their_own_values_though_their_trials_are_calle
     assert judged.design.startswith("2 arms, 8 seeds in common: paired by seed")
     assert (pair.a, pair.b, pair.comparison.decision) == ("after a", "before a", "better")
     assert pair.comparison.difference == pytest.approx(0.1)
-    with pytest.raises(cs.SpecError, match=r"a study is loaded by its name.*cs\.judge"):
-        cs.load(["before", "after"], storage=str(tmp_path))
+    with refused(cs.SpecError, match=r"a study is loaded by its name.*cs\.judge"):
+        cs.load(["before", "after"], storage=storage)
     alone = pd.concat([frames[0][:4], frames[1][4:]])
     assert "unpaired" in cs.judge(alone, arm="study,arm", metric="accuracy").design
 
@@ -349,8 +345,7 @@ def test_a_stored_study_over_datasets_is_a_board_of_them(tmp_path):
         for name, gain in (("a", 0), ("b", 0.5))
     }
     data = {"data": ["digits", "digits-lt", "digits-lt?imbalance_factor=20"]}
-    grid = cs.AblationGrid("over", arms, "digits", data, seeds=[0, 1])
-    calm_run(grid, str(tmp_path))
+    calm_run(cs.AblationGrid("over", arms, "digits", data, seeds=[0, 1]), str(tmp_path))
     judged = cs.judge(f"contrasweep:{tmp_path}:over", metric="accuracy", block="data")
     assert judged.design.startswith("2 arms, 3 tasks: paired by data")
 
@@ -367,7 +362,7 @@ def test_a_reader_of_the_user_gives_the_table(tmp_path, monkeypatch):
         ("readers_of_mine:broken", "not mine"),
         ("readers_of_mine:none", "--reader: the reader's"),
     ):
-        with pytest.raises(cs.SpecError, match=says):
+        with refused(cs.SpecError, match=says):
             cs.judge("anything", reader=reader)
 
 
@@ -397,8 +392,7 @@ def test_a_curve_is_read_where_it_is_said_and_a_single_test_counts_anywhere(at, 
 @pytest.mark.parametrize("at", ["last", "step:3"])
 @pytest.mark.parametrize("kind", ["metrics.csv", "trainer_state.json", "neptune", "tensorboard"])
 def test_a_curve_that_ended_in_nan_has_no_value_and_an_empty_cell_hides_none(tmp_path, kind, at):
-    curves = {"whole": [0.1, 0.2, 0.3], "diverged": [0.1, 0.2, math.nan]}
-    for arm, curve in curves.items():
+    for arm, curve in {"whole": [0.1, 0.2, 0.3], "diverged": [0.1, 0.2, math.nan]}.items():
         (folder := tmp_path / arm).mkdir()
         rows = [{"step": step, "score": value} for step, value in enumerate(curve, 1)]
         rows.append({"step": 3, "loss": 0.5})
@@ -421,8 +415,7 @@ def test_a_curve_that_ended_in_nan_has_no_value_and_an_empty_cell_hides_none(tmp
                 for row in rows:
                     for name in row.keys() - {"step"}:
                         writer.add_scalar(name, row[name], row["step"])
-    read = read_folder(tmp_path, CurveRow.parse(at))[0]
-    named = read.set_index("run")["score"]
+    named = read_folder(tmp_path, CurveRow.parse(at))[0].set_index("run")["score"]
     assert named.dtype == float and named["whole"] == pytest.approx(0.3)
     assert math.isnan(named["diverged"])
 
@@ -431,7 +424,7 @@ def test_a_curve_that_ended_in_nan_has_no_value_and_an_empty_cell_hides_none(tmp
     "at", ["", "first", "step:", "step:-1", "step:1.5", "best-of-validation:", "step:" + "9" * 99]
 )
 def test_another_place_of_a_curve_is_one_line(at):
-    with pytest.raises(cs.SpecError, match="--at: there is no such value of a curve"):
+    with refused(cs.SpecError, "--at: there is no such value of a curve"):
         CurveRow.parse(at)
 
 
@@ -443,7 +436,7 @@ def test_of_a_step_that_was_logged_twice_the_last_counts():
 
 def test_the_best_value_of_the_metric_itself_is_refused_unless_somebody_insists():
     best = {"metric": "val_accuracy", "at": "best-of-validation:val_accuracy"}
-    with pytest.raises(cs.SpecError, match=r"maximum over noise.*--i-know"):
+    with refused(cs.SpecError, match=r"maximum over noise.*--i-know"):
         cs.judge(WRITTEN / "lightning", **best)
     assert cs.judge(WRITTEN / "lightning", i_know=True, **best).columns.endswith("val_accuracy")
     for source, at, says in (
@@ -452,9 +445,9 @@ def test_the_best_value_of_the_metric_itself_is_refused_unless_somebody_insists(
         ("lightning", "best-of-validation:other", "which values are better is not clear"),
         ("inspect", "step:1", "no file of a known kind"),
     ):
-        with pytest.raises(cs.SpecError, match=says):
+        with refused(cs.SpecError, match=says):
             cs.judge(WRITTEN / source, metric="val_accuracy", at=at)
-    with pytest.raises(cs.SpecError, match="a row is a run"):
+    with refused(cs.SpecError, "a row is a run"):
         cs.judge(pd.DataFrame({"arm": ["a", "b"], "score": [1, 2]}), at="step:1")
 
 
@@ -487,8 +480,7 @@ def test_result_folders_of_mteb_are_a_board_of_tasks(tmp_path):
                 json.dumps({"task_name": task, "scores": {"test": parts}})
             )
         (folder / "model_meta.json").write_text("{}")
-    frame = read_folder(tmp_path)[0]
-    read = frame.pivot(index="arm", columns="task", values="main_score")
+    read = read_folder(tmp_path)[0].pivot(index="arm", columns="task", values="main_score")
     assert np.allclose(read.to_numpy(), scores.to_numpy())
     assert "3 arms, 5 tasks: paired by task" in cs.judge(tmp_path).design
 
@@ -517,9 +509,9 @@ def test_a_file_that_unpacks_to_more_than_it_says_or_never_ends_is_one_line(tmp_
         ("x.wandb", number, "more than 64 bits"),
     ):
         (arm / name).write_bytes(content)
-        with pytest.raises(cs.SpecError, match=says):
+        with refused(cs.SpecError, match=says):
             cs.judge(tmp_path)
         (arm / name).unlink()
     os.mkfifo(arm / "all_results.json")
-    with pytest.raises(cs.SpecError, match="no file of a known kind"):
+    with refused(cs.SpecError, "no file of a known kind"):
         cs.judge(tmp_path)

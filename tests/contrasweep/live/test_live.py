@@ -29,7 +29,6 @@ from contrasweep.live.state import (
     start_line,
 )
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
-from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.trial import Trial
 
@@ -94,11 +93,8 @@ def test_the_state_follows_the_events():
     arm = watched.state.arms["ocl"]
     assert (arm.ended, arm.total, arm.scored, arm.best) == (2, 3, 2, 0.8)
     assert arm.mean == pytest.approx(0.7) and arm.best_where == "batch_size=16 fold=2 seed=1"
-    assert (
-        watched.state.counts_not_done == ["1 failed"]
-        and watched.state.done == 3
-        and not watched.state.running
-    )
+    assert watched.state.counts_not_done == ["1 failed"] and watched.state.done == 3
+    assert not watched.state.running
     (_, told), *_ = watched.state.events
     assert (
         told
@@ -361,10 +357,8 @@ def test_the_tables_fit_the_terminal_and_lose_no_number(width):
         "about 50 min to go",
     ):
         assert part in text
-    assert (
-        text.count("orthonormal-co") == 4
-        and text.count("lr=0.001" if width < 100 else "0.001") >= 3
-    )
+    assert text.count("orthonormal-co") == 4
+    assert text.count("lr=0.001" if width < 100 else "0.001") >= 3
 
 
 def test_many_running_trials_leave_room_for_the_rest():
@@ -385,8 +379,7 @@ def test_a_notebook_shows_the_same_as_html():
     assert "failed: &lt;b&gt;" in page and page.count("<pre") == 1
 
 
-def test_a_run_is_read_again_from_the_storage_and_a_broken_file_is_none(tmp_path):
-    records = StudyRecords(str(tmp_path), "s")
+def test_a_run_is_read_again_from_the_storage_and_a_broken_file_is_none(tmp_path, records):
     assert read_live(records) is None
     shown = example()
     shown.event(time.time(), "failed: \x1b[31mred\n")
@@ -399,8 +392,7 @@ def test_a_run_is_read_again_from_the_storage_and_a_broken_file_is_none(tmp_path
         assert read_live(records) is None
 
 
-def test_states_are_written_at_intervals_and_never_by_whoever_shows_them(tmp_path):
-    records = StudyRecords(str(tmp_path), "s")
+def test_states_are_written_at_intervals_and_never_by_whoever_shows_them(records):
     file = LiveFile(records, every_s=3600)
     file.show(example())
     file.show(dataclasses.replace(example(), eta_s=1.0))

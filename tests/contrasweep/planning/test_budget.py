@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from folders import make_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,16 +35,16 @@ def record(i, start, seconds, **notes):
 ALL = {"budget_hours": 10, "budget_gpu_hours": 10}
 
 
-def test_hours_are_wall_time_and_gpu_hours_are_each_trials(tmp_path):
+def test_hours_are_wall_time_and_gpu_hours_are_each_trials(storage):
     ended = [record(0, 0, 3600, gpus=0.5), record(1, 1800, 3600, gpus=0.5), record(2, 90000, 3600)]
-    spent = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), ended).spent()
+    spent = Budget(study(**ALL), StudyRecords(storage, "s"), ended).spent()
     assert spent == pytest.approx({"budget_hours": 2.5, "budget_gpu_hours": 2.0})
 
 
-def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twice(tmp_path):
-    records = StudyRecords(str(tmp_path), "s")
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / "w").write_text("w")
+def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twice(
+    tmp_path, records
+):
+    make_files(tmp_path, {"weights/w": "w"})
     saved = Extra(seconds=7200.0, started=0.0, gpus=0.25)
     Checkpoints(records.store, records.key(record(0, 0, 0).trial_id, "checkpoint")).save(
         tmp_path / "weights", 3, saved
@@ -60,23 +61,18 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     )
 
 
-def test_what_runs_now_counts_too(tmp_path, monkeypatch):
+def test_what_runs_now_counts_too(storage, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    budget = Budget(
-        study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(str(tmp_path), "s"), []
-    )
+    budget = Budget(study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(storage, "s"), [])
     budget.started("t0", 1.0)
     now[0] += 1800
     budget.started("t1", 0.5)
     now[0] += 1800
     budget.trained("t0", 3600.0)
     budget.trained("t1", 3600.0)
-    assert (
-        budget.spent()["budget_hours"] == 1
-        and budget.spent()["budget_gpu_hours"] == 1.5
-        and not budget.used_up()
-    )
+    assert budget.spent()["budget_hours"] == 1 and budget.spent()["budget_gpu_hours"] == 1.5
+    assert not budget.used_up()
     budget.trained("t0", 5400.0)
     budget.trained("t1", 5400.0)
     assert budget.used_up() == (
@@ -86,11 +82,11 @@ def test_what_runs_now_counts_too(tmp_path, monkeypatch):
 
 
 def test_a_trial_that_waits_for_a_host_trains_no_hours_and_a_clock_that_is_set_changes_none(
-    tmp_path, monkeypatch
+    storage, monkeypatch
 ):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    budget = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), [])
+    budget = Budget(study(**ALL), StudyRecords(storage, "s"), [])
     for clock, trained_s in ((1e9, 3600), (0.0, 7200)):  # unix time
         monkeypatch.setattr(time, "time", lambda clock=clock: clock)
         budget.started("t0", 1.0)
@@ -101,9 +97,9 @@ def test_a_trial_that_waits_for_a_host_trains_no_hours_and_a_clock_that_is_set_c
     assert budget.spent() == {"budget_hours": 2.0, "budget_gpu_hours": 2.0}
 
 
-def test_a_trial_that_is_paused_and_goes_on_is_counted_once(tmp_path):
+def test_a_trial_that_is_paused_and_goes_on_is_counted_once(storage):
     """Halving gives a paused trial a record, and another one whenever it pauses again."""
-    budget = Budget(study(**ALL), StudyRecords(str(tmp_path), "s"), [])
+    budget = Budget(study(**ALL), StudyRecords(storage, "s"), [])
     for hours in (1, 3, 9):
         part = record(0, 0, hours * 3600, gpus=0.5)
         budget.started(part.trial_id, 0.5)
@@ -115,18 +111,17 @@ def test_a_trial_that_is_paused_and_goes_on_is_counted_once(tmp_path):
     assert budget.spent()["budget_gpu_hours"] == pytest.approx(4.5), "what it trained stays counted"
 
 
-def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
-    records = StudyRecords(str(tmp_path), "s")
+def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(records):
     records.write(record(0, 0, 1e9))
     budget = Budget(study(), records)
     assert budget.used_up() == "" and budget.to_dict() == {}
     assert Budget(study(budget_hours=1.0), records).used_up()
 
 
-def test_a_plan_says_what_will_not_do(tmp_path):
+def test_a_plan_says_what_will_not_do(storage):
     budget = Budget(
         study(budget_hours=3.0, budget_gpu_hours=100.0),
-        StudyRecords(str(tmp_path), "s"),
+        StudyRecords(storage, "s"),
         [record(0, 0, 7200)],
     )
     to_come = Makespan(

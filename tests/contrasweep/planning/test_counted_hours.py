@@ -1,10 +1,8 @@
 """Hours of a study of which nothing has run: by the counted work of its steps, on GPUs whose peaks are known."""
 
-import json
-from pathlib import Path
-
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, printed, shown_json
+from places import ROOT
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
@@ -16,7 +14,6 @@ from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
 from contrasweep.planning.planner import plan, plan_staged
 
-ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = str(ROOT / "docs/cluster/example-inventory.yaml")
 CONFIG = {"loss": "supcon", "encoder": {"name": "resnet18"}, "epochs": 10, "batch_size": 64}
 
@@ -52,22 +49,16 @@ def test_no_seconds_without_a_gpu_whose_peak_is_known(tmp_path):
 def test_a_plan_of_a_paper_has_hours_with_nothing_staged(tmp_path, monkeypatch):
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     words = "plan", "contrasweep.search_spaces.similarity_losses:CASE_STUDY", "--cluster", EXAMPLE
-    done = contrasweep(*words, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (
-        "\ntime      about " in done.stdout
-        and "counted work of training steps at 0.3 of the GPUs' peak" in done.stdout
-    )
+    done = printed(tmp_path, *words)
+    assert "\ntime      about " in done
+    assert "counted work of training steps at 0.3 of the GPUs' peak" in done
     assert (
         "missing   cifar10: 2 cells, 10 trials, planned by what its paper says; not staged: "
-        in done.stdout
+        in done
     )
-    shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
-    assert (
-        shown["hours_are_counted"]
-        and shown["hours"] > 1
-        and shown["makespan"]["gpu_hours"] > shown["hours"]
-    )
+    shown = shown_json(tmp_path, *words)
+    assert shown["hours_are_counted"] and shown["hours"] > 1
+    assert shown["makespan"]["gpu_hours"] > shown["hours"]
     assert [one["described"] for one in shown["missing"]] == [True, True] and shown["trials"] == 20
     assert list(tmp_path.iterdir()) == []
 
@@ -87,10 +78,8 @@ def test_what_a_paper_says_of_a_dataset():
     )  # LDAM-DRW, imbalance 100
     assert half.rows("train") == 13_996 and half.digest != lt.digest
     large = described("imagenet-lt?size=112")
-    assert (
-        large.columns["image"]["shape"] == [112, 112, 3]
-        and large.columns["image"]["encoding"] == "image"
-    )
+    assert large.columns["image"]["shape"] == [112, 112, 3]
+    assert large.columns["image"]["encoding"] == "image"
     as_they_are = described("imagenet-lt?size=null")
     assert as_they_are and as_they_are.columns["image"]["shape"] == [0, 0, 3]
     pairs = described("hra")
@@ -132,7 +121,7 @@ def test_what_is_published_of_real_data_is_what_is_staged(tmp_path, shared, name
     }
 
 
-def test_a_described_dataset_is_as_it_will_be_staged(tmp_path, monkeypatch):
+def test_a_described_dataset_is_as_it_will_be_staged(storage, monkeypatch):
     """CIFAR-10's own class counts and shapes: all that a memory hook reads is the same as of staged data."""
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     study = AblationGrid(
@@ -141,10 +130,11 @@ def test_a_described_dataset_is_as_it_will_be_staged(tmp_path, monkeypatch):
         "cifar10-lt",
         folds=5,
     )
-    planned, (missing,) = plan_staged(study, storage=str(tmp_path))
+    planned, (missing,) = plan_staged(study, storage=storage)
     (data,) = planned.datasets.values()
     assert missing.described and data.folds.count == 5
-    assert data.kind == "image" and data.columns["image"] == {
+    assert data.kind == "image"
+    assert data.columns["image"] == {
         "dtype": "uint8",
         "shape": [32, 32, 3],
     }

@@ -121,9 +121,8 @@ def test_what_was_measured_comes_first_and_only_on_its_own_type():
         peaks=[Peak("", "T4", "tiny fp32", 8, gpu_memory_gib=3, host_memory_gib=4.1, gpu_busy=0.6)],
     )
     on = need.footprint.on
-    assert (
-        need.source == "measured" and on("T4").gpu_memory_gib == 3 and on("H100").gpu_memory_gib > 3
-    )
+    assert need.source == "measured" and on("T4").gpu_memory_gib == 3
+    assert on("H100").gpu_memory_gib > 3
     assert shares(options)["T4"] == "1", "busy for 0.6 of the time alone: two would be too many"
     assert need.footprint.host_memory_gib == 5.0, "4.1 GiB and a tenth, up to the next half"
 
@@ -162,7 +161,8 @@ def test_on_hosts_without_gpus_the_host_is_what_counts():
         "estimated",
         None,
         2,
-    ) and 2.5 <= only.host_memory_gib <= 3.5
+    )
+    assert 2.5 <= only.host_memory_gib <= 3.5
     measured, _ = needs(
         Arm(telling), HOSTS, [Peak("", CPU, "tiny fp32", 2, host_memory_gib=5)], gib=2
     )
@@ -203,8 +203,7 @@ def test_the_plan_of_local_shows_its_table_1(monkeypatch, tmp_path):
     from contrasweep.planning.forecast import forecast
     from contrasweep.study.file import load_study
 
-    study = load_study("contrasweep.search_spaces.local:TABLE_1")
-    the_plan = make_plan(study, lambda name: PAIRS)
+    the_plan = make_plan(load_study("contrasweep.search_spaces.local:TABLE_1"), lambda name: PAIRS)
     (tmp_path / "gpus.yaml").write_text(
         "nodes: [{cpus: 16, memory_gib: 128, gpus: 1, gpu: A100-80G}]"
     )

@@ -1,10 +1,10 @@
 """What `contrasweep plan` shows: memory, share, packing, time and cost, on this machine and on a declared cluster."""
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from places import ROOT
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, Float, Sweep
@@ -12,7 +12,6 @@ from contrasweep.cli.app import app
 from contrasweep.cluster.errors import InventoryError
 from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
-from contrasweep.planning import durations
 from contrasweep.planning.forecast import copy_warnings, forecast, group_warnings
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
@@ -41,6 +40,9 @@ REST = ["sizes", "missing", "table"]
 
 def train(trial, resume=None):
     yield
+
+
+TUNED = Arm("toy:train", space={"lr": Float(0.1, 1)})
 
 
 def grid(**fields):
@@ -128,9 +130,8 @@ def test_a_host_without_gpus_shows_the_host(tmp_path):
         tmp_path,
     ).to_text()
     first, _, _, declared, *_ = text.splitlines()
-    assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"] and declared.split()[
-        4:7
-    ] == [
+    assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"]
+    assert declared.split()[4:7] == [
         "2.0",
         "declared",
         "1",
@@ -181,9 +182,9 @@ def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
 
 
 @pytest.mark.slow
-def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, cluster):
+def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, runs, cluster):
     estimate = planned(grid(), tmp_path, cluster, seconds=3600.0)
-    records = StudyRecords(str(tmp_path / "runs"), "s")
+    records = StudyRecords(runs, "s")
     for n, i in enumerate(records.finished()):
         # one that was interrupted has waited, too
         one = records.read_one(i)
@@ -191,13 +192,13 @@ def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, clus
         records.write(
             dataclasses.replace(one, ended=one.ended + 360 * attempts**9, attempts=attempts)
         )
-    assert forecast(estimate.plan, str(tmp_path / "runs"), cluster).hours == pytest.approx(1.1)
+    assert forecast(estimate.plan, runs, cluster).hours == pytest.approx(1.1)
 
 
 def test_a_long_plan_is_simulated_in_part(tmp_path, cluster, monkeypatch):
     study = grid(seeds=list(range(60)))
     whole = planned(study, tmp_path, cluster, seconds=600.0)
-    monkeypatch.setattr(durations, "MAX_SIMULATED", 100)
+    monkeypatch.setattr("contrasweep.planning.durations.MAX_SIMULATED", 100)
     part = planned(study, tmp_path, cluster, seconds=600.0)
     assert len(part.plan.trials) == 480
     assert part.hours == pytest.approx(whole.hours, rel=0.15)
@@ -244,7 +245,7 @@ def test_nothing_known_is_said_plainly(tmp_path, cluster):
     )
 
 
-def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
+def test_a_sweep_is_planned_for_by_arm(storage, cluster):
     study = Sweep(
         "w",
         {"a": Arm(train, space={"x": Float(0, 1)}, resources=Footprint(gpu_memory_gib=30))},
@@ -254,7 +255,7 @@ def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
         confirm_seeds=[5, 6],
         searcher="random",
     )
-    estimate = forecast(make_sweep_plan(study, lambda name: DATA), str(tmp_path), cluster)
+    estimate = forecast(make_sweep_plan(study, lambda name: DATA), storage, cluster)
     lines = estimate.to_text().splitlines()
     assert lines[1].split() == [
         "a",
@@ -292,8 +293,8 @@ def test_a_wrong_inventory_is_one_line(tmp_path, text, says):
 
 
 @pytest.mark.slow
-def test_the_inventory_in_the_documentation_works(tmp_path):
-    inventory = Path(__file__).resolve().parents[3] / "docs/cluster/example-inventory.yaml"
+def test_the_inventory_in_the_documentation_works(storage):
+    inventory = ROOT / "docs/cluster/example-inventory.yaml"
     done = CliRunner().invoke(
         app,
         [
@@ -302,7 +303,7 @@ def test_the_inventory_in_the_documentation_works(tmp_path):
             "--cluster",
             str(inventory),
             "--storage",
-            str(tmp_path),
+            storage,
         ],
     )
     assert done.exit_code == 0 and "L4 or H100" in done.output
@@ -329,7 +330,7 @@ def test_arms_that_differ_in_nothing_but_their_names_are_warned_of():
     assert copy_warnings(make_plan(study, lambda name: DATA)) == [
         "arms a, b train the same with the same settings"
     ]
-    tuned = {"a": Arm("toy:train", space={"lr": Float(0.1, 1)})}
+    tuned = {"a": TUNED}
     tuned |= {
         "b": tuned["a"],
         "c": Arm("toy:train", space={"lr": Float(0.1, 2)}),
@@ -341,10 +342,9 @@ def test_arms_that_differ_in_nothing_but_their_names_are_warned_of():
     ]
 
 
-def test_programs_have_what_a_sweep_can_decide(tmp_path):
-    arms = {arm: Arm("toy:train", space={"lr": Float(0.1, 1)}) for arm in "ab"}
-    sweep = Sweep("s", arms, "d", folds=2, trials_per_arm=4, confirm_on="all")
-    expected = forecast(make_sweep_plan(sweep, lambda name: DATA), str(tmp_path))
+def test_programs_have_what_a_sweep_can_decide(storage):
+    sweep = Sweep("s", dict.fromkeys("ab", TUNED), "d", folds=2, trials_per_arm=4, confirm_on="all")
+    expected = forecast(make_sweep_plan(sweep, lambda name: DATA), storage)
     shown = expected.to_dict()["sizes"]
     assert [(size["times"], size["trials"]) for size in shown] == [(1, expected.plan.total)]
     assert f"{shown[0]['detectable']:.2g} spreads" in expected.to_text()
@@ -352,7 +352,7 @@ def test_programs_have_what_a_sweep_can_decide(tmp_path):
 
 def test_the_power_of_a_sweep_counts_the_folds_that_its_search_leaves():
     def power(**fields):
-        arms = {arm: Arm("toy:train", space={"lr": Float(0.1, 1)}) for arm in "ab"}
+        arms = dict.fromkeys("ab", TUNED)
         return study_power(Sweep("s", arms, "digits", folds=5, trials_per_arm=4, **fields))
 
     least = [power(search_folds=list(range(n))).least for n in (1, 2, 3)]

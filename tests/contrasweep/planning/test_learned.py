@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from folders import make_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,10 @@ from contrasweep.planning import learned
 from contrasweep.planning.learned import Learned, Peak, peak_of
 from contrasweep.storage.record import DatasetRef, Record, Status, TrialNotes, id_of
 from contrasweep.storage.records import StudyRecords
+
+
+def learn(records):
+    learned.write(records, records.read(records.finished()).values())
 
 
 def record(i, study="s", gpu="H100", gib=4.0, **fields):
@@ -54,9 +59,8 @@ def stored(tmp_path, study, records):
 
 def test_every_study_learns_from_all_of_the_storage(tmp_path):
     one = stored(tmp_path, "one", [record(0), record(2, gib=5.0)])
-    two = stored(tmp_path, "two", [record(1, gib=3.0)])
-    for records in (one, two):
-        learned.write(records, records.read(records.finished()).values())
+    for records in (one, stored(tmp_path, "two", [record(1, gib=3.0)])):
+        learn(records)
     third = learned.read(StudyRecords(str(tmp_path), "three"), set())
     assert {(peak.gpu_memory_gib, peak.times) for peak in third.peaks} == {(5.0, 2), (3.0, 1)}
     assert third.gpu.margin("H100/cnn") == 1.25 and 4.9 < third.gpu.predict("H100/cnn", 1.0) <= 5.1
@@ -64,18 +68,18 @@ def test_every_study_learns_from_all_of_the_storage(tmp_path):
 
 def test_a_file_that_a_killed_driver_did_not_write_is_made_again_from_the_records(tmp_path):
     records = stored(tmp_path, "one", [record(0)])
-    learned.write(records, records.read(records.finished()).values())
+    learn(records)
     written = learned.read(records, records.finished()).peaks
     stored(tmp_path, "one", [record(2, gib=9.0)])
     behind = learned.read(records, records.finished()).peaks
     assert (written[0].times, behind[0].times, behind[0].gpu_memory_gib) == (1, 2, 9.0)
-    learned.write(records, records.read(records.finished()).values())
+    learn(records)
     assert learned.read(records, records.finished()).peaks == behind
 
 
 def test_writing_twice_changes_nothing(tmp_path):
     records = stored(tmp_path, "one", [record(i) for i in range(4)])
-    file = tmp_path / "calibration" / "one.json"
+    file = tmp_path / "calibration/one.json"
     recorded = records.read(records.finished())
     learned.write(records, recorded.values())
     before = file.read_bytes()
@@ -93,15 +97,11 @@ def test_writing_twice_changes_nothing(tmp_path):
     ],
 )
 def test_a_broken_file_costs_no_plan_and_is_one_line_that_says_what_to_do(tmp_path, caplog, text):
-    (tmp_path / "calibration").mkdir()
-    (tmp_path / "calibration" / "other.json").write_text(text)
+    make_files(tmp_path, {"calibration/other.json": text})
     assert learned.read(StudyRecords(str(tmp_path), "s"), set()).peaks == []
     [message] = caplog.messages
-    assert (
-        "calibration/other.json is broken (" in message
-        and "; delete it" in message
-        and "\n" not in message
-    )
+    assert "calibration/other.json is broken (" in message and "; delete it" in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("gpu", [None, "H100"])
@@ -141,7 +141,7 @@ peaks = st.lists(
 
 
 @given(peaks, st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_order_of_records_does_not_matter(found, shuffled):
     other = list(found)
     shuffled.shuffle(other)

@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from contrasweep import AblationGrid, Arm, SpecError, SubGrid
 from contrasweep.canonical import Config, canonical, digest
@@ -151,7 +152,7 @@ def test_where_a_trial_runs_does_not(change):
 
 @pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=4), JSON, max_size=4))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_config_has_one_id_however_it_is_held(config):
     ids = {
         Trial("s", "a", "m:f", c, DATA).id
@@ -161,7 +162,7 @@ def test_a_config_has_one_id_however_it_is_held(config):
 
 
 @given(JSON, JSON)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_digests_differ_where_values_do(a, b):
     assert (digest(a) == digest(b)) == (
         canonical(a) == canonical(b) and repr(canonical(a)) == repr(canonical(b))
@@ -253,13 +254,11 @@ def test_digests_differ_where_values_do(a, b):
     ],
 )
 def test_a_wrong_study_is_refused_with_place_and_value(fields, says):
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, says):
         plan(**fields)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
-def test_the_datasets_of_a_stored_study_are_also_those_of_zipped_axes_and_of_sub_grids(tmp_path):
+def test_the_datasets_of_a_stored_study_are_also_those_of_zipped_axes_and_of_sub_grids(storage):
     inner = SubGrid(subgrids=[SubGrid(axes={"data": ["digits", "digits-lt"]})])
     for fields in (
         {"zipped": [{"data": ["digits", "digits-lt"], "lr": [1, 2]}]},
@@ -267,4 +266,4 @@ def test_the_datasets_of_a_stored_study_are_also_those_of_zipped_axes_and_of_sub
     ):
         study = AblationGrid("s", {"a": Arm("toy:train")}, "digits", **fields)
         document = study_document(planner.plan(study))
-        assert list(datasets(document, str(tmp_path), [])) == ["digits", "digits-lt"]
+        assert list(datasets(document, storage, [])) == ["digits", "digits-lt"]

@@ -9,20 +9,20 @@ import random
 import re
 import shutil
 import zipfile
-from pathlib import Path
 
 import pytest
-from command_line import contrasweep, python
+from command_line import contrasweep, printed, python
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up import made
+from places import ROOT
 from scipy import stats
 
 from contrasweep.reporting import verify
 from contrasweep.reporting.bundle import SAME_TIME
 from contrasweep.storage.records import StudyRecords
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "0.1.0" / "storage"
+GOLDEN = ROOT / "tests/golden/0.1.0/storage"
 STUDIES = {"trained": "golden-grid", "searched": "golden-sweep"}
 MADE = {
     "seeds": {"arms": ("a", "b", "c"), "axes": (8, 16), "reference": "a"},
@@ -47,10 +47,9 @@ def bundle(tmp_path_factory):
             fields = dict(MADE[kind])
             fields["ends"] = [Cause[end] if end else None for end in fields.get("ends", (None,))]
             made(folder / "runs", name, **fields)
-        done = contrasweep("bundle", name, "--storage", "runs", "-o", "x.zip", folder=folder)
-        assert done.returncode == 0, done.stderr
+        done = printed(folder, "bundle", name, "--storage", "runs", "-o", "x.zip")
         data = (folder / "x.zip").read_bytes()
-        assert hashlib.sha256(data).hexdigest() in done.stdout
+        assert hashlib.sha256(data).hexdigest() in done
         return data
 
     def cached(kind, again=False):
@@ -116,8 +115,7 @@ def test_copies_and_values_that_are_not_finite_agree_with_their_records(tmp_path
             "side": [math.nan, math.inf, 1][trial.seed],
         }
         records.write(dataclasses.replace(records.read_one(trial.id), metrics=metrics))
-    done = contrasweep("bundle", "odd", "--storage", ".", "-o", "x.zip", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    printed(tmp_path, "bundle", "odd", "--storage", ".", "-o", "x.zip")
     data = (tmp_path / "x.zip").read_bytes()
     differing, counted = verify.verify(data)
     assert differing == [] and counted["p"] == 1
@@ -330,16 +328,13 @@ def data_digest(data):
 
 
 @pytest.mark.parametrize("end", ["pending", None])  # None: all have ended, and a record is broken
-def test_a_study_that_has_not_ended_is_refused_in_a_line(tmp_path, end):
+def test_a_study_that_has_not_ended_is_refused_in_a_line(tmp_path, runs, end):
     plan = made(tmp_path / "runs", "open", ends=(None, end))
     if not end:
-        StudyRecords(str(tmp_path / "runs"), "open").store.write(
+        StudyRecords(runs, "open").store.write(
             f"open/records/{plan.trials[0].id}/record.json", b"{"
         )
     done = contrasweep("bundle", "open", "--storage", "runs", "-o", "x.zip", folder=tmp_path)
-    assert (
-        done.returncode == 2
-        and "whose trials have all ended" in done.stderr
-        and done.stderr.count("\n") == 1
-    )
+    assert done.returncode == 2 and "whose trials have all ended" in done.stderr
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "x.zip").exists()

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, printed, shown_json
 from made_up import declared
 from rich.console import Console
 from toy import train
@@ -103,12 +103,10 @@ def test_data_keep_the_declared_names(storage, tmp_path):
     results = cs.load("named", storage=storage)
     assert set(results.table().to_frame()["arm"]) == {"scl", "ocl"}
     assert {"lr", "accuracy"} <= set(results.to_frame())
-    printed = contrasweep("report", "named", "--storage", storage, "--json", folder=tmp_path).stdout
-    assert {row["factors"]["arm"] for row in json.loads(printed)["table"]} == {
-        "scl",
-        "ocl",
-    } and "OCL (ours)" not in printed
-    text = contrasweep("report", "named", "--storage", storage, folder=tmp_path).stdout
+    shown = printed(tmp_path, "report", "named", "--storage", storage, "--json")
+    arms = {row["factors"]["arm"] for row in json.loads(shown)["table"]}
+    assert arms == {"scl", "ocl"} and "OCL (ours)" not in shown
+    text = printed(tmp_path, "report", "named", "--storage", storage)
     assert "OCL (ours) against SupCon [1] is undecided" in text
 
 
@@ -129,12 +127,9 @@ def test_a_run_is_shown_with_display_names(storage, tmp_path):
     LIVE_FILE.write(StudyRecords(storage, "named").store, f"named/{LIVE}", asdict(state))
     seen = contrasweep("watch", "named", "--storage", storage, "--once", folder=tmp_path)
     assert "Top-1 0.5 of OCL (ours) at step 3" in seen.stderr
-    printed = json.loads(
-        contrasweep("watch", "named", "--storage", storage, "--json", folder=tmp_path).stdout
-    )["run"]
-    assert printed["metric"] == "accuracy" and printed["running"]["t"]["arm"] == "ocl"
-    listed = contrasweep("status", "named", "--storage", storage, folder=tmp_path).stdout
-    assert "Top-1 0.82 (OCL (ours))" in listed
+    shown = shown_json(tmp_path, "watch", "named", "--storage", storage)["run"]
+    assert shown["metric"] == "accuracy" and shown["running"]["t"]["arm"] == "ocl"
+    assert "Top-1 0.82 (OCL (ours))" in printed(tmp_path, "status", "named", "--storage", storage)
 
 
 def test_what_would_be_shown_alike_keeps_its_declared_name():

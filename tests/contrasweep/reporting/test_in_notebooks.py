@@ -14,11 +14,11 @@ VALUES = {"a": 0.6, "b": 0.7}
 
 
 @pytest.fixture
-def grid(tmp_path):
+def grid(tmp_path, storage):
     """Two arms, two values of an axis, three folds, reports of three steps; values are made up."""
     arms = {arm: cs.Arm("toy:train") for arm in VALUES}
     study = cs.AblationGrid("g", arms, "digits-lt", axes={"lr": [0.1, 1.0]}, folds=3)
-    planned, records = declared(plan(study, storage=str(tmp_path)), tmp_path)
+    planned, records = declared(plan(study, storage=storage), tmp_path)
     for trial in planned.trials:
         value = VALUES[trial.arm] + 0.1 * trial.config["lr"] + 0.01 * trial.fold
         steps = [
@@ -27,7 +27,7 @@ def grid(tmp_path):
         ]
         records.write_metrics(trial.id, steps)
         records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": value}, step=3))
-    return cs.load("g", storage=str(tmp_path))
+    return cs.load("g", storage=storage)
 
 
 def test_importance_says_what_noise_would_show_in_text_frame_json_and_figure(tmp_path):

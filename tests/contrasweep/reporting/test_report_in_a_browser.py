@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -67,9 +66,7 @@ def seen():
         errors = "window.wrong = []; onerror = (...all) => wrong.push(String(all))"
         loop.run(page.call("Page.addScriptToEvaluateOnNewDocument", source=errors))
 
-        async def look(
-            page_file: Path, width: int, height: int, *codes: str, part: str = ""
-        ) -> list:
+        async def look(page_file, width, height, *codes, part=""):
             await page.resize(width, height)
             await page.open(
                 "about:blank"
@@ -191,7 +188,7 @@ SAVE = """(async () => { let given = null; const make = URL.createObjectURL;
 COUNT = "+document.querySelector('.count').innerText.split(' ')[0]"
 
 
-def pick(kind: str, x: str = "") -> str:
+def pick(kind, x=""):
     """Choose another plot, and wait until it is drawn; how many trials the table then shows."""
     lists = {"kind": kind} | ({"x": x} if x else {})
     chosen = "".join(
@@ -360,9 +357,8 @@ def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(
         "return ['stroke', 'strokeDasharray'].map(name => new Set(lines.map(line => line[name])).size)})()",
     )
     assert named and focused == ["learning_rate", "descending"] and wrong == []
-    assert (
-        len(pair) > 8 and pair[0].split()[0] == "arm" and len(pair[2].split()) == 3 and strokes == 2
-    )
+    assert len(pair) > 8 and pair[0].split()[0] == "arm" and len(pair[2].split()) == 3
+    assert strokes == 2
     assert colours[0] >= 6 and colours[1] == 2, "by value, and pruned ones dotted"
     beside = "[...document.querySelectorAll('.pair .pictures > *')].map(part => part.innerText)"
     both, alone, wrong = seen(

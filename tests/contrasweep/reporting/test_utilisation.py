@@ -10,7 +10,6 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.reporting.page import html_report
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage import compact
-from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.tracking.tracker import system_metrics
 from contrasweep.trial import Report, Trial
@@ -29,7 +28,7 @@ def test_a_meter_notes_what_is_in_use_every_so_often():
     assert "gpu_memory_gib" not in first or first["gpu_memory_gib"] > 0
 
 
-def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(tmp_path):
+def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(records):
     def train(trial, resume=None):
         for step in (1, 2):
             execution.use.meter.timeline.append(
@@ -37,7 +36,6 @@ def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(tmp_path)
             )
             yield Report(step, {"accuracy": 0.5})
 
-    records = StudyRecords(str(tmp_path), "s")
     trial = Trial("s", "a", "m:train", {}, DATA)
     execution = Execution(trial, train, records, metric="accuracy")
     execution.advance()

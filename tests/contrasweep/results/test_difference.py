@@ -1,10 +1,9 @@
 """What differs between two studies or two arms."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, shown_json
 from made_up import declared, train
 
 import contrasweep as cs
@@ -27,8 +26,8 @@ def rows(found):
 
 
 @pytest.fixture
-def storage(tmp_path):
-    folder = str(tmp_path / "runs")
+def storage(runs):
+    folder = runs
     shipped = {"loss": "supcon", "epochs": 3}
     made(
         folder,
@@ -49,7 +48,8 @@ def storage(tmp_path):
 
 def test_two_studies_differ_in_settings_with_their_defaults_and_in_versions_and_code(storage):
     found = rows(study_difference("one", "two", storage))
-    assert ("study", "", "seeds", "[0, 1]", "[0, 1, 2]") in found and (
+    assert ("study", "", "seeds", "[0, 1]", "[0, 1, 2]") in found
+    assert (
         "arm",
         "",
         "z",
@@ -63,9 +63,8 @@ def test_two_studies_differ_in_settings_with_their_defaults_and_in_versions_and_
         "the default of an arm that names none"
     )
     assert settings["transfer"][1] == "(default)", "what a method leaves out of a trial's identity"
-    assert not {"epochs", "loss.name"} & set(settings) and not any(
-        kind == "data" for kind, *_ in found
-    )
+    assert not {"epochs", "loss.name"} & set(settings)
+    assert not any(kind == "data" for kind, *_ in found)
 
 
 def test_of_an_arm_whose_code_changed_meanwhile_the_newest_is_compared(storage):
@@ -88,9 +87,7 @@ def test_a_study_does_not_differ_from_itself_and_two_arms_of_it_do(storage, tmp_
     assert shown.returncode == 0 and "optimizer.name" in shown.stdout and "seeds" in shown.stdout, (
         shown.stderr
     )
-    told = json.loads(
-        contrasweep("diff", "one", "one", "--json", "--storage", storage, folder=tmp_path).stdout
-    )
+    told = shown_json(tmp_path, "diff", "one", "one", "--storage", storage)
     assert told["rows"] == [] and told["a"] == "one"
 
 

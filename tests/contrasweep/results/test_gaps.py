@@ -29,7 +29,7 @@ def lacking(results, metric):
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@settings(max_examples=8, phases=[Phase.generate])
 @given(
     st.lists(st.sampled_from(ENDS), min_size=1, max_size=5),
     st.sampled_from(["overall", "cells"]),

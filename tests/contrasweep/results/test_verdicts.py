@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up import declared
+from numpy.random import default_rng
 
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
@@ -51,7 +52,7 @@ def study(tmp_path, value, *, items=None, status=lambda trial: Status.DONE, arms
 
 
 def noise(trial, scale=0.01):
-    return np.random.default_rng(int(trial.id[:8], 16)).normal(0, scale)
+    return default_rng(int(trial.id[:8], 16)).normal(0, scale)
 
 
 def frame(values, seeds=12):
@@ -83,8 +84,7 @@ def table(values, **rule):
 
 
 def test_pairs_are_of_one_seed_in_whatever_order_the_trials_stand():
-    values = {"a": np.arange(12.0), "b": np.arange(12.0) + 0.5}
-    trials = frame(values)
+    trials = frame({"a": np.arange(12.0), "b": np.arange(12.0) + 0.5})
     mixed = pd.concat(
         [trials[trials["arm"] == "a"], trials[trials["arm"] == "b"][::-1].iloc[2:]],
         ignore_index=True,
@@ -164,9 +164,8 @@ def test_one_trial_of_eight_that_ended_is_a_loss_if_the_method_ended_it_and_else
     results = load("s", storage=str(tmp_path))
     comparison = results.compare("b", "a")
     text = render(results, "text").decode()
-    assert comparison.verdict == verdict and (comparison.gaps.missing_a == 1) == (
-        verdict == "better"
-    )
+    assert comparison.verdict == verdict
+    assert (comparison.gaps.missing_a == 1) == (verdict == "better")
     assert (verdict == "better") == ("is missing for a cause outside the method" in text)
     assert ("b is missing in 1 of 8" in text) != ("b failed in 1 of 8" in text)
     [row] = results.to_frame().query("arm == 'b' and seed == 3").to_dict("records")
@@ -197,16 +196,12 @@ def test_text_and_html_say_the_same_of_one_family(tmp_path):
         question="cells",
     )
     text, page = (re.sub(r"\s+", " ", render(cells, form).decode()) for form in ("text", "html"))
-    assert (
-        text.count("is better than") == page.count("is better than") == 2 and "Holm over 2" in text
-    )
-    assert (
-        "x 1: b is better than a" in text
-        and cells.versus("a", "b").overall.comparison.verdict == "exploratory"
-    )
+    assert text.count("is better than") == page.count("is better than") == 2
+    assert "Holm over 2" in text
+    assert "x 1: b is better than a" in text
+    assert cells.versus("a", "b").overall.comparison.verdict == "exploratory"
     # Means over x are no part of this study's question, which is that of another study's single cells.
-    overall = " ".join(cells.table(["arm"], []).legend)
-    assert "exploratory: the study's question is cells" in overall
+    assert "exploratory: the study's question is cells" in " ".join(cells.table(["arm"], []).legend)
     single = " ".join(results.table().legend)
     assert "single cells are exploratory: the study's question is overall" in single
 
@@ -222,20 +217,18 @@ def test_seeds_on_one_split_say_so_and_items_of_it_speak_of_new_ones(tmp_path):
     assert alone.compare("b", "a").verdict == "better"
 
     def items(trial):  # b is better on these items; a third of them turn the other way
-        sign = np.where(np.random.default_rng(0).uniform(size=40) < 0.45, -1, 1)
+        sign = np.where(default_rng(0).uniform(size=40) < 0.45, -1, 1)
         return 0.5 + 0.1 * sign * (trial.arm == "b") + noise(trial, 0.001)
 
     crossed = study(tmp_path / "items", None, items=items, **seeds)
     said = " ".join(crossed.table().to_text().split())
     assert "on new items like these (t-test over 8 seeds x 40 items" in said
-    assert (
-        crossed.compare("b", "a").verdict == "undecided"
-        and alone.compare("b", "a").scope == "on this split"
-    )
+    assert crossed.compare("b", "a").verdict == "undecided"
+    assert alone.compare("b", "a").scope == "on this split"
 
 
 def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better_and_the_difference_says_its_pairs():
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     a = np.where(np.arange(12) < 6, 0.85, np.nan)
     b = rng.normal(0.8, 0.01, 12)
     built = table({"a": a, "b": b})
@@ -249,10 +242,9 @@ def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better_and_the_difference
 
 
 def test_every_arm_that_is_not_worse_than_the_best_is_marked_and_none_where_nothing_is_decided():
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     base = rng.normal(0.8, 0.01, 12)
-    near = {"a": base + 0.1, "b": base + 0.1 + rng.normal(0, 0.003, 12), "c": base}
-    built = table(near)
+    built = table({"a": base + 0.1, "b": base + 0.1 + rng.normal(0, 0.003, 12), "c": base})
     assert {row[0]: (cell.best, cell.mark) for (row, _), cell in built.cells.items()} == {
         "a": (True, ""),
         "b": (True, ""),
@@ -260,20 +252,17 @@ def test_every_arm_that_is_not_worse_than_the_best_is_marked_and_none_where_noth
     }
     assert "* not shown to be worse than the best arm" in built.to_text()
     equal = table({arm: base + rng.normal(0, 0.003, 12) for arm in "abc"})
-    assert (
-        not any(cell.best for cell in equal.cells.values())
-        and "nothing is marked" in equal.to_text()
-    )
+    assert not any(cell.best for cell in equal.cells.values())
+    assert "nothing is marked" in equal.to_text()
 
 
 def test_equivalent_arms_are_called_so_within_the_smallest_difference():
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     base = rng.normal(0.8, 0.01, 12)
     built = table({"a": base, "b": base + rng.normal(0, 0.002, 12)}, margin=0.01)
     assert built.pairs[0].comparison.verdict == "equivalent" and "are equivalent" in built.to_text()
-    assert (
-        "within ±0.01" in built.to_text() and built.comparisons()["smallest_difference"][0] == 0.01
-    )
+    assert "within ±0.01" in built.to_text()
+    assert built.comparisons()["smallest_difference"][0] == 0.01
 
 
 @pytest.mark.slow
@@ -330,7 +319,7 @@ def test_sentences_fit_a_terminal_and_say_what_is_common_once(tmp_path):
 
 
 def test_designs_are_named():
-    values = {arm: np.random.default_rng(i).normal(size=12) for i, arm in enumerate("ab")}
+    values = {arm: default_rng(i).normal(size=12) for i, arm in enumerate("ab")}
     parts = [f.assign(fold=fold) for fold, f in itertools.product(range(2), [frame(values)])]
     both = pd.concat(parts).assign(trial_id=[str(i) for i in range(48)])
     built = build_table(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import contrasweep, python
+from folders import make_files
 
 from contrasweep.storage.archive import list_archived
 from contrasweep.storage.lease import exclusive_driver
@@ -52,9 +53,7 @@ class Thesis:
         self.records = StudyRecords(str(folder / "contrasweep-runs"), "own")
 
     def write(self):
-        for name, text in FILES.items():
-            (self.folder / name).parent.mkdir(exist_ok=True)
-            (self.folder / name).write_text(text)
+        make_files(self.folder, FILES)
 
     def edit(self, name, old, new):
         text = (self.folder / name).read_text()
@@ -143,8 +142,7 @@ def test_records_say_which_code_made_them(thesis):
 def test_an_edited_method_stops_the_run_before_anything_changes(thesis):
     before = thesis.state()
     thesis.edit("mythesis/method.py", "WIDTH = 16", "# neurons\nWIDTH = 16\n")
-    table = thesis.run().stdout
-    assert "0.0" in table, "a comment and a blank line change nothing"
+    assert "0.0" in thesis.run().stdout, "a comment and a blank line change nothing"
     before = thesis.state()
     thesis.edit("mythesis/method.py", "WIDTH = 16", "WIDTH = 32")
     stopped = thesis.run(status=2)
@@ -188,8 +186,7 @@ def test_trials_of_other_code_run_again_and_come_back(thesis):
     (old,), values, before = thesis.codes(), thesis.values(), thesis.state()
     thesis.edit("mythesis/deeper.py", "0.5", "0.25")
     assert "mythesis/deeper.py changed (1 line)" in thesis.run(status=2).stderr
-    again = thesis.run("--rerun-changed")
-    assert "†" not in again.stdout
+    assert "†" not in thesis.run("--rerun-changed").stdout
     assert old not in thesis.codes()
     assert thesis.values()["a", 0] == pytest.approx(values["a", 0] / 2)
     state, (part,) = thesis.state(), list_archived(thesis.records)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,11 +30,11 @@ pytestmark = [
 ]
 
 
-def arm(low: float, high: float) -> Arm:
+def arm(low, high):
     return Arm("valued:train", space={"lr": Float(low, high)})
 
 
-def declared(**fields: Any) -> Sweep:
+def declared(**fields):
     base = {
         "name": "grown",
         "arms": {"near": arm(0.2, 0.5), "far": arm(3.0, 5.0)},
@@ -67,24 +66,29 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] 
 """By what grows: fields of the sweep, what is declared instead of them, and looks that this counts."""
 
 
-def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
-    """What a run leaves that is interrupted before its first trial has reported."""
+def begun(study, storage, *, extend=False):
     planned = plan(study, storage=str(storage))
     records = StudyRecords(str(storage), study.name)
-    prepared = prepare(
-        planned, records, CurrentCode(planned.study.functions), extend=extend, retry_failed=False
-    )
+    code = CurrentCode(planned.study.functions)
+    prepared = prepare(planned, records, code, extend=extend, retry_failed=False)
     source = planned.source(records, prepared.finished)
-    source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
+    if study.replicates:
+        source = InterimSource(planned, source, records, lambda _: None)
+    return prepared, source, records, code
+
+
+def interrupted(study, storage, *, extend=False):
+    """What a run leaves that is interrupted before its first trial has reported."""
+    prepared, source, _, _ = begun(study, storage, extend=extend)
     assert not prepared.complete and isinstance(source.next(), NextTrial)
 
 
-def looks(storage: Path) -> int:
+def looks(storage):
     log = read_looks(StudyRecords(str(storage), "grown"))
     return 0 if log is None or log.spending != "extended" else len(log.looks)
 
 
-def trained(results: Results) -> dict[str, tuple[str, float]]:
+def trained(results):
     """Of every trial of search and table, what became of it."""
     everything = {**results.trial_records, **results.search_records}
     return {i: (str(record.status), record.metrics["accuracy"]) for i, record in everything.items()}
@@ -92,12 +96,7 @@ def trained(results: Results) -> dict[str, tuple[str, float]]:
 
 def from_scratch(study, storage):
     """What a study comes to in an empty storage, each trial trained in this process."""
-    planned = plan(study, storage=str(storage))
-    records = StudyRecords(str(storage), study.name)
-    code = CurrentCode(planned.study.functions)
-    prepared = prepare(planned, records, code, extend=False, retry_failed=False)
-    source = planned.source(records, prepared.finished)
-    source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
+    _, source, records, code = begun(study, storage)
     while isinstance(answer := source.next(), NextTrial):
         version = code.of(answer.trial.trainable, answer.trial.config).version
         options = {"metric": study.metric, "notes": answer.notes, "code": CodeRef(version.digest)}
@@ -105,7 +104,7 @@ def from_scratch(study, storage):
     return Results.load(study.name, str(storage))
 
 
-def table(results: Results) -> list[tuple[Any, ...]]:
+def table(results):
     columns = ["trial_id", "arm", "fold", "seed", "status", "accuracy"]
     return sorted(map(tuple, results.to_frame()[columns].to_numpy().tolist()))
 
@@ -142,43 +141,42 @@ def test_an_extended_sweep_comes_to_what_the_larger_sweep_comes_to(tmp_path, cap
     assert table(again) == table(second) and looks(grown) == counted
 
 
-def test_more_gpu_hours_are_spent(tmp_path):
+def test_more_gpu_hours_are_spent(storage):
     def study(hours):
         return declared(trials_per_arm=None, budget=ArmBudget(trials=6, gpu_hours=hours))
 
     def searched(results):
         return sum(record.notes.phase is Phase.SEARCH for record in results.search_records.values())
 
-    first = searched(run(study(1e-9), storage=str(tmp_path), tracking=None))
-    assert first < 12
-    assert searched(run(study(1.0), storage=str(tmp_path), tracking=None, extend=True)) == 12
+    assert searched(run(study(1e-9), storage=storage, tracking=None)) < 12
+    assert searched(run(study(1.0), storage=storage, tracking=None, extend=True)) == 12
 
 
-def test_an_extension_that_trained_nothing_counts_no_look_once_it_is_withdrawn(tmp_path):
+def test_an_extension_that_trained_nothing_counts_no_look_once_it_is_withdrawn(tmp_path, storage):
     small = declared()
-    run(small, storage=str(tmp_path), tracking=None)
+    run(small, storage=storage, tracking=None)
     interrupted(dataclasses.replace(small, confirm_seeds=[100, 101, 102]), tmp_path, extend=True)
     assert looks(tmp_path) == 1
-    results = run(small, storage=str(tmp_path), tracking=None, extend=True)
+    results = run(small, storage=storage, tracking=None, extend=True)
     assert looks(tmp_path) == 0 and results.complete
 
 
-def test_a_grid_that_has_all_of_its_trials_says_so_in_a_line(tmp_path, capsys):
+def test_a_grid_that_has_all_of_its_trials_says_so_in_a_line(storage, capsys):
     grid = AblationGrid(
         "grid",
         {"a": Arm("valued:train"), "b": Arm("valued:train", config={"lr": 0.3})},
         "digits-lt",
     )
-    run(grid, storage=str(tmp_path), tracking=None)
+    run(grid, storage=storage, tracking=None)
     assert "nothing to train" not in capsys.readouterr().err
-    run(grid, storage=str(tmp_path), tracking=None)
+    run(grid, storage=storage, tracking=None)
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "nothing to train: every trial of grid has its record, 2 done"
 
 
-def test_an_extension_that_is_refused_changes_no_declaration(tmp_path):
+def test_an_extension_that_is_refused_changes_no_declaration(tmp_path, storage):
     small = declared()
-    run(small, storage=str(tmp_path), tracking=None)
+    run(small, storage=storage, tracking=None)
     folder = tmp_path / "grown"
     before = {file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"}
     large = dataclasses.replace(small, confirm_seeds=[100, 101, 102])
@@ -194,8 +192,8 @@ def test_an_extension_that_is_refused_changes_no_declaration(tmp_path):
     ):
         candidate.write_text(content)
         with pytest.raises(ContrasweepError, match=says):
-            run(study, storage=str(tmp_path), tracking=None, extend=True)
+            run(study, storage=storage, tracking=None, extend=True)
         assert {
             file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"
         } == before
-    assert Results.load("grown", str(tmp_path)).complete
+    assert Results.load("grown", storage).complete

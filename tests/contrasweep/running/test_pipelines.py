@@ -1,22 +1,22 @@
 """Files with several studies, which run in their order and start from each other's checkpoints."""
 
-import json
 import re
 import signal
-from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
-from command_line import contrasweep
-from drivers import ray_folder, start_driver
+from command_line import contrasweep, refusal, shown_json
+from drivers import output_of, ray_folder, start_driver
+from places import ROOT
 from raylets import wait_for
+from refusals import refused
 
 import contrasweep as cs
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_studies, load_study, study_schema
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "after-training.md"
+PAGE = ROOT / "docs/after-training.md"
 EXAMPLE = re.search(
     r"^```yaml\n(# pipeline\.yaml.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
 )
@@ -41,7 +41,8 @@ def test_fields_beside_the_studies_are_those_of_each_that_has_no_own(file):
     studies = load_studies(str(file), ["seeds=[3]", "studies.1.seeds=[4]"])
     assert [study.name for study in studies] == ["pretrain", "probe", "tenth", "full"]
     assert [study.seeds for study in studies] == [[3], [4], [3], [3]]
-    assert list(studies[0].arms) == ["supcon", "simclr"] and list(studies[2].arms) == [
+    assert list(studies[0].arms) == ["supcon", "simclr"]
+    assert list(studies[2].arms) == [
         "none",
         "supcon",
         "simclr",
@@ -78,9 +79,8 @@ def test_fields_beside_the_studies_are_those_of_each_that_has_no_own(file):
     ],
 )
 def test_a_file_that_cannot_run_in_its_order_is_one_line(file, old, new, says):
-    with pytest.raises(cs.SpecError, match=says) as error:
+    with refused(cs.SpecError, match=says):
         load_studies(edited(file, old, new))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("studies", ["3", "[]", "[1]", "{a: 1}"])
@@ -106,10 +106,9 @@ def test_a_set_holds_for_each_study_of_a_file_also_for_one_with_its_own_value(tm
 
 
 def test_the_whole_file_is_planned_before_anything_has_run(file, tmp_path):
-    done = contrasweep("plan", "pipeline.yaml", "--json", "--storage", "runs", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
-    assert shown["schema"] == "plans/1" and [plan["study"] for plan in shown["studies"]] == [
+    shown = shown_json(tmp_path, "plan", "pipeline.yaml", "--storage", "runs")
+    assert shown["schema"] == "plans/1"
+    assert [plan["study"] for plan in shown["studies"]] == [
         "pretrain",
         "probe",
         "tenth",
@@ -121,15 +120,11 @@ def test_the_whole_file_is_planned_before_anything_has_run(file, tmp_path):
     assert (
         "missing   study pretrain: 2 cells, 6 trials; not trained: contrasweep run" in alone.stdout
     )
-    refused = contrasweep(
-        "run", "pipeline.yaml:probe", "--storage", "runs", "--tracking", "none", folder=tmp_path
+    refused = refusal(
+        tmp_path, "run", "pipeline.yaml:probe", "--storage", "runs", "--tracking", "none"
     )
-    assert (
-        refused.returncode == 2
-        and len(refused.stderr.splitlines()) == 1
-        and not (tmp_path / "runs").exists()
-    )
-    assert "this study starts from 'pretrain', which was not run in this storage" in refused.stderr
+    assert not (tmp_path / "runs").exists()
+    assert "this study starts from 'pretrain', which was not run in this storage" in refused
 
 
 def test_commands_of_one_study_say_how_to_name_it(file, tmp_path):
@@ -147,12 +142,9 @@ def await_records(driver, records, count):
 
 
 @pytest.mark.long
-def test_a_pipeline_that_is_killed_within_and_between_its_stages_goes_on(file, tmp_path):
+def test_a_pipeline_that_is_killed_within_and_between_its_stages_goes_on(file, tmp_path, runs):
     """The example of the documentation with fewer seeds: one command, killed twice, and the table of each study."""
-    records = {
-        name: StudyRecords(str(tmp_path / "runs"), name)
-        for name in ("pretrain", "probe", "tenth", "full")
-    }
+    records = {name: StudyRecords(runs, name) for name in ("pretrain", "probe", "tenth", "full")}
     words = [
         "run",
         "pipeline.yaml",
@@ -179,12 +171,10 @@ def test_a_pipeline_that_is_killed_within_and_between_its_stages_goes_on(file, t
             driver.communicate()
             before = kept()
         assert len(records["pretrain"].finished()) == 4
-        driver = start_driver(*words, folder=tmp_path, ray=ray)
-        printed, errors = driver.communicate()
-        assert driver.returncode == 0, errors
+        printed, _ = output_of(start_driver(*words, folder=tmp_path, ray=ray))
     assert before.items() <= kept().items() and len(kept()) == 4 + 3 * 6
     for name in ("probe", "tenth", "full"):
         assert f"report:   contrasweep report {name} --storage runs" in printed
-        cells = cs.load(name, storage=str(tmp_path / "runs")).table().cells
+        cells = cs.load(name, storage=runs).table().cells
         assert [row for row, _ in cells] == [("none",), ("supcon",), ("simclr",)]
         assert all(cell.n == 2 for cell in cells.values())

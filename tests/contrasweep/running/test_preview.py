@@ -21,8 +21,8 @@ def value(trial):
 
 
 @pytest.mark.slow
-def test_a_preview_is_what_the_command_prints(tmp_path):
-    storage = str(tmp_path / "runs")
+def test_a_preview_is_what_the_command_prints(tmp_path, runs):
+    storage = runs
     drive_looks(GRID, storage, value)
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(to_plain(GRID)))
     seen = cs.preview(tmp_path / "grid.yaml", storage=storage)
@@ -31,24 +31,21 @@ def test_a_preview_is_what_the_command_prints(tmp_path):
     words = ("plan", "grid.yaml", "--storage", storage)
     printed = contrasweep(*words, "--json", folder=tmp_path)
     assert json.loads(printed.stdout) == json.loads(dumps("plan", seen.to_dict()))
-    assert contrasweep(*words, folder=tmp_path).stdout == seen.to_text() + "\n"
+    assert printed(tmp_path, *words) == seen.to_text() + "\n"
 
 
-def test_a_preview_says_why_run_would_refuse_the_study(tmp_path):
+def test_a_preview_says_why_run_would_refuse_the_study(tmp_path, storage):
     drive_looks(GRID, tmp_path, value)
     more = dataclasses.replace(GRID, seeds=[*GRID.seeds, 4])
-    refused = cs.preview(more, storage=str(tmp_path))
-    assert (
-        refused.forecast.plan.total == 10
-        and refused.refused.place == "name"
-        and refused.advice is None
-    )
+    refused = cs.preview(more, storage=storage)
+    assert refused.forecast.plan.total == 10 and refused.refused.place == "name"
+    assert refused.advice is None
     with pytest.raises(cs.SpecError, match="another plan is in this storage"):
         raise refused.refused
-    assert cs.preview(more, storage=str(tmp_path), extend=True).refused is None
+    assert cs.preview(more, storage=storage, extend=True).refused is None
 
 
-def test_a_preview_of_a_study_whose_data_are_missing_names_them(tmp_path):
-    seen = cs.preview(dataclasses.replace(GRID, data="cifar10-lt"), storage=str(tmp_path))
+def test_a_preview_of_a_study_whose_data_are_missing_names_them(storage):
+    seen = cs.preview(dataclasses.replace(GRID, data="cifar10-lt"), storage=storage)
     assert [dataset.name for dataset in seen.missing] == ["cifar10-lt"]
     assert "not staged: contrasweep data stage" in repr(seen)

@@ -14,7 +14,6 @@ from sweeps import ARMS, sweep
 from contrasweep import AblationGrid, Arm, Report, SpecError
 from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
-from contrasweep.storage import compact
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,7 +49,7 @@ def ended(records):
 def calm(tmp_path_factory):
     """The study, run without any trouble, and compacted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compact, "MIN_OBJECTS_TO_COMPACT", 2)
+        patch.setattr("contrasweep.storage.compact.MIN_OBJECTS_TO_COMPACT", 2)
         return run(study(), storage=str(tmp_path_factory.mktemp("calm")), tracking="none")
 
 
@@ -79,7 +78,7 @@ def test_running_again_trains_nothing(calm, tmp_path):
     pd.testing.assert_frame_equal(again.to_frame(), calm.to_frame())
 
 
-def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
+def test_a_lost_worker_costs_its_steps_only(calm, tmp_path, runs):
     """Killed, or told to end with the answer to it come out of the trainable as an exception of its own."""
     signals = {"slow": "SIGKILL", "fast": "SIGTERM"}
     arms = {
@@ -90,7 +89,7 @@ def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
         )
         for name, arm in study().arms.items()
     }
-    shaken = run(study(arms=arms), storage=str(tmp_path / "runs"), tracking="none")
+    shaken = run(study(arms=arms), storage=runs, tracking="none")
     assert {record.arm for record in shaken.trial_records.values() if record.attempts == 2} == set(
         signals
     )
@@ -105,7 +104,7 @@ def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
 
 
 @pytest.mark.long
-def test_only_failures_without_progress_add_up(tmp_path):
+def test_only_failures_without_progress_add_up(storage):
     """With `max_failures` 1 a trial that loses its worker after each step gets to its end; one that never gets further
     fails."""
 
@@ -124,16 +123,14 @@ def test_only_failures_without_progress_add_up(tmp_path):
                 yield Report(step, {"accuracy": step / 10}, Path(folder))
 
     arms = {name: Arm(train, config={"stuck": name == "stuck"}) for name in ("forward", "stuck")}
-    results = run(
-        study(arms=arms, folds=None, max_failures=1), storage=str(tmp_path), tracking="none"
-    )
+    results = run(study(arms=arms, folds=None, max_failures=1), storage=storage, tracking="none")
     forward, stuck = sorted(results.trial_records.values(), key=lambda record: record.arm)
     assert (forward.arm, forward.status, forward.attempts) == ("forward", "done", 3)
     assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
 
 
 @pytest.mark.long
-def test_a_loss_that_is_reported_twice_is_one_loss(tmp_path, monkeypatch):
+def test_a_loss_that_is_reported_twice_is_one_loss(tmp_path, runs, monkeypatch):
     """Where a host dies, Ray may report a lost actor again once its trial waits for the next attempt; Tune gives up
     such a trial at once, whatever its `max_failures`."""
     once = TuneController._process_trial_failure
@@ -156,12 +153,12 @@ def test_a_loss_that_is_reported_twice_is_one_loss(tmp_path, monkeypatch):
 
     arms = {name: Arm(train, config={"folder": str(tmp_path)}) for name in ("dies", "lives")}
     declared = study(arms=arms, folds=None, seeds=[0, 1], max_failures=1)
-    results = run(declared, storage=str(tmp_path / "runs"), tracking="none")
+    results = run(declared, storage=runs, tracking="none")
     assert [record.status for record in results.trial_records.values()] == ["done"] * 4
     assert len(list(tmp_path.glob("died-dies-*"))) == 2
 
 
-def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
+def test_a_storage_that_fails_for_a_while_costs_steps_only(storage, capsys):
     def train(trial, resume=None):
         import tempfile
 
@@ -180,8 +177,8 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
             yield Report(2, {"accuracy": 0.2}, Path(folder))
 
     results = run(
-        study(arms={"own": Arm(train, config={"runs": str(tmp_path)})}, folds=None),
-        storage=str(tmp_path),
+        study(arms={"own": Arm(train, config={"runs": storage})}, folds=None),
+        storage=storage,
         tracking="none",
     )
     (record,) = results.trial_records.values()
@@ -228,13 +225,10 @@ def test_a_trial_that_raises_fails_alone(mixed):
     results, of = mixed
     assert results.statuses == {"done": 6, "failed": 6}
     assert not results.complete
-    assert [r.status for r in of["good"]] == ["done"] * 3 and [r.status for r in of["bad"]] == [
-        "failed"
-    ] * 3
-    assert (
-        "RuntimeError: this trial fails on purpose" in of["bad"][0].error
-        and "toy.py" in of["bad"][0].error
-    )
+    assert [r.status for r in of["good"]] == ["done"] * 3
+    assert [r.status for r in of["bad"]] == ["failed"] * 3
+    assert "RuntimeError: this trial fails on purpose" in of["bad"][0].error
+    assert "toy.py" in of["bad"][0].error
     assert of["bad"][0].step == 1
     again = run(
         study(arms=MIXED), storage=results.records.storage, tracking="none", retry_failed=True
@@ -253,21 +247,18 @@ def test_a_function_of_the_caller_is_a_trainable(mixed):
 
 def test_a_metric_that_was_not_reported_is_said_so(mixed):
     for record in mixed[1]["another"]:
-        assert (
-            record.status == "failed"
-            and "'accuracy' is missing; it reported: acuracy" in record.error
-        )
+        assert record.status == "failed"
+        assert "'accuracy' is missing; it reported: acuracy" in record.error
 
 
-def test_a_metric_may_be_called_as_a_key_of_tunes_results(tmp_path):
+def test_a_metric_may_be_called_as_a_key_of_tunes_results(storage):
     def train(trial, resume=None):
         for step in (1, 2, 3, 4):
             yield Report(step, {"done": step / 4})
             time.sleep(1.2)  # so that the driver has reports before the record
 
     declared = AblationGrid("done", {"a": Arm(train)}, "digits", seeds=[0], metric="done")
-    results = run(declared, storage=str(tmp_path), tracking="none")
-    assert results.to_frame()["done"].tolist() == [1.0]
+    assert run(declared, storage=storage, tracking="none").to_frame()["done"].tolist() == [1.0]
 
 
 def test_another_plan_of_the_same_name_is_refused_unless_it_extends(calm):
@@ -280,12 +271,12 @@ def test_another_plan_of_the_same_name_is_refused_unless_it_extends(calm):
     assert before.items() <= ended(extended.records).items()
 
 
-def test_a_plan_writes_nothing(tmp_path):
-    assert len(plan(study(), storage=str(tmp_path / "runs")).trials) == 6
+def test_a_plan_writes_nothing(tmp_path, runs):
+    assert len(plan(study(), storage=runs).trials) == 6
     assert not (tmp_path / "runs").exists()
 
 
-def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_path):
+def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(storage):
     arms = {"toy": dataclasses.replace(ARMS["long"], config={"epochs": 6})}
     study = sweep(
         arms=arms,
@@ -295,7 +286,7 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
         search_folds=[0, 1],
         searcher="random",
     )
-    results = run(study, storage=str(tmp_path), tracking="none")
+    results = run(study, storage=storage, tracking="none")
     records = results.records
     recorded = [r for r in records.read(records.finished()).values() if r.notes.phase == "search"]
     assert sorted(r.step for r in recorded) == [1, 1, 1, 1, 2, 2, 6, 6]
@@ -308,10 +299,10 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
     assert results.statuses == {"done": 1}  # the one fold that was not searched
 
 
-def test_an_arm_that_is_below_a_floor_is_named_once(tmp_path, capsys):
+def test_an_arm_that_is_below_a_floor_is_named_once(storage, capsys):
     arms = {
         "a": Arm("valued:train", config={"lr": 99.0}),
         "pixels": Arm("contrasweep.trainables.raw_pixels:train"),
     }
-    run(study(name="floored", arms=arms), storage=str(tmp_path), tracking=None)
+    run(study(name="floored", arms=arms), storage=storage, tracking=None)
     assert capsys.readouterr().err.count("arm a: it is below pixels: accuracy ") == 1

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import psutil
@@ -13,13 +12,14 @@ import pytest
 from benchmarks.tracking_services import postgres, postgres_missing
 from hypothesis import example, given
 from hypothesis import strategies as st
+from places import SUPPORT, module_path
+from refusals import refused
 
 from contrasweep.errors import SpecError
 from contrasweep.secrets import HARMLESS, check_arguments, redacted, secret_from_environment
 from contrasweep.storage.store import open_store
 from contrasweep.tracking.mlflow.address import TrackingAddress
 
-SUPPORT = Path(__file__).resolve().parents[2] / "support"
 SECRETS = {
     "CONTRASWEEP_TRACKING_PASSWORD": "marked-postgres/p@ss:word",
     "AWS_SECRET_ACCESS_KEY": "marked-aws-secret-key",
@@ -41,21 +41,21 @@ arms:
 class Watch:
     """Looks at the arguments of every process until it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.leaks: set[str] = set()
         self.processes: set[int] = set()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_):
         self._end.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _look(self):
         while not self._end.wait(0.1):
             for process in psutil.process_iter(["pid", "cmdline"]):
                 self.processes.add(process.info["pid"])
@@ -71,7 +71,7 @@ def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
     )  # short: a Unix socket's path has at most 107 characters
     environment = os.environ | SECRETS
     environment |= {
-        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": module_path(SUPPORT),
         "RAY_TMPDIR": str(temporary),
     }
     shown = {}
@@ -106,21 +106,15 @@ def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
     logs = {path: path.read_bytes() for path in temporary.rglob("*") if path.is_file()}
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert "INSERT INTO public.runs" in dump or "COPY public.runs" in dump
-    assert (
-        len(stored) > 10
-        and len(logs) > 5
-        and len(watch.processes) > 10
-        and tmp_path / "report.html" in files
-    )
+    assert len(stored) > 10 and len(logs) > 5 and len(watch.processes) > 10
+    assert tmp_path / "report.html" in files
     leaks = [
         key for key, content in {**stored, **logs, **files}.items() if MARK.encode() in content
     ]
     assert leaks == [] and MARK not in dump and watch.leaks == set()
     assert [name for name, text in shown.items() if MARK in text] == []
-    assert (
-        "password authentication failed" in shown["sync"]
-        and "CONTRASWEEP_TRACKING_PASSWORD" in shown["sync"]
-    )
+    assert "password authentication failed" in shown["sync"]
+    assert "CONTRASWEEP_TRACKING_PASSWORD" in shown["sync"]
 
 
 LEAKS = [
@@ -133,34 +127,29 @@ LEAKS = [
         f"https://h/x?{name}=S3CR3T&page=2"
         for name in ("X-Amz-Signature", "access_token", "anything", "T%6Fken")
     ),
-    *(
-        "https://h/x#token=S3CR3T",
-        "https://h/#/x?token=S3CR3T",
-        "https://h/?S3CR3T",
-        "https://h/?a=S3CR3T;S3CR3T",
-    ),
-    *(
-        "postgresql://u:S3CR3T@h/d",
-        "mysql+pymysql://u:S3CR3T@h:3306/d?charset=utf8",
-        "redis://S3CR3T@h",
-    ),
-    *("https://hooks.slack.com/S3CR3T", "https://discord.com/api/webhooks/S3CR3T"),
-    *("https://x.webhook.office.com/webhookb2/S3CR3T", "https://outlook.office.com/webhook/S3CR3T"),
-    *("https://chat.example.org/hooks/S3CR3T", "https://hc-ping.com/S3CR3T"),
+    "https://h/x#token=S3CR3T",
+    "https://h/#/x?token=S3CR3T",
+    "https://h/?S3CR3T",
+    "https://h/?a=S3CR3T;S3CR3T",
+    "postgresql://u:S3CR3T@h/d",
+    "mysql+pymysql://u:S3CR3T@h:3306/d?charset=utf8",
+    "redis://S3CR3T@h",
+    "https://hooks.slack.com/S3CR3T",
+    "https://discord.com/api/webhooks/S3CR3T",
+    "https://x.webhook.office.com/webhookb2/S3CR3T",
+    "https://outlook.office.com/webhook/S3CR3T",
+    "https://chat.example.org/hooks/S3CR3T",
+    "https://hc-ping.com/S3CR3T",
     "https://maker.ifttt.com/trigger/e/with/key/S3CR3T",
 ]
 PLAIN = [
-    *(
-        "http://mlflow:5000/#/experiments/1/runs/ab",
-        "sqlite:////a/b:c@d/m.db",
-        "http://[::1]:5000/a@b",
-        "http://HOST:PORT",
-    ),
-    *(
-        "https://medium.com/@user/x",
-        "abfs://container@account.dfs.core.windows.net/x",
-        "postgresql://u@h/d?sslmode=require",
-    ),
+    "http://mlflow:5000/#/experiments/1/runs/ab",
+    "sqlite:////a/b:c@d/m.db",
+    "http://[::1]:5000/a@b",
+    "http://HOST:PORT",
+    "https://medium.com/@user/x",
+    "abfs://container@account.dfs.core.windows.net/x",
+    "postgresql://u@h/d?sslmode=require",
 ]
 
 
@@ -249,11 +238,10 @@ def test_an_address_is_shown_without_its_password_and_stays_in_its_process():
 
 
 def test_a_password_among_the_arguments_is_refused_without_repeating_it():
-    with pytest.raises(SpecError, match="can be read by every user") as caught:
+    with refused(SpecError, "can be read by every user") as caught:
         check_arguments(["run", "study.yaml", "--tracking", "postgresql://u:hunter2@h/d"])
-    assert "hunter2" not in str(caught.value) and "CONTRASWEEP_TRACKING_PASSWORD_FILE" in str(
-        caught.value
-    )
+    assert "hunter2" not in str(caught.value)
+    assert "CONTRASWEEP_TRACKING_PASSWORD_FILE" in str(caught.value)
     check_arguments(
         ["run", "a:B", "--set", "arms.a.config.token=x", "--tracking", "postgresql://u@h/d"]
     )
@@ -262,7 +250,7 @@ def test_a_password_among_the_arguments_is_refused_without_repeating_it():
 def test_a_password_comes_from_a_file(tmp_path, monkeypatch):
     monkeypatch.delenv("PW", raising=False)
     monkeypatch.setenv("PW_FILE", str(tmp_path / "pw"))
-    with pytest.raises(SpecError, match=r"PW_FILE.*cannot be read"):
+    with refused(SpecError, match=r"PW_FILE.*cannot be read"):
         secret_from_environment("PW")
     (tmp_path / "pw").write_text("from a file\n")
     assert secret_from_environment("PW") == "from a file"

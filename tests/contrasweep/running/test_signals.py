@@ -10,7 +10,9 @@ import time
 import psutil
 import pytest
 from command_line import python
-from drivers import Driver, ray_folder, start_driver
+from drivers import ray_folder, start_driver
+from folders import make_files
+from places import module_path
 from raylets import wait_for
 
 LINE = "contrasweep: interrupted; the same command goes on from here\n"
@@ -19,20 +21,27 @@ WORDS = ("run", "study.yaml", "--storage", "runs", "--tracking", "none")
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
+def write_study(folder):
+    (folder / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
+
+
 def start_in_import(module, body, folder):
     """`contrasweep plan` of a study, once it has come to `body` in the import of `module`: a trainable or a library."""
     waits = folder / "waits"
     ready = f"def ready():\n    open({str(waits)!r}, 'w').close()\n"
     text = f"import ctypes, os, sys, time\n{ready}def wait():\n    ready()\n    time.sleep(600)\n{body}\n"
-    (folder / f"{module}.py").write_text(text)
-    (folder / "study.yaml").write_text(STUDY.format(trainable=f"{module}:train"))
-    places = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    driver = start_driver(
-        "plan", "study.yaml", folder=folder, ray=folder, environment={"PYTHONPATH": places}
+    make_files(
+        folder, {f"{module}.py": text, "study.yaml": STUDY.format(trainable=f"{module}:train")}
     )
+    places = {"PYTHONPATH": module_path(folder)}
+    driver = start_driver("plan", "study.yaml", folder=folder, ray=folder, environment=places)
     wait_for(lambda: waits.exists() or driver.poll() is not None)
     assert driver.poll() is None, driver.communicate()
     return driver
+
+
+def assert_interrupted(driver, printed=""):
+    assert driver.communicate() == (printed, LINE) and driver.returncode == 130
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -42,7 +51,7 @@ def test_a_signal_in_an_import_that_swallows_every_exception(number, tmp_path):
         "typer", "try:\n    wait()\nexcept BaseException:\n    pass\nwait()", tmp_path
     )
     driver.send_signal(number)
-    assert driver.communicate() == ("", LINE) and driver.returncode == 130
+    assert_interrupted(driver)
 
 
 EARLY = """
@@ -59,32 +68,26 @@ SCRIPT = "from contrasweep.cli import program\nprogram()"
     "words", [["-m", "contrasweep"], ["-X", "dev", "-mcontrasweep"], ["bin/contrasweep"]]
 )
 def test_a_signal_while_the_package_itself_is_imported(words, tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "contrasweep").write_text(SCRIPT)
-    (tmp_path / "sitecustomize.py").write_text(EARLY)
-    places = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, *words, "list", "methods"]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        cwd=tmp_path,
-        text=True,
-        env=os.environ | {"PYTHONPATH": places},
-    )
+    make_files(tmp_path, {"bin/contrasweep": SCRIPT, "sitecustomize.py": EARLY})
+    places = os.environ | {"PYTHONPATH": module_path(tmp_path)}
+    done = python(*words, "list", "methods", cwd=tmp_path, env=places)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
 
 
 def test_signals_stay_those_of_a_program_that_imports_the_package(tmp_path):
     """Also of a process that the command line starts by multiprocessing, which has the arguments of its parent."""
     asks = "import signal\nimport contrasweep\nprint(signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)\n"
-    (tmp_path / "asking.py").write_text(asks)
-    (tmp_path / "starts.py").write_text(
-        "import asking, multiprocessing, sys\n"
-        "if __name__ == '__main__':\n"
-        "    sys.argv[0] = 'contrasweep'\n"
-        "    process = multiprocessing.get_context('spawn').Process(target=print)\n"
-        "    process.start()\n"
-        "    process.join()\n"
+    make_files(
+        tmp_path,
+        {
+            "asking.py": asks,
+            "starts.py": "import asking, multiprocessing, sys\n"
+            "if __name__ == '__main__':\n"
+            "    sys.argv[0] = 'contrasweep'\n"
+            "    process = multiprocessing.get_context('spawn').Process(target=print)\n"
+            "    process.start()\n"
+            "    process.join()\n",
+        },
     )
     done = python("starts.py", cwd=tmp_path)
     assert (done.stdout.split("\n")[:2], done.stderr) == (["set()", "set()"], "")
@@ -106,7 +109,7 @@ BODIES = {
 def test_an_interrupt_ends_the_command_whatever_it_meets(case, tmp_path):
     driver = start_in_import("trainable", BODIES[case], tmp_path)
     driver.send_signal(signal.SIGTERM)
-    assert driver.communicate() == ("", LINE) and driver.returncode == 130
+    assert_interrupted(driver)
 
 
 def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path):
@@ -120,7 +123,7 @@ def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path):
     while driver.poll() is None:  # one that comes with the first is no second one
         driver.send_signal(signal.SIGINT)
         time.sleep(0.1)
-    assert driver.communicate() == ("", LINE) and driver.returncode == 130
+    assert_interrupted(driver)
 
 
 def test_a_signal_to_a_forked_child_is_the_childs(tmp_path):
@@ -129,7 +132,7 @@ def test_a_signal_to_a_forked_child_is_the_childs(tmp_path):
     body = f"reads, writes = os.pipe()\nchild = os.fork()\nif not child:\n{child}{parent}"
     driver = start_in_import("trainable", body, tmp_path)
     driver.send_signal(signal.SIGTERM)
-    assert driver.communicate() == ("ended by 15\n", LINE) and driver.returncode == 130
+    assert_interrupted(driver, "ended by 15\n")
 
 
 @pytest.mark.parametrize("words", [["schema"], ["list", "methods"], ["--help"]], ids=" ".join)
@@ -158,7 +161,7 @@ def test_a_closed_standard_output_is_not_written_to(tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def started(driver: Driver, name: str) -> list[psutil.Process]:
+def started(driver, name):
     """The processes of Ray with this name that the driver has started."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return [p for p in psutil.Process(driver.pid).children() if p.name() == name]
@@ -167,7 +170,7 @@ def started(driver: Driver, name: str) -> list[psutil.Process]:
 
 @pytest.mark.long
 def test_a_signal_while_ray_starts(tmp_path):
-    (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
+    write_study(tmp_path)
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
         wait_for(lambda: started(driver, "gcs_server") or driver.poll() is not None)
@@ -177,7 +180,7 @@ def test_a_signal_while_ray_starts(tmp_path):
 
 @pytest.mark.long
 def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path):
-    (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
+    write_study(tmp_path)
     with ray_folder() as ray:
         driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
         wait_for(lambda: started(driver, "raylet") or driver.poll() is not None)
@@ -193,7 +196,7 @@ def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path):
 @pytest.mark.long
 def test_a_signal_at_any_moment_of_a_study(tmp_path):
     """After some eighths of the time that the command takes: 130 and one line, or 0 where it had ended."""
-    (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
+    write_study(tmp_path)
     began = time.monotonic()
     took = None
     ended = []

@@ -5,7 +5,7 @@ import signal
 import socket
 
 import pytest
-from drivers import ray_folder, start_driver
+from drivers import output_of, ray_folder, start_driver, wait_while_it_runs
 from raylets import wait_for
 
 from contrasweep.storage.record import Status
@@ -29,19 +29,16 @@ arms:
 """
 
 
-def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path):
+def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path, runs):
     process = tmp_path / "driver.pid"
     (tmp_path / "study.yaml").write_text(STUDY.format(driver=process))
-    records = StudyRecords(str(tmp_path / "runs"), "halted")
+    records = StudyRecords(runs, "halted")
     words = ["study.yaml", "--storage", "runs"]
     options = ["--tracking", "none", "--max-concurrent", "1"]
     with ray_folder() as ray:
         driver = start_driver("run", *words, *options, folder=tmp_path, ray=ray)
         process.write_text(str(driver.pid))
-        wait_for(
-            lambda: not process.exists() or driver.poll() is not None
-        )  # it is stopped, see `valued`
-        assert driver.poll() is None, driver.communicate()
+        wait_while_it_runs(driver, lambda: not process.exists())  # it is stopped, see `valued`
         seen = records.finished()
         wait_for(
             lambda: any(records.metrics(i) for i in records.with_files() - seen)
@@ -54,11 +51,9 @@ def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path):
         assert records.read_one(halted) is None
         for _ in range(2):
             again = start_driver("run", *words, *options, folder=tmp_path, ray=ray)
-            _, errors = again.communicate()
-            assert again.returncode == 0 and "other code" not in errors, errors
-        planned = start_driver("plan", *words, folder=tmp_path, ray=ray)
-        printed, errors = planned.communicate()
-    assert planned.returncode == 0 and "other code" not in printed + errors
+            assert "other code" not in output_of(again)[1]
+        planned = output_of(start_driver("plan", *words, folder=tmp_path, ray=ray))
+    assert "other code" not in "".join(planned)
     recorded = records.read(records.finished())
     pruned = [record for record in recorded.values() if record.status is Status.PRUNED]
     assert recorded[halted] in pruned and len(pruned) > 1, (

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import make_files
+from refusals import refused
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.code import code_of
@@ -34,10 +36,13 @@ STUDY = AblationGrid(
 def package(tmp_path, monkeypatch):
     folder = tmp_path / "code"
     folder.mkdir()
-    (folder / "thesis_method.py").write_text(
-        "import numpy\nWIDTH = 16\ndef train(trial, resume=None):\n    yield\n"
+    make_files(
+        folder,
+        {
+            "thesis_method.py": "import numpy\nWIDTH = 16\ndef train(trial, resume=None):\n    yield\n",
+            "thesis_loss.py": "def loss(s):\n    return s\n",
+        },
     )
-    (folder / "thesis_loss.py").write_text("def loss(s):\n    return s\n")
     monkeypatch.syspath_prepend(str(folder))
     return folder
 
@@ -74,55 +79,56 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
     )
     check_submitted(STUDY, sent["code"])
     (package / "thesis_loss.py").write_text("def loss(s):\n    return -s\n")
-    with pytest.raises(
+    with refused(
         ContrasweepError,
         match=r"module thesis_loss has digest \w{16} here, \w{16} there; submit from",
     ):
         check_submitted(STUDY, sent["code"])
     (package / "thesis_loss.py").unlink()
-    with pytest.raises(
-        ContrasweepError, match=r"thesis_loss has digest none \(there is no such module\) here"
-    ):
+    with refused(ContrasweepError, "thesis_loss has digest none (there is no such module) here"):
         check_submitted(STUDY, sent["code"])
 
 
-def test_what_a_run_would_refuse_is_not_submitted(package, tmp_path, monkeypatch, capsys):
+def test_what_a_run_would_refuse_is_not_submitted(
+    package, tmp_path, storage, records, monkeypatch, capsys
+):
     sent = []
     monkeypatch.setattr(
         submitting.submission, "submit", lambda words, **options: sent.append(words) or "job"
     )
     places = {"address": "http://head:8265", "tracking": "none"}
-    with pytest.raises(
+    with refused(
         DataError,
         match=f"no dataset 'birds'; .*looked in {tmp_path}/datasets/birds; staged there: no",
     ):
-        submitting.submit(dataclasses.replace(STUDY, data="birds"), storage=str(tmp_path), **places)
-    records = StudyRecords(str(tmp_path), "s")
+        submitting.submit(dataclasses.replace(STUDY, data="birds"), storage=storage, **places)
     records.claim(StudyDocument(name="s", metric="accuracy", plan_digest="another"))
-    (trial, *_) = plan(STUDY, storage=str(tmp_path)).trials
+    (trial, *_) = plan(STUDY, storage=storage).trials
     records.write(
         Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}])
     )
-    with pytest.raises(SpecError, match="another plan is in this storage"):
-        submitting.submit(STUDY, storage=str(tmp_path), **places)
+    with refused(SpecError, "another plan is in this storage"):
+        submitting.submit(STUDY, storage=storage, **places)
     assert sent == []
-    submitting.submit(STUDY, storage=str(tmp_path), extend=True, **places)
+    submitting.submit(STUDY, storage=storage, extend=True, **places)
     monkeypatch.setattr(submitting, "plan", refuse)
-    submitting.submit(STUDY, storage=str(tmp_path), **places)
+    submitting.submit(STUDY, storage=storage, **places)
     assert len(sent) == 2
     assert "not checked before it is submitted: no credentials" in capsys.readouterr().err
 
 
-def test_numbers_of_numpy_are_written_and_a_function_as_trainable_is_refused(package, tmp_path):
+def test_numbers_of_numpy_are_written_and_a_function_as_trainable_is_refused(
+    package, tmp_path, storage
+):
     axes = {"lr": [np.float64(0.1), np.float32(0.5)], "width": np.arange(1, 3), "on": [np.True_]}
     study = dataclasses.replace(STUDY, axes={axis: list(values) for axis, values in axes.items()})
-    StudyRecords(str(tmp_path), "s").claim(study_document(plan(study)))
+    StudyRecords(storage, "s").claim(study_document(plan(study)))
     plain = {"lr": [0.1, 0.5], "width": [1, 2], "on": [True]}
-    assert StudyRecords(str(tmp_path), "s").document().spec["axes"] == plain
+    assert StudyRecords(storage, "s").document().spec["axes"] == plain
     files = submitting._write_job_files(study, None, tmp_path)
     assert load_study(str(files[submitting.STUDY_FILE])).axes == plain
     study = dataclasses.replace(STUDY, arms={"a": Arm(import_path("thesis_method:train"))})
-    with pytest.raises(SpecError, match=r'names a trainable by its path.*"thesis_method:train"'):
+    with refused(SpecError, match=r'names a trainable by its path.*"thesis_method:train"'):
         submitting._write_job_files(study, None, tmp_path)
 
 
@@ -133,7 +139,7 @@ def refuse(study, *, storage):
 def test_a_file_that_was_not_submitted_is_refused(tmp_path):
     for content in ("", "[]", "{}"):
         (tmp_path / "file").write_text(content)
-        with pytest.raises(SpecError, match="no file of submitted code"):
+        with refused(SpecError, "no file of submitted code"):
             check_submitted(STUDY, tmp_path / "file")
 
 
@@ -159,7 +165,7 @@ def test_a_worker_with_other_code_says_both_versions_and_one_with_the_same_its_p
 @pytest.mark.slow
 @pytest.mark.xdist_group("running")
 def test_a_trainable_may_add_to_the_path_of_imports_itself(
-    local_ray, ray_core, tmp_path, monkeypatch
+    local_ray, ray_core, tmp_path, runs, monkeypatch
 ):
     """Its driver has imported it, and finds what it imports; a worker finds that once it has."""
     (tmp_path / "beside_it.py").write_text("VALUE = 0.5\n")
@@ -171,14 +177,13 @@ def test_a_trainable_may_add_to_the_path_of_imports_itself(
     study = AblationGrid(
         "adds", {"a": Arm("adds_to_path:train")}, "digits-lt", folds=2, metric="accuracy"
     )
-    results = run(study, storage=str(tmp_path / "runs"), tracking="none")
-    assert results.statuses == {"done": 2}
+    assert run(study, storage=runs, tracking="none").statuses == {"done": 2}
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("running")
 def test_a_run_ends_where_a_worker_of_ray_imports_other_code(
-    local_ray, ray_core, tmp_path, monkeypatch
+    local_ray, ray_core, tmp_path, runs, monkeypatch
 ):
     """The driver finds one version of a module, Ray's workers another; nothing is trained."""
     here = tmp_path / "here"
@@ -195,14 +200,14 @@ def test_a_run_ends_where_a_worker_of_ray_imports_other_code(
     code = code_of("split_method:train").version
     try:
         with pytest.raises(ContrasweepError) as raised:
-            run(study, storage=str(tmp_path / "runs"), tracking="none")
+            run(study, storage=runs, tracking="none")
     finally:
         (there / "split_method.py").unlink()
     assert "imports other code than the study runs: module split_method has digest" in str(
         raised.value
     )
     assert f"the study's has {code.modules['split_method']}" in str(raised.value)
-    assert StudyRecords(str(tmp_path / "runs"), "split").finished() == set()
+    assert StudyRecords(runs, "split").finished() == set()
 
 
 def test_a_job_gets_the_study_with_arms_and_axes_in_their_declared_order(tmp_path):

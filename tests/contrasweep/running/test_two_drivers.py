@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 import pytest
-from drivers import Driver, ray_folder, start_driver
+from drivers import Driver, output_of, ray_folder, start_driver, wait_while_it_runs
 from raylets import wait_for
 
 from contrasweep.storage.checkpoints import Checkpoints
@@ -33,24 +33,19 @@ class Drivers:
         self.processes: list[Driver] = []
 
     def start(self):
-        words = [
-            "run",
-            "study.yaml",
-            "--storage",
-            self.records.storage,
-            "--tracking",
-            "none",
-            "--max-concurrent",
-            "1",
-        ]
-        ray = self.opened.enter_context(ray_folder())
+        words = ["run", "study.yaml", "--storage", self.records.storage, "--tracking", "none"]
+        places = {"folder": self.folder, "ray": self.opened.enter_context(ray_folder())}
         self.processes.append(
-            start_driver(*words, folder=self.folder, ray=ray, environment=self.environment)
+            start_driver(*words, "--max-concurrent", "1", **places, environment=self.environment)
         )
         return self.processes[-1]
 
     def checkpoint(self, trial_id):
         return Checkpoints(self.records.store, self.records.key(trial_id, "checkpoint")).latest()
+
+    def ended(self):
+        """When the trials that have a record ended."""
+        return {i: r.ended for i, r in self.records.read(self.records.finished()).items()}
 
     @property
     def trained(self):
@@ -69,12 +64,9 @@ def drivers(s3, tmp_path):
 
 def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers):
     first = drivers.start()
-    wait_for(lambda: drivers.records.finished() or first.poll() is not None)
-    assert first.poll() is None, first.communicate()
+    wait_while_it_runs(first, drivers.records.finished)
     drivers.gate.touch()  # the next trial waits, so that the first run goes on as long as it takes
-    before = {
-        i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()
-    }
+    before = drivers.ended()
     assert 1 <= len(before) < 3, "one of the last two trials is held"
     second = drivers.start()
     _, errors = second.communicate()
@@ -91,13 +83,9 @@ def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers):
     first.kill()
     first.wait()
     drivers.gate.unlink()
-    third = drivers.start()
-    _, errors = third.communicate()
-    assert third.returncode == 0, errors
+    _, errors = output_of(drivers.start())
     assert f"process {first.pid} on" in errors and "has ended; this run takes over" in errors
-    after = {
-        i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()
-    }
+    after = drivers.ended()
     assert len(after) == 3 and before.items() <= after.items()
     again = [line for line in drivers.trained if drivers.trained.count(line) > 1]
     assert len(again) <= 2, "no more than the epoch that was cut off is trained again"

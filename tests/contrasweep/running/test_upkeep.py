@@ -1,11 +1,11 @@
 """`contrasweep verify`: whatever file of a study is damaged is named, and --repair lets its trials run again."""
 
-import json
 import shutil
 from dataclasses import replace
 
 import pytest
-from command_line import contrasweep
+from command_line import contrasweep, printed, shown_json
+from folders import make_files
 from made_up import declared, nowhere, train
 
 from contrasweep import AblationGrid, Arm, load
@@ -13,7 +13,6 @@ from contrasweep.code import code_of
 from contrasweep.planning import learned
 from contrasweep.planning.grid import make_plan
 from contrasweep.running.upkeep import verify
-from contrasweep.storage import s3_retry
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import accept, write_code
@@ -31,8 +30,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     grid = AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", folds=2)
     plan, records = declared(make_plan(grid, lambda name: DATA), folder / "storage")
-    (folder / "files").mkdir()
-    (folder / "files" / "w").write_text("weights")
+    make_files(folder, {"files/w": "weights"})
     code = code_of("toy:train")
     write_code(records, code)
     accept(records, [("aa", "bb")])
@@ -43,7 +41,7 @@ def whole(tmp_path_factory):
         Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(
             folder / "files", 2, Extra(seconds=1.0)
         )
-        records.store.put_file(records.key(trial.id, "artifacts/w"), folder / "files" / "w")
+        records.store.put_file(records.key(trial.id, "artifacts/w"), folder / "files/w")
         if i:  # the first one is not finished
             done = {
                 "items": ("hits",),
@@ -108,7 +106,7 @@ def test_damage_to_any_file_is_named_and_repaired(records, damage):
 def test_bytes_that_changed_in_a_bucket_are_damage_as_in_a_folder(s3, monkeypatch, tmp_path):
     import boto3
 
-    monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("contrasweep.storage.s3_retry.FIRST_WAIT_S", 0.01)
     records = StudyRecords(s3.uri, "s")
     (tmp_path / "weights").write_text("as written")
     Checkpoints.of(records, "aa").save(tmp_path, 1)
@@ -132,7 +130,8 @@ def test_repair_puts_aside_what_runs_again_and_leaves_the_rest(records):
     records.store.write("s/search/0123/000000.json", b"{")
     assert load("s", storage=records.storage).statuses["broken"] == 1
     result = verify(records, repair=True)
-    assert result.sound and {finding.repair for finding in result.findings} == {
+    assert result.sound
+    assert {finding.repair for finding in result.findings} == {
         "trial",
         "delete",
         "search",
@@ -179,10 +178,8 @@ def test_a_record_of_other_settings_than_its_id_is_named(records):
     record = records.read_one(one)
     records.write(replace(record, seed=99))
     [finding] = verify(records).findings
-    assert (
-        "its settings, data, fold and seed are those of trial " in finding.problem
-        and one in finding.problem
-    )
+    assert "its settings, data, fold and seed are those of trial " in finding.problem
+    assert one in finding.problem
 
 
 def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
@@ -193,19 +190,17 @@ def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
     records.store.write(records.key(trial, "record.json"), b"\x00")
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 1
-    assert (
-        f"s/records/{trial}/record.json: " in done.stdout
-        and "with --repair the trial is archived" in done.stdout
-    )
-    shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
+    assert f"s/records/{trial}/record.json: " in done.stdout
+    assert "with --repair the trial is archived" in done.stdout
+    shown = shown_json(tmp_path, *words)
     assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (
         False,
         trial,
         "trial",
     )
-    report = contrasweep("report", "s", "--storage", records.storage, folder=tmp_path)
-    text = " ".join(report.stdout.split())
-    assert report.returncode == 0 and "--repair` puts it aside" in text and "1 broken" in text
+    report = printed(tmp_path, "report", "s", "--storage", records.storage)
+    text = " ".join(report.split())
+    assert "--repair` puts it aside" in text and "1 broken" in text
     done = contrasweep(*words, "--repair", folder=tmp_path)
     assert done.returncode == 0 and "run the study again" in done.stdout
     assert contrasweep(*words, folder=tmp_path).returncode == 0

@@ -33,17 +33,14 @@ def test_one_seed():
 
 def test_two_seeds():
     parts = between_within(D.ravel(), FOLDS, SEEDS)
-    assert parts.unbiased.fold == pytest.approx(
-        0.000045
-    ) and parts.unbiased.residual == pytest.approx(0.000135)
+    assert parts.unbiased.fold == pytest.approx(0.000045)
+    assert parts.unbiased.residual == pytest.approx(0.000135)
     assert parts.unbiased.seed == 0 and parts.cautious.fold == pytest.approx(0.0000653, abs=5e-8)
     comparison = contrast(
         D.ravel(), folds=FOLDS.tolist(), seeds=SEEDS.tolist(), design=Design(folds=5)
     )
-    assert (
-        comparison.standard_error**2 == pytest.approx(0.0000429, abs=5e-8)
-        and comparison.degrees == 4
-    )
+    assert comparison.standard_error**2 == pytest.approx(0.0000429, abs=5e-8)
+    assert comparison.degrees == 4
     assert said(comparison) == "a is better than b: +0.025 [+0.007, +0.043], p = 0.019"
 
 

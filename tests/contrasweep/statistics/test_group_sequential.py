@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 from scipy import special
 
 from contrasweep import SpecError
@@ -37,8 +38,7 @@ def test_a_p_at_the_nominal_level_has_alpha_as_its_sequential_p(alpha, look):
 
 
 def test_a_sequential_p_never_rises_and_one_look_is_an_ordinary_test():
-    rng = np.random.default_rng(0)
-    p = rng.uniform(size=(200, 8))
+    p = default_rng(0).uniform(size=(200, 8))
     path = np.stack([LOOKS.sequential_p(p[:, : k + 1]) for k in range(8)], axis=1)
     assert (np.diff(path, axis=1) <= 0).all() and (path[:, -1] >= p.min(axis=1) * 0.99).all()
     only = np.array([[0.004], [0.04], [0.3]])
@@ -62,7 +62,7 @@ def test_looks_that_do_not_follow_one_another_are_refused(bad):
 
 
 def test_conditional_power_is_the_chance_by_simulation():
-    rng = np.random.default_rng(1)
+    rng = default_rng(1)
     time = 0.4
     drift = 3.0
     critical = 2.2
@@ -130,7 +130,7 @@ def test_a_difference_far_above_the_margin_is_not_futile_because_the_margin_is_s
 @pytest.mark.slow
 def test_a_family_with_looks_keeps_alpha_and_spares_trials():
     """3 comparisons that do not differ, normal, 8 looks: any decided in at most 5 %; most stop before the last look."""
-    rng = np.random.default_rng(2)
+    rng = default_rng(2)
     wrong = 0
     looked = []
     for _ in range(150):
@@ -163,7 +163,7 @@ def test_looks_at_t_statistics_hold_their_level_once_their_inflation_is_counted(
     studies = 60_000
     inflation = planned.t_inflation(alpha)
     assert 1 <= inflation < most and Looks.of([5]).t_inflation(alpha) == pytest.approx(1, abs=0.02)
-    values = np.random.default_rng(7).normal(size=(studies, looks[-1]))
+    values = default_rng(7).normal(size=(studies, looks[-1]))
     p = [
         2
         * special.stdtr(
@@ -187,7 +187,7 @@ def test_an_inflation_makes_every_p_larger_and_every_interval_wider():
 @pytest.mark.parametrize("seed", range(4))
 def test_a_look_decides_exactly_where_its_p_is_at_most_the_level_of_its_interval(seed):
     """Whatever the others come to: Holm's step, spending and inflation are in the level; what was decided passes on."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     for _ in range(40):
         m = int(rng.integers(1, 6))
         looks = int(rng.integers(1, 8))

@@ -37,18 +37,15 @@ def of_folds(effect, fold, residual, m=2, seed=0):
 
 def test_with_a_noise_that_is_known_the_assurance_is_that_of_a_normal_mean():
     """2,000 replicates say all of the noise, and three thousand more are decided as the normal distribution has it."""
-    now = of_seeds(2000, 0.04)
-    prediction = predict(now, Design(seeds=5000), 0.05)
+    prediction = predict(of_seeds(2000, 0.04), Design(seeds=5000), 0.05)
     mean = 0.04 * 2000 / 2001
     variance = 1 / 2000 - 1 / 5000
     bound = 1.96 / math.sqrt(5000)
     z = [(side * mean - bound) / math.sqrt(variance) for side in (1, -1)]
     expected = sum(0.5 * math.erfc(-x / math.sqrt(2)) for x in z)
     assert prediction.assurance == pytest.approx(expected, abs=0.03)
-    assert (
-        prediction.low <= prediction.assurance <= prediction.high
-        and prediction.high - prediction.low < 0.1
-    )
+    assert prediction.low <= prediction.assurance <= prediction.high
+    assert prediction.high - prediction.low < 0.1
 
 
 @pytest.mark.parametrize("now", [of_seeds(6, 0.8), of_folds(0.4, 0.1, 1.0)])
@@ -76,10 +73,8 @@ def test_seeds_help_where_the_noise_is_of_training_and_not_where_it_is_of_the_fo
     many = Design(folds=5, seeds=64)
     assert predict(training, many, 0.05).assurance > 0.6
     assert predict(folds, many, 0.05).assurance < 0.1
-    assert (
-        smallest_sufficient_design(folds, "seeds", 0.05) is None
-        and smallest_sufficient_design(training, "seeds", 0.05) is not None
-    )
+    assert smallest_sufficient_design(folds, "seeds", 0.05) is None
+    assert smallest_sufficient_design(training, "seeds", 0.05) is not None
 
 
 def test_enough_is_enough_and_hardly_more():
@@ -114,11 +109,9 @@ def test_nothing_is_predicted_without_an_estimate_of_noise():
 
 
 def test_the_detectable_difference_is_decided_in_80_percent_of_studies():
-    now = of_seeds(8, 0.1)
-    diff = detectable_difference(now, Design(seeds=16), 0.05)
-    assert diff == pytest.approx(detectable_effect(16)) and power(16, diff) == pytest.approx(
-        0.8, abs=1e-4
-    )
+    diff = detectable_difference(of_seeds(8, 0.1), Design(seeds=16), 0.05)
+    assert diff == pytest.approx(detectable_effect(16))
+    assert power(16, diff) == pytest.approx(0.8, abs=1e-4)
     folds = of_folds(0.1, 0.1, 1.0)
     sizes = [detectable_difference(folds, Design(folds=5, seeds=m), 0.05) for m in (2, 4, 8)]
     assert sizes[0] > sizes[1] > sizes[2]

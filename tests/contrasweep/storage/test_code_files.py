@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrasweep.code import code_of, snapshot
+from contrasweep.code import code_of
 from contrasweep.errors import StorageError
 from contrasweep.storage.code_files import accept, accepted, read_sources, read_version, write_code
 from contrasweep.storage.records import StudyRecords
@@ -33,7 +33,7 @@ def test_code_is_kept_once_and_read_as_it_was(records, code):
 
 
 def test_sources_that_are_too_large_are_said_and_their_digests_kept(records, code, monkeypatch):
-    monkeypatch.setattr(snapshot, "MAX_BYTES", 3)
+    monkeypatch.setattr("contrasweep.code.snapshot.MAX_BYTES", 3)
     assert "its digest is recorded, its text is not" in write_code(records, code)
     assert read_sources(records, code.version.digest) is None
     assert read_version(records, code.version.digest) == code.version

@@ -149,8 +149,8 @@ def test_a_small_study_is_not_compacted(records, monkeypatch):
     assert not any("/compact/" in key for key in records.store.list("compacted/"))
 
 
-def test_nothing_at_all(tmp_path):
-    recorded, curves = read(StudyRecords(str(tmp_path), "empty"))
+def test_nothing_at_all(storage):
+    recorded, curves = read(StudyRecords(storage, "empty"))
     assert recorded == {} and list(curves.columns) == ["trial_id", "step", "time"] and curves.empty
 
 

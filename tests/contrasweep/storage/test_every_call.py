@@ -217,5 +217,4 @@ def test_no_fault_of_any_call_costs_a_result(lives, fault):
 @pytest.mark.nightly
 def test_a_fault_is_replayed_by_its_number(lives):
     _, n, fault = REPLAYED.split(maxsplit=2)
-    what = lives.broken_by(int(n), fault)
-    assert not what
+    assert not lives.broken_by(int(n), fault)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.tracking_services import wait_until
+from refusals import refused
 
 from contrasweep.errors import StorageError
 from contrasweep.storage import lease as lease_module
@@ -54,7 +55,7 @@ def test_a_second_driver_is_refused_while_the_first_lives(a_lease, messages, mon
     monkeypatch.setattr(lease_module, "EXPIRY_S", 300.0)
     first = a_lease("one")
     first.acquire()
-    with pytest.raises(
+    with refused(
         StudyHeld,
         match=rf"study study is being run by another process on .* \(process {os.getpid()} on",
     ):
@@ -122,11 +123,8 @@ def test_who_was_overwritten_where_two_can_create_one_lease_does_not_hold_it(
 
     monkeypatch.setattr(first.store, "write", overwritten)
     first.acquire()
-    assert (
-        first.generation == 2
-        and "has no conditional writes" in messages[0]
-        and "on two was running" in messages[1]
-    )
+    assert first.generation == 2 and "has no conditional writes" in messages[0]
+    assert "on two was running" in messages[1]
 
 
 def test_a_lease_of_this_process_that_it_does_not_hold_is_of_one_that_had_its_number_before():
@@ -144,9 +142,7 @@ def test_a_half_written_lease_is_waited_for_and_then_taken(storage, a_lease):
 @pytest.mark.parametrize("storage", ["folder"], indirect=True)
 def test_a_folder_in_the_place_of_a_lease_is_an_error_and_not_waited_for(storage, a_lease):
     Path(storage, "study/lease/00000001.json").mkdir(parents=True)
-    with pytest.raises(
-        StorageError, match=r"study/lease/00000001.json is no plain file; remove it"
-    ):
+    with refused(StorageError, r"study/lease/00000001.json is no plain file; remove it"):
         a_lease("one").acquire()
 
 
@@ -187,7 +183,7 @@ def test_a_killed_driver_of_this_machine_is_succeeded_at_once(tmp_path):
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     messages = []
-    with pytest.raises(StudyHeld, match=f"process {holder.pid} on"):
+    with refused(StudyHeld, match=f"process {holder.pid} on"):
         Lease(StudyRecords(str(tmp_path), "study"), messages.append).acquire()
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -195,7 +191,7 @@ def test_a_killed_driver_of_this_machine_is_succeeded_at_once(tmp_path):
     lease.acquire()
     lease.release()
     assert len(messages) == 1 and "has ended; this run takes over" in messages[0]
-    (file,) = (tmp_path / "study" / "lease").iterdir()
+    (file,) = (tmp_path / "study/lease").iterdir()
     assert json.loads(file.read_text())["released"] is True
 
 
@@ -268,7 +264,7 @@ def test_a_storage_that_is_away_says_nothing_of_the_holder(tmp_path, monkeypatch
         return 1, replace(elsewhere, renewals=max(0, renewals - 3))
 
     monkeypatch.setattr(second, "newest", newest)
-    with pytest.raises(StudyHeld, match="process 1 on elsewhere"):
+    with refused(StudyHeld, "process 1 on elsewhere"):
         second.acquire()
     assert renewals == 4
 

@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from counting_trial import finish
+from folders import make_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.data.resolving import read_manifest, staged_in
@@ -69,7 +71,7 @@ def records(tmp_path):
     return StudyRecords(str(tmp_path / "storage"), "s")
 
 
-def forged(record: Record, **changes) -> bytes:
+def forged(record, **changes):
     """record.json as somebody writes it who may write to the bucket: with the right digest."""
     members = json.loads(record.to_json())
     del members["digest"], members["format_version"]
@@ -116,9 +118,8 @@ def test_an_object_of_a_hostile_name_is_not_there(records, name):
     ):
         (store.root / key).parent.mkdir(parents=True, exist_ok=True)
         (store.root / key).write_bytes(b"{}")
-    assert records.finished() == {there} and list(store.etags("s/records/", "record.json")) == [
-        f"s/records/{there}/record.json"
-    ]
+    assert records.finished() == {there}
+    assert list(store.etags("s/records/", "record.json")) == [f"s/records/{there}/record.json"]
     assert list_archived(records) == [] and kept_codes(records) == set()
 
 
@@ -142,9 +143,7 @@ def test_a_record_that_says_its_trial_was_another_is_no_record(records, changes)
         lambda one: records.read([one]),
         lambda one: read_records(records),
     ):
-        with pytest.raises(
-            BrokenFileError, match="its settings, data, fold and seed are those of trial"
-        ):
+        with refused(BrokenFileError, "its settings, data, fold and seed are those of trial"):
             read(TRIAL.id)
 
 
@@ -156,9 +155,7 @@ def test_a_file_of_a_terabyte_is_not_read(records, name):
     (records.store.root / key).parent.mkdir(exist_ok=True, parents=True)
     with (records.store.root / key).open("ab") as file:
         file.truncate(2**40)
-    with pytest.raises(
-        BrokenFileError, match=f"{name} is broken .it has 1,099,511,627,776 bytes, and "
-    ):
+    with refused(BrokenFileError, match=f"{name} is broken .it has 1,099,511,627,776 bytes, and "):
         records.read_one(TRIAL.id) if name == "record.json" else records.metrics(TRIAL.id)
     broken = []
     etags = records.etags()
@@ -184,7 +181,7 @@ def test_a_file_of_one_trial_is_bounded_before_it_is_read(records, name):
     }[name]
     tracemalloc.start()
     try:
-        with pytest.raises(
+        with refused(
             BrokenFileError,
             match=rf"{name} is broken .it has 268,435,457 bytes, and 268,435,456 are",
         ):
@@ -209,7 +206,7 @@ def test_a_small_file_of_many_reports_is_not_unfolded(records, name):
         "system.parquet": records.system,
         "items.parquet": records.items,
     }[name]
-    with pytest.raises(
+    with refused(
         BrokenFileError,
         match=rf"{name} is broken .it has {rows:,} rows of 2 columns in [0-9,]+ bytes",
     ):
@@ -221,20 +218,19 @@ def test_ordinary_names_are_taken(name):
     assert check_file_name(name) == name
 
 
-def test_a_study_cannot_be_named_by_a_path(tmp_path):
+def test_a_study_cannot_be_named_by_a_path(storage):
     for name in ("../x", "/etc", "a/b", ""):
-        with pytest.raises(SpecError, match="there can be no study of this name"):
-            StudyRecords(str(tmp_path), name)
+        with refused(SpecError, "there can be no study of this name"):
+            StudyRecords(storage, name)
 
 
 @pytest.mark.parametrize("name", OUTSIDE[:3])
 def test_a_checkpoint_marker_cannot_name_a_file_outside(records, tmp_path, name):
-    target = tmp_path / "home" / "victim"
+    target = tmp_path / "home/victim"
     target.parent.mkdir()
     name = str(target) if name == "/etc/x" else name
     checkpoints = Checkpoints(records.store, records.key(TRIAL.id, "checkpoint"))
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "w").write_text("w")
+    make_files(tmp_path, {"state/w": "w"})
     checkpoints.save(tmp_path / "state", 1)
     digest = hashlib.sha256(b"ssh-rsa attacker").hexdigest()
     marker = json.dumps({"step": 1, "files": {name: digest}, "extra": {}})
@@ -248,7 +244,7 @@ def test_a_checkpoint_marker_cannot_name_a_file_outside(records, tmp_path, name)
 @pytest.mark.parametrize("name", ["/etc/x", "../record.json", "../../../../escaped.txt"])
 def test_a_record_cannot_name_an_artifact_outside(records, tmp_path, name):
     records.store.write(records.key(TRIAL.id, "record.json"), forged(RECORD, artifacts=[name]))
-    with pytest.raises(BrokenFileError, match=r"record.json is broken \(artifacts\.0: "):
+    with refused(BrokenFileError, "record.json is broken (artifacts.0: "):
         records.read_one(TRIAL.id)
     with pytest.raises(ValueError, match="points outside"):
         records.artifact(TRIAL.id, name, tmp_path / "to")
@@ -270,9 +266,8 @@ def test_a_trainable_cannot_write_an_artifact_outside_its_trial(records, tmp_pat
 
     before = sorted(tmp_path.iterdir())
     record = Execution(TRIAL, train, records, metric="accuracy").advance().record
-    assert (
-        record.status == Status.FAILED and "may not use this name for an artifact" in record.error
-    )
+    assert record.status == Status.FAILED
+    assert "may not use this name for an artifact" in record.error
     assert records.read_one(TRIAL.id) == record
     assert set(tmp_path.iterdir()) - set(before) == {tmp_path / "storage"}
     assert [key.split("/")[-1] for key in records.store.list()] == [
@@ -301,9 +296,9 @@ def test_links_and_pipes_in_a_folder_are_not_read(tmp_path):
     (tmp_path / "secret").write_text("secret")
     store = LocalStore(tmp_path / "storage")
     store.write("a/real", b"x")
-    (store.root / "a" / "link").symlink_to(tmp_path / "secret")
-    (store.root / "a" / "nowhere").symlink_to("nothing")
-    os.mkfifo(store.root / "a" / "pipe")
+    (store.root / "a/link").symlink_to(tmp_path / "secret")
+    (store.root / "a/nowhere").symlink_to("nothing")
+    os.mkfifo(store.root / "a/pipe")
     assert {"a/real", "a/link", "a/nowhere"} <= set(store.sizes("a/"))
     for key, why in (
         ("a/link", "it is a link"),
@@ -311,11 +306,11 @@ def test_links_and_pipes_in_a_folder_are_not_read(tmp_path):
         ("../secret", "leads out of it"),
         (f"{tmp_path}/secret", "leads out of it"),
     ):
-        with pytest.raises(StorageError, match=why):
+        with refused(StorageError, match=why):
             store.read(key)
-        with pytest.raises(StorageError, match=why):
+        with refused(StorageError, match=why):
             store.get_file(key, tmp_path / "to")
-    with pytest.raises(StorageError, match=r"no plain file|cannot be read"):
+    with refused(StorageError, match=r"no plain file|cannot be read"):
         store.read("a")
 
 
@@ -360,23 +355,19 @@ def test_no_change_of_a_byte_in_a_table_goes_unseen(data):
 
 @pytest.mark.parametrize("count", [3, 5000])
 def test_each_damaged_value_and_name_is_an_error_in_one_line(count):
-    table = pa.table({"step": range(count), "accuracy": np.linspace(0, 1, count)})
-    whole = encode_table(table)
+    whole = encode_table(pa.table({"step": range(count), "accuracy": np.linspace(0, 1, count)}))
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     places = {
         "value": footer // 2,
         "name": whole.index(b"accuracy", footer),
         "length": len(whole) - 8,
     }
-    for place, at in places.items():
+    for at in places.values():
         damaged = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
-        with pytest.raises(
-            BrokenFileError, match=r"^metrics.parquet is broken \(.*\); run it$"
-        ) as caught:
+        with refused(BrokenFileError, match=r"^metrics.parquet is broken \(.*\); run it$"):
             decode_table(
                 damaged, "metrics.parquet", "run it", {"step": pa.types.is_integer}, is_number
             )
-        assert "\n" not in str(caught.value), place
 
 
 def test_a_table_with_checksums_is_a_parquet_file_for_everybody(tmp_path):
@@ -390,10 +381,9 @@ def test_a_table_with_checksums_is_a_parquet_file_for_everybody(tmp_path):
 
 @pytest.mark.slow
 def test_a_few_bytes_that_stand_for_many_rows_are_not_read():
-    rows = MAX_ROWS + 1
-    data = encode_table(pa.table({"step": pa.array(np.zeros(rows, dtype=np.int8))}))
+    data = encode_table(pa.table({"step": pa.array(np.zeros(MAX_ROWS + 1, dtype=np.int8))}))
     assert len(data) < 1_000_000
-    with pytest.raises(BrokenFileError, match="above the limit"):
+    with refused(BrokenFileError, "above the limit"):
         decode_table(data, "metrics.parquet", "", {"step": pa.types.is_integer}, None)
 
 
@@ -408,9 +398,7 @@ def test_a_text_that_stands_for_terabytes_is_not_read():
     with pq.ParquetWriter(sink := io.BytesIO(), table.schema, **options) as writer:
         writer.write(table)
         writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(stated)})
-    with pytest.raises(
-        BrokenFileError, match=r"its texts have 400,000,000,000 bytes, above the limit"
-    ):
+    with refused(BrokenFileError, r"its texts have 400,000,000,000 bytes, above the limit"):
         decode_table(sink.getvalue(), "plan.parquet", "", {"trial_id": is_text}, None)
 
 
@@ -530,7 +518,7 @@ def test_a_manifest_passes_the_door_of_all_stored_files(before, after, problem):
     text = DATASET.to_json()
     assert before in text and Manifest.from_json(text, "/x") == DATASET
     damaged = text.replace(before, after, 1).encode(errors="surrogateescape")
-    with pytest.raises(
+    with refused(
         DataError,
         match=f"^/x/manifest.json is not a dataset manifest .*{problem}.*; stage the dataset",
     ):
@@ -546,9 +534,7 @@ def test_a_manifest_of_a_size_that_nothing_writes_is_not_read(tmp_path):
         lambda: read_manifest(str(tmp_path / "datasets/d")),
         lambda: staged_in(str(tmp_path)),
     ):
-        with pytest.raises(
-            BrokenFileError, match=r"manifest.json is broken .it has 2,147,483,648 bytes"
-        ):
+        with refused(BrokenFileError, "manifest.json is broken (it has 2,147,483,648 bytes"):
             look()
     assert tracemalloc.get_traced_memory()[1] < 2**25
     tracemalloc.stop()
@@ -556,7 +542,5 @@ def test_a_manifest_of_a_size_that_nothing_writes_is_not_read(tmp_path):
 
 def test_a_manifest_of_a_later_release_is_said_to_be_one():
     later = DATASET.to_json().replace('"schema_version": 1', '"schema_version": 2')
-    with pytest.raises(
-        StorageError, match="has format version 2, and this release reads and writes version 1"
-    ):
+    with refused(StorageError, "has format version 2, and this release reads and writes version 1"):
         Manifest.from_json(later, "/x")

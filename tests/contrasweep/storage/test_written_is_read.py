@@ -147,24 +147,22 @@ def test_a_long_error_keeps_its_head_and_its_tail_and_says_how_much_is_left_out(
     assert mark == f"{left_out:,} bytes are left out here"
 
 
-def test_a_trial_that_raises_70_mb_blocks_nothing(tmp_path):
+def test_a_trial_that_raises_70_mb_blocks_nothing(records):
     def prints_its_tensor(trial, resume=None):
         yield Report(1, {"accuracy": 0.5})
         raise ValueError("x" * 70_000_000)
 
-    records = StudyRecords(str(tmp_path), "s")
     record = finish(Execution(TRIAL, prints_its_tensor, records, metric="accuracy"))
     assert records.read_one(TRIAL.id) == record and record.status == "failed"
     assert "in prints_its_tensor\n" in record.error and "ValueError: xxx" in record.error
     assert len(record.to_json()) < 2 * ERROR_BYTES
 
 
-def test_a_clock_before_1970_leaves_a_record_and_a_claim_that_are_read(tmp_path, monkeypatch):
+def test_a_clock_before_1970_leaves_a_record_and_a_claim_that_are_read(records, monkeypatch):
     def one(trial, resume=None):
         yield Report(1, {"accuracy": 0.5})
 
     monkeypatch.setattr("time.time", lambda: -7200.0)
-    records = StudyRecords(str(tmp_path), "s")
     execution = Execution(TRIAL, one, records, metric="accuracy")
     execution.advance()
     begun = read_begun(records, TRIAL.id)
@@ -174,7 +172,7 @@ def test_a_clock_before_1970_leaves_a_record_and_a_claim_that_are_read(tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["int64", "uint8"])
-def test_a_step_that_numpy_counted_is_one(tmp_path, kind):
+def test_a_step_that_numpy_counted_is_one(records, kind):
     """It had been a fault of the machine, tried again and again: no JSON file holds such a number."""
     np = pytest.importorskip("numpy")
 
@@ -182,18 +180,16 @@ def test_a_step_that_numpy_counted_is_one(tmp_path, kind):
         for step in np.arange(1, 3, dtype=kind):
             yield Report(step, {"accuracy": np.float32(0.5)})
 
-    records = StudyRecords(str(tmp_path), "s")
     record = finish(Execution(TRIAL, counted, records, metric="accuracy"))
     assert (record.status, record.step) == ("done", 2) and records.read_one(TRIAL.id) == record
 
 
 @pytest.mark.parametrize("step", [2.0, 1.5, float("nan"), None, "2", 2**53 + 1, 2**70])
-def test_what_no_file_takes_for_a_step_ends_its_trial_alone(tmp_path, step):
+def test_what_no_file_takes_for_a_step_ends_its_trial_alone(records, step):
     def odd(trial, resume=None):
         yield Report(1, {"accuracy": 0.5})
         yield Report(step, {"accuracy": 0.6})
 
-    records = StudyRecords(str(tmp_path), "s")
     record = finish(Execution(TRIAL, odd, records, metric="accuracy"))
     assert (record.status, record.step) == ("failed", 1) and records.read_one(TRIAL.id) == record
     assert "a step is a whole number up to 2**53" in record.error
@@ -218,12 +214,11 @@ def test_the_values_of_an_axis_are_read_as_they_were_declared(tmp_path_factory, 
 
 
 @pytest.mark.parametrize("prefix", ["", "digits/"])
-def test_groups_of_items_may_be_texts_also_those_of_an_evaluation(tmp_path, prefix):
-    records = StudyRecords(str(tmp_path / "runs"), "s")
+def test_groups_of_items_may_be_texts_also_those_of_an_evaluation(runs, prefix):
+    records = StudyRecords(runs, "s")
     items = {f"{prefix}group": ["a", "b"], f"{prefix}hits": [0.0, 1.0]}
     records.write_encoded_items("t", encode_items(items))
-    read = records.items("t", items)
-    assert {name: values.tolist() for name, values in read.items()} == items
+    assert {name: values.tolist() for name, values in records.items("t", items).items()} == items
     texts = {f"{prefix}hits": ["a", "b"]}
     with pytest.raises(ValueError, match=r"hits' is of type string"):
         encode_items(texts)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from contrasweep import Arm, canonical
 from contrasweep.errors import SpecError
@@ -101,10 +102,8 @@ def test_a_conditional_is_there_only_under_its_condition():
     ],
 )
 def test_a_wrong_space_is_refused_in_one_line(make, says):
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, says):
         make()
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 ENDS = st.decimals(-100, 100, places=3, allow_nan=False)
@@ -122,10 +121,8 @@ def test_what_goes_in_steps_is_one_list_of_the_numbers_that_people_type(paramete
         for i in range(len(values))
     ]
     assert values == typed == [config["t"] for config in configurations({"t": parameter}).values()]
-    assert (
-        parameter.low == values[0]
-        and parameter.high - parameter.step < values[-1] <= parameter.high
-    )
+    assert parameter.low == values[0]
+    assert parameter.high - parameter.step < values[-1] <= parameter.high
     assert parameter.at(u) in values and set(parameter.grid(7)) <= set(values)
     assert all(
         parameter.holds(value) and parameter.index(value) == i for i, value in enumerate(values)
@@ -143,7 +140,7 @@ def test_no_plain_range_draws_a_value_above_its_end(low):
 
 def test_a_value_between_two_steps_is_none_of_a_range():
     assert not Int(2, 9, step=3).holds(3) and Int(2, 9, step=3).holds(8)
-    with pytest.raises(SpecError, match=r"searched: t \(from 0\.1 in steps of 0\.1\)"):
+    with refused(SpecError, "searched: t (from 0.1 in steps of 0.1)"):
         Arm("toy:train", space={"t": Float(0.1, 0.3, step=0.1)}, start_points=[{"t": 0.15}])
     space = {"n": Int(1, 9), "t": Float(0, 1)}
     point = {"n": np.int64(2), "t": np.float32(0.5)}

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from contrasweep.errors import StorageError
 from contrasweep.tracking.mlflow import address
@@ -66,9 +67,7 @@ def test_a_locked_database_is_waited_for(mlflow_uri, tmp_path, monkeypatch):
         other.execute("begin exclusive")
         with monkeypatch.context() as impatient:
             impatient.setattr(address, "LOCK_PATIENCE_S", 0.1)
-            with pytest.raises(
-                StorageError, match=r"mlflow\.db is locked by another process"
-            ) as caught:
+            with refused(StorageError, "mlflow.db is locked by another process") as caught:
                 checked_uri(mlflow_uri)
         assert "no sqlite database" not in str(caught.value) and "\n" not in str(caught.value)
         with ThreadPoolExecutor() as pool:
@@ -96,7 +95,7 @@ def test_a_database_that_cannot_be_written_is_one_line(
     monkeypatch.setattr(
         os, "access", lambda path, mode: Path(path) != denied and access(path, mode)
     )
-    with pytest.raises(StorageError, match=r"mlflow\.db cannot be written; choose another file"):
+    with refused(StorageError, "mlflow.db cannot be written; choose another file"):
         checked_uri(mlflow_uri)
 
 
@@ -109,14 +108,11 @@ def test_a_port_that_speaks_no_http_is_one_line():
                 connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
 
         threading.Thread(target=greet, daemon=True).start()
-        with pytest.raises(
-            StorageError, match=r"no MLflow server answers there .SSH-2.0.*start one"
-        ):
+        with refused(StorageError, match=r"no MLflow server answers there .SSH-2.0.*start one"):
             checked_uri(f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_a_password_in_an_address_goes_before_that_of_the_environment(monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_TRACKING_PASSWORD", "an/other")
     assert address._with_password("postgresql://me:own@host/db") == "postgresql://me:own@host/db"
-    with_other = "postgresql://me:an%2Fother@host/db"
-    assert address._with_password("postgresql://me@host/db") == with_other
+    assert address._with_password("postgresql://me@host/db") == "postgresql://me:an%2Fother@host/db"

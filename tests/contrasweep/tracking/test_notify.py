@@ -12,7 +12,7 @@ from benchmarks.tracking_services import wait_until
 from drivers import has_ended, ray_folder, start_driver
 from looks import drive_looks, three_arms, value_of
 
-from contrasweep import AblationGrid, Arm, SpecError, delivery
+from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.delivery import deliver
 from contrasweep.live.state import LIVE, LIVE_FILE, SILENT_S, ArmState, RunState
 from contrasweep.storage.records import StudyRecords
@@ -55,8 +55,8 @@ def heard(tmp_path):
 
 
 @pytest.fixture
-def records(tmp_path):
-    return StudyRecords(str(tmp_path / "runs"), "s")
+def records(runs):
+    return StudyRecords(runs, "s")
 
 
 def live(records, **fields):
@@ -73,6 +73,13 @@ def beside(records, *addresses):
     return TrackingProcess(trackers, TrackedStudy(records.study), records)
 
 
+def ended(notifier, outcome="complete", lost=False):
+    """Let it look and come to its end."""
+    notifier.look()
+    notifier.close(outcome, lost=lost)
+    assert notifier.join(240.0)
+
+
 FAILED = {
     "statuses": {"done": 3, "failed": 2},
     "events": [(1.0, "look"), (2.0, "failed: ocl fold=2: ValueError: x")],
@@ -86,10 +93,8 @@ def test_a_run_that_ends_tells_its_failure_and_its_end_once_to_each_command(hear
     assert process.process.wait() == 0
     for file in (heard.file, heard.beside):
         failure, end = heard.read(file)
-        assert (
-            failure["event"] == "failure"
-            and failure["text"] == "s: failed: ocl fold=2: ValueError: x"
-        )
+        assert failure["event"] == "failure"
+        assert failure["text"] == "s: failed: ocl fold=2: ValueError: x"
         assert end["event"] == "end" and end["done"] == 5 and end["total"] == 8
         assert end["text"] == "s: complete, 5 of 8 trials, 2 failed; best accuracy 0.9 (ocl)"
 
@@ -100,10 +105,8 @@ def test_a_driver_that_is_killed_gives_no_sign_of_life_and_no_end(heard, records
     process._tell("")  # what is told of a driver whose pipe ends
     assert process.process.wait() == 0
     (silent,) = heard.posts
-    assert (
-        silent["event"] == "silent"
-        and "no sign of life from process 4711 on node-7 any more" in silent["text"]
-    )
+    assert silent["event"] == "silent"
+    assert "no sign of life from process 4711 on node-7 any more" in silent["text"]
 
 
 @pytest.mark.parametrize(("outcome", "lost"), [("interrupted", False), ("interrupted", True)])
@@ -111,10 +114,8 @@ def test_of_a_run_before_this_one_nothing_is_told_but_how_this_one_ended(
     heard, records, outcome, lost
 ):
     live(records, **FAILED, began=time.time() - 3600, updated=time.time() - 3600)
-    notifier = Notifier([heard.command], records, time.time())
-    notifier.look()
-    notifier.close(outcome, lost=lost)
-    assert notifier.join(240.0) and heard.events == ["silent" if lost else "end"]
+    ended(Notifier([heard.command], records, time.time()), outcome, lost)
+    assert heard.events == ["silent" if lost else "end"]
 
 
 def test_a_driver_that_hangs_is_named_once_and_again_only_after_it_has_lived(
@@ -147,9 +148,8 @@ def test_a_look_that_decides_is_told_and_one_that_decides_nothing_new_is_not(hea
     notifier = Notifier([heard.command], records, time.time())
     drive_looks(study, tmp_path, value_of)
     notifier.look()
-    notifier.look()
-    notifier.close("complete", lost=False)
-    assert notifier.join(240.0) and heard.events == ["look", "end"]
+    ended(notifier)
+    assert heard.events == ["look", "end"]
     assert "c better than a by" in heard.posts[0]["text"] and "decided" in heard.posts[0]["text"]
 
 
@@ -159,9 +159,7 @@ def test_a_look_is_told_with_the_better_arm_first_and_its_lead_above_0(heard, tm
     study = replace(three_arms(), mode="max" if sign > 0 else "min")
     notifier = Notifier([heard.command], StudyRecords(str(tmp_path), study.name), time.time())
     drive_looks(study, tmp_path, lambda trial: sign * value_of(trial))
-    notifier.look()
-    notifier.close("complete", lost=False)
-    assert notifier.join(240.0)
+    ended(notifier)
     leads = re.findall(r"(\w) better than \w by ([-\d.]+)", heard.posts[0]["text"])
     assert leads and all(arm == "c" and float(lead) > 0 for arm, lead in leads)
 
@@ -169,10 +167,8 @@ def test_a_look_is_told_with_the_better_arm_first_and_its_lead_above_0(heard, tm
 def test_what_looks_of_an_earlier_run_decided_is_not_told_again(heard, tmp_path):
     study = three_arms()
     drive_looks(study, tmp_path, value_of)
-    notifier = Notifier([heard.command], StudyRecords(str(tmp_path), study.name), time.time())
-    notifier.look()
-    notifier.close("complete", lost=False)
-    assert notifier.join(240.0) and heard.events == ["end"]
+    ended(Notifier([heard.command], StudyRecords(str(tmp_path), study.name), time.time()))
+    assert heard.events == ["end"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +184,7 @@ def test_a_command_gets_the_event_and_one_that_misbehaves_is_a_line(
     command, says, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(delivery, "DELIVER_S", 1.0 if "over" in says else 240.0)
+    monkeypatch.setattr("contrasweep.delivery.DELIVER_S", 1.0 if "over" in says else 240.0)
     assert deliver(command, MESSAGE) == says
     assert says or json.loads((tmp_path / "heard").read_text()) == MESSAGE
     if "over" in says:

@@ -22,8 +22,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
+from folders import make_files
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from places import ROOT
+from refusals import refused
 from tracked import tracked_of
 
 from contrasweep.data.manifest import Manifest, Shard
@@ -35,7 +38,6 @@ from contrasweep.storage.record import RECORD_FILE, CodeRef, Phase, Record, Stat
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.dotted import flatten
-from contrasweep.tracking import process as tracking_process
 from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import read_links
@@ -123,11 +125,17 @@ class Study:
     def server(self) -> Server:
         return Server(checked_uri(self.uri), self.tracked, self.records)
 
-    def follower(self) -> Follower:
-        return Follower(self.records, self.server())
+    def follower(self, *, look: bool = False) -> Follower:
+        follower = Follower(self.records, self.server())
+        if look:
+            follower.look()
+        return follower
 
-    def sync(self, **options: Any) -> SyncSummary:
-        (summary,) = sync(self.records, checked_tracking(self.uri), self.tracked, **options)
+    def process(self) -> TrackingProcess:
+        return TrackingProcess(checked_tracking(self.uri), self.tracked, self.records)
+
+    def sync(self) -> SyncSummary:
+        (summary,) = sync(self.records, checked_tracking(self.uri), self.tracked)
         return summary
 
     def train(self, trial: Trial, rows: Sequence[dict[str, Any]]) -> None:
@@ -155,6 +163,11 @@ class Study:
         state.ended = ended
         LIVE_FILE.write(self.records.store, f"{self.name}/{LIVE}", asdict(state))
 
+    def begin(self, trial: Trial, rows: Sequence[dict[str, Any]]) -> None:
+        """Both of one trial, which runs."""
+        self.train(trial, rows)
+        self.run([trial])
+
     def record(
         self, trial: Trial, rows: list[dict[str, Any]] | None = None, **fields: Any
     ) -> Record:
@@ -178,6 +191,10 @@ class Study:
         self.records.write(created)
         return created
 
+    def record_all(self) -> None:
+        for trial in self.trials:
+            self.record(trial)
+
     def runs(self) -> list[Any]:
         experiment = find_experiment(self.client, self.tracked)
         return (
@@ -192,6 +209,9 @@ class Study:
         assert len({run.data.tags["trial_id"] for run in runs}) == len(runs)
         return {run.data.tags["trial_id"]: run for run in runs}
 
+    def run_of(self, trial: Trial) -> Any:
+        return self.children()[trial.id]
+
     def parent(self) -> Any:
         (parent,) = [run for run in self.runs() if "trial_id" not in run.data.tags]
         return parent
@@ -202,7 +222,7 @@ class Study:
 
     def assert_shows(self, trial: Trial, rows: list[dict[str, Any]] | None = None) -> None:
         """The run's histories are exactly those rows: nothing lost, nothing twice."""
-        run = self.children()[trial.id]
+        run = self.run_of(trial)
         for key in ("loss", "accuracy"):
             want = [
                 (r["step"], r[key], int(r["time"] * 1000))
@@ -210,6 +230,14 @@ class Study:
                 if key in r
             ]
             assert self.history(run, key) == want
+
+    def assert_shows_all(self) -> None:
+        for trial in self.trials:
+            self.assert_shows(trial)
+
+
+def study_at(uri: str, name: str, folder: Path, client: Any) -> Study:
+    return Study(uri, name, make_trials(name), StudyRecords(str(folder), name), client)
 
 
 def view(run: Any) -> dict[str, Any]:
@@ -237,8 +265,7 @@ def server_uri(tmp_path_factory, template):
 
 @pytest.fixture(scope="session")
 def sqlite_uri(tmp_path_factory, template):
-    folder = tmp_path_factory.mktemp("sqlite")
-    return f"sqlite:///{shutil.copy(template, folder / 'mlflow.db')}"
+    return f"sqlite:///{shutil.copy(template, tmp_path_factory.mktemp('sqlite') / 'mlflow.db')}"
 
 
 @pytest.fixture(scope="session")
@@ -256,6 +283,7 @@ def server_on_postgres_uri(tmp_path_factory, postgres_uri):
         yield server.uri
 
 
+SQLITE = pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 EVERYWHERE = pytest.mark.parametrize(
     "study",
     [
@@ -273,20 +301,13 @@ def study(request, tmp_path):
 
     uri = request.getfixturevalue(f"{request.param}_uri")
     name = f"s{time.monotonic_ns()}"  # short: PostgreSQL has 200 characters for the address of a run's artifacts
-    return Study(
-        uri,
-        name,
-        make_trials(name),
-        StudyRecords(str(tmp_path / "storage"), name),
-        MlflowClient(uri),
-    )
+    return study_at(uri, name, tmp_path / "storage", MlflowClient(uri))
 
 
 @EVERYWHERE
 def test_shows_every_trial_of_a_study(study):
     assert read_links(study.records).runs == {}
-    for trial in study.trials:
-        study.record(trial)
+    study.record_all()
     assert study.sync().added == 8
     children = study.children()
     parent = study.parent()
@@ -307,10 +328,8 @@ def test_shows_every_trial_of_a_study(study):
         assert own.items() <= run.data.tags.items()
         assert run.info.status == "FINISHED" and run.info.end_time == int((T0 + 9) * 1000)
         assert run.data.metrics["system/param.lr"] == 0.1
-        assert (
-            run.data.metrics["system/training_seconds"] == 4.5
-            and run.data.metrics["system/host_memory_gib"] == 0.75
-        )
+        assert run.data.metrics["system/training_seconds"] == 4.5
+        assert run.data.metrics["system/host_memory_gib"] == 0.75
         (used,) = run.inputs.dataset_inputs
         assert used.dataset.name == "digits-lt" and DATA.digest.startswith(used.dataset.digest)
     assert len({frozenset(run.data.params) for run in children.values()}) == 1
@@ -326,9 +345,8 @@ def test_shows_every_trial_of_a_study(study):
     assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {
         i: run.info.run_id for i, run in children.items()
     }
-    assert links.served == study.uri.startswith("http") and links.study.startswith(
-        "http://127.0.0.1:"
-    )
+    assert links.served == study.uri.startswith("http")
+    assert links.study.startswith("http://127.0.0.1:")
 
 
 @EVERYWHERE
@@ -338,10 +356,9 @@ def test_a_follower_shows_what_sync_shows(study):
     rows = {trial.id: make_rows(trial) for trial in study.trials}
     for trial in study.trials[:2]:
         for steps in (0, 2, 4):
-            study.train(trial, rows[trial.id][:steps])
-            study.run([trial])
+            study.begin(trial, rows[trial.id][:steps])
             follower.look()
-            run = study.children()[trial.id]
+            run = study.run_of(trial)
             assert run.info.status == "RUNNING" and run.data.tags["status"] == "running"
             assert len(study.history(run, "loss")) == steps
         assert study.parent().info.status == "RUNNING"
@@ -357,8 +374,7 @@ def test_a_follower_shows_what_sync_shows(study):
     follower.close("complete")
     assert not follower.gap()
     live = {trial_id: view(run) for trial_id, run in study.children().items()}
-    for trial in study.trials:
-        study.assert_shows(trial)
+    study.assert_shows_all()
     for run in study.runs():
         study.client.delete_run(run.info.run_id)
     assert study.sync().added == len(study.trials)
@@ -367,8 +383,7 @@ def test_a_follower_shows_what_sync_shows(study):
 
 
 def test_sync_needs_nothing_but_the_storage(study):
-    for trial in study.trials:
-        study.record(trial)
+    study.record_all()
     sync(study.records, checked_tracking(study.uri))
     assert len({frozenset(run.data.params) for run in study.children().values()}) == 1
     study.assert_shows(study.trials[0])
@@ -377,18 +392,15 @@ def test_sync_needs_nothing_but_the_storage(study):
 def test_another_follower_goes_on_where_one_was_killed(study):
     """MLflow has two of three reports; the trial goes on from its checkpoint at step 2 and makes the third again."""
     trial = study.trials[0]
-    rows = make_rows(study.trials[0])
-    study.train(trial, rows[:2])
-    study.run([trial])
-    study.follower().look()
-    study.train(trial, [*rows[:2], rows[2] | {"time": T0 + 50}])
-    study.run([trial])
-    second = study.follower()
-    second.look()
+    rows = make_rows(trial)
+    study.begin(trial, rows[:2])
+    study.follower(look=True)
+    study.begin(trial, [*rows[:2], rows[2] | {"time": T0 + 50}])
+    second = study.follower(look=True)
     study.train(trial, rows)
     study.record(trial, attempts=2)
     second.look()
-    run = study.children()[trial.id]
+    run = study.run_of(trial)
     for key in ("loss", "accuracy"):
         shown = [(step, value) for step, value, _ in study.history(run, key)]
         assert shown == [(row["step"], row[key]) for row in rows if key in row]
@@ -397,13 +409,12 @@ def test_another_follower_goes_on_where_one_was_killed(study):
 @pytest.fixture(autouse=True)
 def not_behind_other_tests(monkeypatch):
     """The process that shows a study waits for whatever else these cores do; here, for other tests."""
-    monkeypatch.setattr(tracking_process, "NICENESS", 0)
+    monkeypatch.setattr("contrasweep.tracking.process.NICENESS", 0)
 
 
 def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study):
-    for trial in study.trials:
-        study.record(trial)
-    process = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    study.record_all()
+    process = study.process()
     said = process.close("complete", timeout_s=0.0)
     assert (
         f"does not show all of study {study.name} yet: process {process.process.pid} goes on"
@@ -414,7 +425,7 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study):
     assert study.parent().info.status == "FINISHED" and len(study.children()) == len(study.trials)
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_the_charts_of_the_shared_view_are_of_the_metric(study):
     view = json.loads(shared_view(study.tracked))
     assert {chart["metricKey"] for chart in view["compareRunCharts"]} == {"accuracy"}
@@ -509,22 +520,21 @@ def test_the_study_s_own_run_says_how_it_stands(statuses, outcome, shown):
 
 def test_an_interrupted_trial_goes_on_in_the_same_run(study):
     trial = study.trials[0]
-    rows = make_rows(study.trials[0])
+    rows = make_rows(trial)
     study.train(trial, rows[:1])
     study.run([trial], ended="interrupted")
     first = study.follower()
     first.look(last=True)
     first.close("interrupted")
-    parked = study.children()[trial.id]
+    parked = study.run_of(trial)
     assert parked.info.status == "SCHEDULED" and study.parent().info.status == "KILLED"
     study.run([trial])
-    second = study.follower()
-    second.look()
-    assert study.children()[trial.id].info.status == "RUNNING"
+    second = study.follower(look=True)
+    assert study.run_of(trial).info.status == "RUNNING"
     study.record(trial)
     second.look()
-    assert study.children()[trial.id].info.run_id == parked.info.run_id
-    assert study.children()[trial.id].info.status == "FINISHED"
+    assert study.run_of(trial).info.run_id == parked.info.run_id
+    assert study.run_of(trial).info.status == "FINISHED"
     study.assert_shows(trial)
 
 
@@ -534,40 +544,35 @@ def test_a_trial_run_again_from_its_start_replaces_its_run(study):
     study.sync()
     study.records.reopen(trial.id)
     rows = [row | {"loss": row["loss"] + 1} for row in make_rows(trial)]
-    study.train(trial, rows[:2])
-    study.run([trial])
-    follower = study.follower()
-    follower.look()
-    assert study.children()[trial.id].info.status == "RUNNING"
+    study.begin(trial, rows[:2])
+    follower = study.follower(look=True)
+    assert study.run_of(trial).info.status == "RUNNING"
     study.record(trial, rows)
     follower.look()
     study.assert_shows(trial, rows)
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_a_report_that_was_revised_after_it_was_shown_has_its_last_value(study):
     trial = study.trials[0]
     rows = make_rows(trial, 3)
-    study.train(trial, rows)
-    study.run([trial])
-    follower = study.follower()
-    follower.look()
+    study.begin(trial, rows)
+    follower = study.follower(look=True)
     rows[-1] = rows[-1] | {"time": T0 + 5, "loss": 9.0}
     study.record(trial, rows)
     follower.look()
-    run = study.children()[trial.id]
+    run = study.run_of(trial)
     assert run.data.metrics["loss"] == 9.0
     study.sync()
-    assert study.children()[trial.id].info.run_id == run.info.run_id, "it shows the record"
+    assert study.run_of(trial).info.run_id == run.info.run_id, "it shows the record"
 
 
 def test_an_open_run_of_another_training_is_replaced(study):
     """The trial lost its checkpoint, and its code was changed before it began anew."""
     trial = study.trials[0]
-    rows = make_rows(study.trials[0])
-    study.train(trial, [row | {"loss": row["loss"] + 1} for row in rows[:3]])
-    study.run([trial])
-    study.follower().look()
+    rows = make_rows(trial)
+    study.begin(trial, [row | {"loss": row["loss"] + 1} for row in rows[:3]])
+    study.follower(look=True)
     study.record(trial)
     study.sync()
     study.assert_shows(trial)
@@ -609,16 +614,15 @@ def test_a_follower_that_starts_again_beside_another_storages_finds_its_own_run(
     theirs = replace(study, origin="bb" * 16, records=StudyRecords(str(tmp_path / "b"), study.name))
     trial = study.trials[0]
     for part in (mine, theirs):
-        part.train(trial, make_rows(trial)[:3])
-        part.run([trial])
-        part.follower().look()
+        part.begin(trial, make_rows(trial)[:3])
+        part.follower(look=True)
 
     def shown() -> set[str]:
         return {run.info.run_id for part in (mine, theirs) for run in part.runs()}
 
     running = shown()
     for part in (mine, theirs):
-        part.follower().look()
+        part.follower(look=True)
         part.record(trial)
         assert part.sync().added == 0
     assert shown() == running
@@ -641,7 +645,7 @@ def test_what_was_deleted_in_the_ui_comes_back(study):
     for trial in study.trials[:2]:
         study.record(trial)
     study.sync()
-    study.client.delete_run(study.children()[study.trials[0].id].info.run_id)
+    study.client.delete_run(study.run_of(study.trials[0]).info.run_id)
     assert study.sync().added == 1
     study.client.delete_run(study.parent().info.run_id)
     again = study.sync()
@@ -653,7 +657,7 @@ def test_what_was_deleted_in_the_ui_comes_back(study):
     assert len(study.children()) == 2
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_points_and_params_that_are_gone_come_back(study):
     """Half of the values are deleted from MLflow's tables, of another run a param, and the digest in their tags still
     says that they show the record."""
@@ -667,9 +671,8 @@ def test_points_and_params_that_are_gone_come_back(study):
         database.execute("delete from params where run_uuid = ? and key = 'lr'", ids[1:])
     again = study.sync()
     assert (again.added, again.mended, again.values, again.unchanged) == (0, 2, 3, 1)
-    assert "0 trials added" in str(
-        again
-    ) and "2 completed (which lacked 3 values), 1 were there" in str(again)
+    assert "0 trials added" in str(again)
+    assert "2 completed (which lacked 3 values), 1 were there" in str(again)
     study.assert_shows(study.trials[0])
     after = study.children()
     for trial in study.trials[:2]:
@@ -679,17 +682,14 @@ def test_points_and_params_that_are_gone_come_back(study):
 
 def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
     trial = study.trials[0]
-    rows = make_rows(study.trials[0])
-    study.train(trial, rows[:1])
-    study.run([trial])
-    follower = study.follower()
-    follower.look()
-    study.client.delete_run(study.children()[trial.id].info.run_id)
-    study.train(trial, rows[:3])
-    study.run([trial])
+    rows = make_rows(trial)
+    study.begin(trial, rows[:1])
+    follower = study.follower(look=True)
+    study.client.delete_run(study.run_of(trial).info.run_id)
+    study.begin(trial, rows[:3])
     for _ in range(2):
         follower.look()
-    assert len(study.history(study.children()[trial.id], "loss")) == 3
+    assert len(study.history(study.run_of(trial), "loss")) == 3
     study.record(trial)
     follower.look()
     study.assert_shows(trial)
@@ -697,8 +697,7 @@ def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
 
 def test_an_experiment_deleted_while_its_study_runs_comes_back(study):
     follower, (begun, *ended) = study.follower(), study.trials[:3]
-    study.train(begun, make_rows(begun)[:1])
-    study.run([begun])
+    study.begin(begun, make_rows(begun)[:1])
     follower.look()
     study.client.delete_experiment(study.parent().info.experiment_id)
     for trial in ended:
@@ -710,7 +709,7 @@ def test_an_experiment_deleted_while_its_study_runs_comes_back(study):
         study.assert_shows(trial)
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study, monkeypatch):
     study.record(study.trials[0])
     follower = study.follower()
@@ -733,10 +732,10 @@ def test_of_two_runs_of_a_trial_the_finished_one_stays(study):
     trial = study.trials[0]
     study.record(trial)
     study.sync()
-    kept = study.children()[trial.id]
+    kept = study.run_of(trial)
     study.client.create_run(kept.info.experiment_id, tags={"trial_id": trial.id})
     study.sync()
-    assert study.children()[trial.id].info.run_id == kept.info.run_id
+    assert study.run_of(trial).info.run_id == kept.info.run_id
 
 
 def test_a_call_whose_answer_is_lost_makes_no_second_run(study, monkeypatch):
@@ -758,16 +757,15 @@ def test_a_call_whose_answer_is_lost_makes_no_second_run(study, monkeypatch):
     study.record(study.trials[1])
     while study.trials[1].id not in follower.ended or follower.waiting:
         follower.look()
-    assert study.children()[study.trials[1].id].info.run_id == lost[0].info.run_id
+    assert study.run_of(study.trials[1]).info.run_id == lost[0].info.run_id
     study.assert_shows(study.trials[1])
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_the_tag_of_a_run_that_is_complete_comes_with_its_last_values(study, monkeypatch):
     """A follower that is killed between two calls must not leave a run that counts as shown."""
     monkeypatch.setattr("contrasweep.tracking.mlflow.server.METRICS_PER_CALL", 2)
-    follower = study.follower()
-    follower.look()
+    follower = study.follower(look=True)
     study.record(study.trials[0])
     log_batch = follower.target.client.log_batch
     calls = []
@@ -803,16 +801,13 @@ def test_what_a_store_refuses_is_told_and_the_rest_goes_on(study, capsys, monkey
         follower.look()
     gap = follower.gap()
     assert set(follower.refused) == {bad.id} and not follower.waiting
-    assert (
-        f"lacks 1 trial of study {study.name} (" in gap
-        and "contrasweep sync" in gap
-        and "\n" not in gap
-    )
+    assert f"lacks 1 trial of study {study.name} (" in gap and "contrasweep sync" in gap
+    assert "\n" not in gap
     assert f"does not show trial {bad.id} (" in capsys.readouterr().err
     study.assert_shows(good)
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study):
     cut, without, *good = study.trials
     for trial in (cut, *good):
@@ -820,30 +815,30 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study):
     study.record(without, artifacts=("gone.txt",))
     study.records.store.write(study.records.key(cut.id, "metrics.parquet"), b"cut off")
     for _ in range(2):
-        with pytest.raises(
-            StorageError, match=r"lacks 2 trials: .*; the other trials are there"
-        ) as error:
+        with refused(
+            StorageError,
+            f"{cut.id} (",
+            f"{without.id} (",
+            match=r"lacks 2 trials: .*; the other trials are there",
+        ):
             study.sync()
-        assert f"{cut.id} (" in str(error.value) and f"{without.id} (" in str(error.value)
     for trial in good:
         study.assert_shows(trial)
     study.record(cut)
-    with pytest.raises(StorageError, match=f"lacks 1 trial: {without.id} "):
+    with refused(StorageError, match=f"lacks 1 trial: {without.id} "):
         study.sync()
     study.assert_shows(cut)
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_little_is_kept_of_a_run_that_shows_its_record(study):
     ended, begun = study.trials[:2]
     study.record(ended)
-    study.train(begun, make_rows(begun)[:1])
-    study.run([begun])
-    follower = study.follower()
-    follower.look()
+    study.begin(begun, make_rows(begun)[:1])
+    follower = study.follower(look=True)
     again = study.server()
     again.connect()
-    for runs in (follower.target.runs, again.runs):  # type: ignore[attr-defined]
+    for runs in (follower.target.runs, again.runs):
         assert runs[begun.id].keys and runs[begun.id].params and len(runs[begun.id].tags) > 5
         assert not (runs[ended.id].keys or runs[ended.id].params or runs[ended.id].newest)
         assert runs[ended.id].tags.keys() == {DIGEST_TAG, "mlflow.parentRunId", "status", "table"}
@@ -872,7 +867,7 @@ def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered_and_named_o
         study.record(trial, [{**row, **values} for row in make_rows(trial)])
     study.sync()
     for trial in study.trials[:2]:
-        shown = study.children()[trial.id].data.metrics
+        shown = study.run_of(trial).data.metrics
         names = ["top1_5", "top1_5_2", "top1_5_3", "a/b", "a/b_2"]
         assert [shown[name] for name in names] == list(values.values())
     told = [line for line in capfd.readouterr().err.splitlines() if "top1" in line]
@@ -884,12 +879,11 @@ def test_settings_may_have_any_name(study, name):
     trial = replace(study.trials[0], config={**study.trials[0].config, name: 0.25})
     study.record(trial)
     study.sync()
-    shown = study.children()[trial.id].data.params
-    assert shown[metric_key(name)] == "0.25"
+    assert study.run_of(trial).data.params[metric_key(name)] == "0.25"
     study.assert_shows(trial)
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_the_study_run_says_which_code_made_its_trials(study):
     codes = [
         CodeRef("aa", "1" * 40, dirty=True),
@@ -937,7 +931,7 @@ def test_a_trained_module_is_loaded_back(study):
     log_model(server, record, module, 5)
     log_model(server, record, module, 5)
     assert mlflow.get_tracking_uri() == before
-    run = study.children()[study.trials[0].id]
+    run = study.run_of(study.trials[0])
     (output,) = run.outputs.model_outputs
     mlflow.set_tracking_uri(study.uri)
     try:
@@ -959,7 +953,7 @@ def test_artifacts_of_a_trial_are_with_its_run(study, tmp_path):
     )
     study.record(trial, artifacts=("confusion.csv",))
     study.sync()
-    run = study.children()[trial.id]
+    run = study.run_of(trial)
     assert [f.path for f in study.client.list_artifacts(run.info.run_id)] == ["confusion.csv"]
 
 
@@ -975,74 +969,63 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path, template):
     ) as server:
         client = MlflowClient(server.uri)
         patient, hasty = (
-            Study(
-                server.uri, name, make_trials(name), StudyRecords(str(tmp_path / "s"), name), client
-            )
-            for name in ("patient", "hasty")
+            study_at(server.uri, name, tmp_path / "s", client) for name in ("patient", "hasty")
         )
-        trackers = checked_tracking(server.uri)
         for study in (patient, hasty):
             study.train(study.trials[0], make_rows(study.trials[0])[:1])
             study.run(study.trials[:1])
-        processes = [
-            TrackingProcess(trackers, study.tracked, study.records) for study in (patient, hasty)
-        ]
+        processes = [study.process() for study in (patient, hasty)]
         wait_until(lambda: len(patient.children()) == len(hasty.children()) == 1, "the first runs")
         server.kill()
         for study in (patient, hasty):
-            for trial in study.trials:
-                study.record(trial)
+            study.record_all()
             study.run([], ended="complete")
         assert "contrasweep sync" in processes[1].close("complete", timeout_s=1.0)
         processes[1].process.kill()
-        with pytest.raises(ContrasweepError, match="tracking http"):
+        with refused(ContrasweepError, "tracking http"):
             hasty.sync()
         server.start()
         assert processes[0].close("complete", timeout_s=240.0) == ""
         hasty.sync()
         for study in (patient, hasty):
-            for trial in study.trials:
-                study.assert_shows(trial)
+            study.assert_shows_all()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_a_killed_process_is_completed_and_one_whose_driver_died_completes_itself(study, tmp_path):
     """The process is killed while it shows trials that have ended; then another one loses its driver."""
     for trial in study.trials[:6]:
         study.record(trial)
-    killed = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    killed = study.process()
     wait_until(lambda: any("status" in run.data.tags for run in study.runs()), "a first trial")
     killed.process.kill()
     killed.process.wait()
     assert "ended early; run `contrasweep sync`" in killed.close("complete", 5.0)
     for trial in study.trials[6:]:
         study.record(trial)
-    orphan = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    orphan = study.process()
     assert orphan.process.stdin is not None
     orphan.process.stdin.close()
     assert orphan.process.wait(240) == 0
-    for trial in study.trials:
-        study.assert_shows(trial)
+    study.assert_shows_all()
     assert study.parent().info.status == "KILLED"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_a_file_that_others_read_and_write_loses_nothing(study):
     """As MLflow's own UI does beside a run: a reader holds the file over the first call, then a writer."""
-    for trial in study.trials:
-        study.record(trial)
+    study.record_all()
     other = sqlite3.connect(study.uri.removeprefix("sqlite:///"), isolation_level=None)
-    process = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
+    process = study.process()
     for begin in ("begin", "begin immediate"):
         other.execute(begin)
         other.execute("select count(*) from runs").fetchall()
         time.sleep(0.5)
         other.execute("rollback")
     assert process.close("complete", 240.0) == ""
-    for trial in study.trials:
-        study.assert_shows(trial)
+    study.assert_shows_all()
 
 
 def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path, mlflow_uri):
@@ -1061,7 +1044,7 @@ def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path, mlflow_
         with sessions() as session:
             session.execute(sqlalchemy.text(question))
 
-    with engine.connect(), pytest.raises(TrackingError, match="QueuePool limit") as error:
+    with engine.connect(), refused(TrackingError, "QueuePool limit") as error:
         translate_errors(lambda: ask("select 1"))
     assert error.value.retryable
     with pytest.raises(TrackingError) as error:
@@ -1091,23 +1074,16 @@ def test_the_ui_of_a_server_is_the_server(server_uri, capsys):
 
 
 def test_there_is_no_ui_without_tracking():
-    with pytest.raises(ContrasweepError, match="nothing to show"):
+    with refused(ContrasweepError, "nothing to show"):
         serve("none")
 
 
 @pytest.mark.long
-def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, template):
+def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, mlflow_uri):
     """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
     from mlflow import MlflowClient
 
-    uri = f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
-    study = Study(
-        uri,
-        "shown",
-        make_trials("shown"),
-        StudyRecords(str(tmp_path / "s"), "shown"),
-        MlflowClient(uri),
-    )
+    study = study_at(mlflow_uri, "shown", tmp_path / "s", MlflowClient(mlflow_uri))
     study.record(study.trials[0])
     study.sync()
     code = (
@@ -1115,7 +1091,7 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, template):
         "TrackedStudy; sys.exit(serve(sys.argv[1], 5600, TrackedStudy('shown')))"
     )
     with subprocess.Popen(
-        [sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-u", "-c", code, mlflow_uri], stdout=subprocess.PIPE, text=True
     ) as shown:
         try:
             line = next(line for line in shown.stdout or [] if "http://127.0.0.1" in line)
@@ -1131,7 +1107,7 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, template):
 
 def test_mlflow_is_used_by_its_public_names_alone():
     """Its own tables, sessions and stores change with any release."""
-    folder = Path(__file__).parents[3] / "platform/contrasweep"
+    folder = ROOT / "platform/contrasweep"
     lines = [
         line
         for path in folder.rglob("*.py")
@@ -1146,7 +1122,7 @@ def test_mlflow_is_used_by_its_public_names_alone():
     assert not re.findall(r"client\.(_\w+)|_metric_objs|ManagedSession|SqlRun", ours)
 
 
-@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+@SQLITE
 def test_following_by_hand_ends_with_the_run(study):
     """`contrasweep sync STUDY --follow`: the study runs when it begins, and is over later."""
     document = StudyDocument(study.name, "accuracy", trials=len(study.trials))
@@ -1159,13 +1135,11 @@ def test_following_by_hand_ends_with_the_run(study):
     )
     thread.start()
     wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
-    for trial in study.trials:
-        study.record(trial)
+    study.record_all()
     study.run([], ended="interrupted")  # killed after its last trial: nothing is missing
     thread.join(240)
     assert not said and not thread.is_alive()
-    for trial in study.trials:
-        study.assert_shows(trial)
+    study.assert_shows_all()
     assert study.parent().info.status == "FINISHED"
 
 
@@ -1186,14 +1160,14 @@ def test_following_by_hand_ends_with_the_run(study):
     ],
 )
 def test_an_address_that_cannot_work_is_one_line(uri, says, tmp_path):
-    with pytest.raises(ContrasweepError, match=says) as caught:
+    with refused(ContrasweepError, match=says) as caught:
         checked_tracking(uri)
     assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "notes.db").write_text("these are notes, long enough to be no sqlite header\n" * 50)
-    with pytest.raises(ContrasweepError, match="no sqlite database"):
+    with refused(ContrasweepError, "no sqlite database"):
         checked_uri(f"sqlite:///{tmp_path}/notes.db")
 
 
@@ -1204,10 +1178,13 @@ def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path, monkeypatch):
-    (tmp_path / "with_loader.py").write_text(
-        "def load_model(folder, trial): return (folder.name, trial.arm)\n"
+    make_files(
+        tmp_path,
+        {
+            "with_loader.py": "def load_model(folder, trial): return (folder.name, trial.arm)\n",
+            "without_loader.py": "def train(trial, resume=None): yield\n",
+        },
     )
-    (tmp_path / "without_loader.py").write_text("def train(trial, resume=None): yield\n")
     monkeypatch.syspath_prepend(tmp_path)
     trial = replace(make_trials("s")[0], trainable="with_loader:train")
     assert load_checkpoint(trial, Path("/checkpoints/7")) == ("7", "scl")
@@ -1230,7 +1207,7 @@ configs = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(configs, min_size=1, max_size=4))
 def test_all_trials_of_a_study_have_the_same_params(configs):
     trials = [Trial("s", "a", "m:f", config, DATA) for config in configs]
@@ -1241,7 +1218,7 @@ def test_all_trials_of_a_study_have_the_same_params(configs):
         assert all(isinstance(value, str) for value in shown.params.values())
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text(min_size=1, max_size=300) | st.text("a./", min_size=1, max_size=300))
 @example("/").via("found by hypothesis in a run of CI")
 def test_mlflow_takes_any_metric_name(name):
@@ -1267,7 +1244,7 @@ def test_a_run_s_name_is_no_longer_than_postgresql_takes_it():
 
 
 def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path):
-    study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
+    study = study_at("none", "s", tmp_path, None)
     record = study.record(study.trials[0])
     assert record_digest(record) == record_digest(
         RECORD_FILE.decode(record.to_json(), "record.json")

@@ -97,8 +97,8 @@ def test_finding_14_a_parallel_search_is_that_of_its_seed(tmp_path, searcher):
     assert asked(0) == asked(1) == asked(2) and len(asked(3)) == 12
 
 
-def test_a_confirmation_is_written_down_and_one_that_goes_on_is_the_same(tmp_path):
-    records = StudyRecords(str(tmp_path), "toy-sweep")
+def test_a_confirmation_is_written_down_and_one_that_goes_on_is_the_same(storage):
+    records = StudyRecords(storage, "toy-sweep")
     assert read_confirmations(records) == ()
     one = {"short": {"lr": 0.1}}
     write_confirmation(records, Confirmation.of({}, [1], [None]))
@@ -121,32 +121,30 @@ def test_a_confirmation_is_written_down_and_one_that_goes_on_is_the_same(tmp_pat
         Confirmation.of({"short": {"lr": 0.1}}, [1000], [1, 2]),
     ],
 )
-def test_another_best_other_seeds_and_other_folds_are_a_second_confirmation(tmp_path, again):
-    records = StudyRecords(str(tmp_path), "toy-sweep")
+def test_another_best_other_seeds_and_other_folds_are_a_second_confirmation(storage, again):
+    records = StudyRecords(storage, "toy-sweep")
     write_confirmation(records, Confirmation.of({"short": {"lr": 0.1}}, [1000], [1]))
     write_confirmation(records, again)
     assert len(read_confirmations(records)) == 2
 
 
-def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_path):
+def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_path, storage):
     study = sweep(confirm_seeds=[1000, 1001])
     results, _ = finished(study, tmp_path)
     assert not [note for note in results.table().notes if "confirmation" in note]
     first = results.compare("short", "long")
     for confirmations, seed in enumerate((1000, 7, 8)):
         again = Confirmation.of({"short": {"lr": 0.1}}, [seed], [1])
-        write_confirmation(StudyRecords(str(tmp_path), "toy-sweep"), again)
-        now = Results.load("toy-sweep", str(tmp_path))
-        assert forecast(plan(study, storage=str(tmp_path)), str(tmp_path)).looks == confirmations
+        write_confirmation(StudyRecords(storage, "toy-sweep"), again)
+        now = Results.load("toy-sweep", storage)
+        assert forecast(plan(study, storage=storage), storage).looks == confirmations
         p = now.compare("short", "long").p_value
-        assert p == pytest.approx(min(1.0, 4**confirmations * first.p_value)) and (
-            p > 0.05 or first.p_value < 0.01
-        )
+        assert p == pytest.approx(min(1.0, 4**confirmations * first.p_value))
+        assert p > 0.05 or first.p_value < 0.01
     notes = now.table().notes
     (note,) = (n for n in notes if "confirmation" in n)
-    assert "this is confirmation 3 of the study" in note and note.endswith(
-        "each earlier one counts as a look"
-    )
+    assert "this is confirmation 3 of the study" in note
+    assert note.endswith("each earlier one counts as a look")
     assert any("this is look 3, whose p are multiplied by 16" in n for n in notes)
 
 

@@ -31,11 +31,11 @@ arms:
 """
 
 
-def test_a_study_of_equal_arms_run_again_trains_nothing_and_prints_the_same(tmp_path):
+def test_a_study_of_equal_arms_run_again_trains_nothing_and_prints_the_same(tmp_path, runs):
     log = tmp_path / "log"
     study = tmp_path / "study.yaml"
     study.write_text(STUDY.replace("LOG", str(log)))
-    command = ["run", str(study), "--storage", str(tmp_path / "runs"), "--tracking", "none"]
+    command = ["run", str(study), "--storage", runs, "--tracking", "none"]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 0, first.output
     trained = Counter(log.read_text().splitlines())
@@ -44,7 +44,7 @@ def test_a_study_of_equal_arms_run_again_trains_nothing_and_prints_the_same(tmp_
     )
     folders = sorted((tmp_path / "runs/same/search").iterdir())
     assert [len(list(folder.iterdir())) for folder in folders] == [4, 4], "a search for each arm"
-    assert len(StudyRecords(str(tmp_path / "runs"), "same").finished()) == 10
+    assert len(StudyRecords(runs, "same").finished()) == 10
     second = CliRunner().invoke(app, command)
     assert second.exit_code == 0, second.output
     assert second.stdout == first.stdout and "accuracy" in first.stdout

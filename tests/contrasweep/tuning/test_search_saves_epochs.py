@@ -2,16 +2,16 @@
 machine."""
 
 import importlib.util
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from benchmarks.paired import compare_paired
+from places import ROOT
 from sweeps import sweep
 
 from contrasweep import Arm, Float, Int
 
-FILE = Path(__file__).resolve().parents[3] / "benchmarks" / "search.py"
+FILE = ROOT / "benchmarks/search.py"
 SPACE = {"lr": Float(1e-5, 100.0, log=True), "batch_size": Int(4, 180, log=True)}
 BUDGET = 180
 SEEDS = 10

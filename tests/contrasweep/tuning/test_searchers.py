@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from contrasweep import SpecError
 from contrasweep.canonical import dumps
@@ -190,7 +191,7 @@ def test_what_learns_ends_nearer_than_random(name, mode):
 
 
 @given(st.lists(st.floats(0, 1), min_size=6, max_size=6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_optunas_form_of_a_value_is_reversible(point):
     """A configuration from anywhere can be told: replayed, it is taken as it is."""
     config = sample(SPACE, point, {"loss": "ocl"})
@@ -209,14 +210,12 @@ def test_optunas_form_of_a_value_is_reversible(point):
 
 
 def test_the_default_grid_is_the_largest_within_the_budget():
-    space = {"lr": Float(1e-3, 1.0, log=True), "t": Float(0.1, 1.0)}
-    searcher = build("grid", space, budget=10)
+    searcher = build("grid", {"lr": Float(1e-3, 1.0, log=True), "t": Float(0.1, 1.0)}, budget=10)
     collected = []
     while (config := searcher.ask()) is not None:
         collected.append(config)
-    assert len(collected) == 9 and sorted({c["t"] for c in collected}) == pytest.approx(
-        [0.1, 0.55, 1.0]
-    )
+    assert len(collected) == 9
+    assert sorted({c["t"] for c in collected}) == pytest.approx([0.1, 0.55, 1.0])
 
 
 def test_importance_finds_what_matters():
@@ -275,14 +274,13 @@ def test_a_share_that_noise_would_show_is_no_finding():
     ],
 )
 def test_a_wrong_searcher_is_refused(name, options, says):
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, says):
         build(name, SMALL, budget=12, **options)
-    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("settings", [2, 40])
 def test_a_grid_beyond_the_budget_is_refused(settings):
     """One of 40 settings would not be listed in a lifetime."""
     space = {f"s{i}": Choice([1, 2, 3]) for i in range(settings)}
-    with pytest.raises(SpecError, match="the grid is larger than the budget, got 8"):
+    with refused(SpecError, "the grid is larger than the budget, got 8"):
         build("grid", space, budget=8)

@@ -24,7 +24,7 @@ def drawn(seed=0):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @given(size=st.integers(2, 20), seed=st.integers(0, 50))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_every_sampler_gives_the_same_number_of_full_batches(name, size, seed):
     batches = SAMPLERS[name](LABELS, size, drawn(seed))
     assert batches.shape == (len(LABELS) // size, size)
@@ -54,7 +54,7 @@ def test_couples_keep_the_classes_frequencies():
 
 
 @given(area=st.floats(0.3, 1.0), dihedral=st.booleans(), seed=st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_both_images_of_a_pair_get_one_geometry(area, dihedral, seed):
     images = torch.rand(5, 3, 12, 12, generator=drawn(seed))
     draws = draw_pair(PairPolicy(crop_area=area, dihedral=dihedral, jitter=0.0), 5, drawn(seed))
@@ -87,8 +87,7 @@ def test_light_differs_between_the_images_and_stays_in_range():
         grey, grey, draw_pair(PairPolicy(crop_area=1.0, dihedral=False, jitter=0.06), 400, drawn())
     )
     assert pre.min() >= 0 and pre.max() <= 1
-    expected = 0.06 * (1 + 0.5**2) ** 0.5
-    assert pre[:, 0, 0, 0].std().item() == pytest.approx(expected, rel=0.15)
+    assert pre[:, 0, 0, 0].std().item() == pytest.approx(0.06 * (1 + 0.5**2) ** 0.5, rel=0.15)
     both = torch.stack([pre[:, 0, 0, 0], post[:, 0, 0, 0]])
     assert abs(torch.corrcoef(both)[0, 1].item()) < 0.15
 
@@ -112,8 +111,7 @@ def test_alpha_falls_inversely_to_the_epochs_by_default_as_the_paper_says():
 
 
 def test_scores_agree_with_scikit_learn_and_shots_with_the_counts():
-    rng = np.random.default_rng(0)
-    labels, predicted = rng.integers(4, size=(2, 300))
+    labels, predicted = np.random.default_rng(0).integers(4, size=(2, 300))
     counts = torch.tensor([500, 100, 20, 19])
     scores = metrics.scores(torch.tensor(predicted), torch.tensor(labels), counts)
     assert scores["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
@@ -127,7 +125,7 @@ def test_scores_agree_with_scikit_learn_and_shots_with_the_counts():
 
 @pytest.mark.slow
 @given(rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows):
     predicted, labels = torch.tensor(rows).T
     by_item = metrics.by_item(predicted, labels)

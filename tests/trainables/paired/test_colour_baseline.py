@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from contrasweep.data import columns, open_dataset, resolve, stage
 from contrasweep.data.content import Content, Importer
@@ -55,7 +56,7 @@ def test_hue_saturation_and_value_are_read_too_where_asked(make_trial, monkeypat
     )
     assert not hue[:, :2].any(), "it has neither hue nor saturation"
     grey = {name: {**spec, "shape": [8, 8, 1]} for name, spec in trial.data.columns.items()}
-    with pytest.raises(SpecError, match="hue: only RGB images have a hue"):
+    with refused(SpecError, "hue: only RGB images have a hue"):
         next(colour_baseline.train(replace(trial, data=replace(trial.data, columns=grey))))
 
 
@@ -98,9 +99,9 @@ def test_many_rows_are_all_fitted_and_a_class_may_have_one(make_trial, tmp_path,
     assert first == second
 
 
-def test_errors_name_what_is_wrong(make_trial, tmp_path):
-    digits = resolve("digits", folds=None, storage=str(tmp_path))
-    with pytest.raises(DataError, match="needs image pairs; digits is of kind 'image'"):
+def test_errors_name_what_is_wrong(make_trial, storage):
+    digits = resolve("digits", folds=None, storage=storage)
+    with refused(DataError, "needs image pairs; digits is of kind 'image'"):
         next(colour_baseline.train(replace(baseline_of(make_trial()), data=digits)))
-    with pytest.raises(SpecError, match="rounds"):
+    with refused(SpecError, "rounds"):
         next(colour_baseline.train(baseline_of(make_trial(), rounds=0)))

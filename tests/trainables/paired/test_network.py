@@ -7,6 +7,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_batches import seeded
+from refusals import refused
+from torch.testing import assert_close
 
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
@@ -51,9 +54,9 @@ def materialised(pre, post, blocks, size, weighting):
     channels=st.sampled_from([4, 16]),
     seed=st.integers(0, 100),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_shortcut_for_l_is_the_materialised_map(blocks, weighting, size, channels, seed):
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     maps = [
         [
             torch.randn(3, channels * 2**i, 32 // 2**i, 32 // 2**i, generator=generator)
@@ -63,19 +66,19 @@ def test_the_shortcut_for_l_is_the_materialised_map(blocks, weighting, size, cha
     ]
     fast = latent(maps[0], maps[1], blocks=blocks, size=(size, size), weighting=weighting)
     assert fast.shape == (3, size * size)
-    torch.testing.assert_close(
+    assert_close(
         fast, materialised(maps[0], maps[1], blocks, (size, size), weighting), atol=1e-5, rtol=1e-4
     )
 
 
 def test_l_of_the_network_is_that_of_its_stages():
     model = build(beta=0.5).eval()
-    pre, post = torch.randn(2, 4, 3, 16, 16, generator=torch.Generator().manual_seed(0)).unbind(0)
+    pre, post = torch.randn(2, 4, 3, 16, 16, generator=seeded(0)).unbind(0)
     with torch.no_grad():
         maps = [model.encoder(side) for side in (pre, post)]
         out = model(pre, post)
     assert out.latent is not None and out.latent.shape == (4, 16)
-    torch.testing.assert_close(
+    assert_close(
         out.latent,
         materialised(maps[0], maps[1], "1-2-3-4", (4, 4), "channel"),
         atol=1e-5,
@@ -103,14 +106,12 @@ def test_both_sides_go_through_the_encoder_together():
     model.encoder.bn1.register_forward_hook(
         lambda module, args, output: seen.append(output.detach())
     )
-    pre = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    pre = torch.randn(8, 3, 16, 16, generator=seeded(0))
     post = 1.5 * pre + 2.0
     model(pre, post)
     assert [len(output) for output in seen] == [16]
     running = model.encoder.bn1.running_mean
-    torch.testing.assert_close(
-        running, 0.1 * model.encoder.conv1(torch.cat([pre, post])).mean((0, 2, 3))
-    )
+    assert_close(running, 0.1 * model.encoder.conv1(torch.cat([pre, post])).mean((0, 2, 3)))
     together = (seen[0][8:] - seen[0][:8]).mean((0, 2, 3)).abs().mean()
     apart = torch.stack(
         [model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)]
@@ -119,12 +120,12 @@ def test_both_sides_go_through_the_encoder_together():
 
 
 def test_z_is_the_normalised_difference_of_unit_embeddings():
-    sides = torch.randn(2, 6, 3, 16, 16, generator=torch.Generator().manual_seed(2)).unbind(0)
+    sides = torch.randn(2, 6, 3, 16, 16, generator=seeded(2)).unbind(0)
     unit, raw = (build(z_norm=flag).eval()(*sides) for flag in (True, False))
-    torch.testing.assert_close(unit.z.norm(dim=1), torch.ones(6))
-    torch.testing.assert_close(raw.z.norm(dim=1), raw.z_raw)
-    torch.testing.assert_close(unit.z * unit.z_raw[:, None], raw.z)
-    torch.testing.assert_close(raw.e_post.norm(dim=1), torch.ones(6))
+    assert_close(unit.z.norm(dim=1), torch.ones(6))
+    assert_close(raw.z.norm(dim=1), raw.z_raw)
+    assert_close(unit.z * unit.z_raw[:, None], raw.z)
+    assert_close(raw.e_post.norm(dim=1), torch.ones(6))
 
 
 def test_a_pair_without_any_change_has_no_nan():
@@ -142,12 +143,12 @@ def test_single_images_have_neither_l_nor_a_difference():
     out = build(input="single", beta=0.0).eval()(torch.randn(5, 3, 16, 16))
     assert out.latent is None and out.z.shape == (5, 16) and out.logits.shape == (5, 3)
     assert out.z is out.e_post
-    with pytest.raises(SpecError, match="single images have no l"):
+    with refused(SpecError, "single images have no l"):
         Settings(**SMALL, input="single", beta=0.5)
 
 
 def test_l_needs_a_dimension_for_every_class():
-    with pytest.raises(SpecError, match="a dimension for each of the 17 classes"):
+    with refused(SpecError, "a dimension for each of the 17 classes"):
         build(classes=17)
     assert build(classes=17, beta=0.0) is not None
 
@@ -156,7 +157,7 @@ def test_l_needs_a_dimension_for_every_class():
     "maps", [[(1, 1)], [(2, 2), (1, 1)], [(3, 5)], [(4, 4), (2, 2), (1, 1), (1, 1)]]
 )
 def test_l_has_no_more_dimensions_than_its_stages_have_places(maps):
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     size = (4, 4)
     pre, post = ([torch.randn(40, 2, *m, generator=generator) for m in maps] for _ in range(2))
     spans = latent(
@@ -166,9 +167,8 @@ def test_l_has_no_more_dimensions_than_its_stages_have_places(maps):
         size=size,
     )
     spanned = int(torch.linalg.matrix_rank(spans.double(), rtol=1e-5))
-    assert spanned <= min(largest_rank_of_l(maps, size), 16) and (
-        spanned == largest_rank_of_l(maps, size) or len(maps) > 1
-    )
+    assert spanned <= min(largest_rank_of_l(maps, size), 16)
+    assert spanned == largest_rank_of_l(maps, size) or len(maps) > 1
 
 
 def test_maps_too_small_for_the_classes_are_warned_of():
@@ -198,9 +198,7 @@ def test_groupnorm_does_not_see_the_batch():
     model = build(**{"encoder.bn": "groupnorm", "encoder.width": 16})
     train_mode(model, "groupnorm")
     sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
-    torch.testing.assert_close(
-        model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4
-    )
+    assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)
 
 
 def test_frozen_batchnorm_without_weights_is_warned_of():
@@ -219,13 +217,14 @@ def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width):
         for m in build(**{"encoder.bn": "groupnorm", "encoder.width": width}).modules()
         if isinstance(m, torch.nn.GroupNorm)
     ]
-    assert norms and all(
+    assert norms
+    assert all(
         norm.num_channels // norm.num_groups >= 16 and norm.num_groups <= 32 for norm in norms
     )
 
 
 def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works():
-    with pytest.raises(
+    with refused(
         SpecError,
         match=r"encoder\.width: groupnorm needs a width of 16 or more.*'train' or 'frozen'",
     ):
@@ -245,7 +244,7 @@ def test_torchvisions_weights_load_and_give_its_features(backbone, tmp_path):
     theirs.fc = torch.nn.Identity()
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(ours(x)[-1].mean((2, 3)), theirs(x))
+        assert_close(ours(x)[-1].mean((2, 3)), theirs(x))
     assert ours.dims == ((256, 512, 1024, 2048) if backbone == "resnet50" else (64, 128, 256, 512))
 
 
@@ -259,7 +258,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         (tmp_path / "list.pt", "do not fit"),
         (tmp_path / "garbage.pt", "do not fit"),
     ):
-        with pytest.raises(SpecError, match=words):
+        with refused(SpecError, match=words):
             build(**{"encoder.pretrained": str(path)})
 
 
@@ -272,7 +271,7 @@ def test_weights_of_a_checkpoint_load_too(tmp_path):
 
 def test_bfloat16_is_within_tolerance():
     model = build().eval()
-    sides = torch.randn(2, 8, 3, 16, 16, generator=torch.Generator().manual_seed(3)).unbind(0)
+    sides = torch.randn(2, 8, 3, 16, 16, generator=seeded(3)).unbind(0)
     with torch.no_grad():
         exact = model(*sides)
         with torch.autocast("cpu", torch.bfloat16):

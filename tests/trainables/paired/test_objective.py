@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from torch import Tensor
+from loss_batches import seeded
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables import losses
@@ -15,7 +15,7 @@ from contrasweep.trainables.paired.settings import PairedSettings
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
 
 
-def simplex(classes: int) -> Tensor:
+def simplex(classes):
     """`classes` unit vectors with cosine -1/(K-1) between any two."""
     centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
     return torch.nn.functional.normalize(centred, dim=1)
@@ -44,7 +44,7 @@ def test_values_at_the_two_optima(loss, points, temperature, value):
 
 
 def outputs(labels, classes=3):
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     z, latent = (
         torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator))
         for _ in range(2)
@@ -61,8 +61,7 @@ def outputs(labels, classes=3):
 def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce():
     labels = torch.tensor([0, 0, 1, 1, 2])
     out = outputs(labels)
-    declared = PairedSettings(beta=0.25)
-    objective = Objective(declared, labels, 3, torch.device("cpu"))
+    objective = Objective(PairedSettings(beta=0.25), labels, 3, torch.device("cpu"))
     loss, terms = objective(out, labels, 0.75)
     expected = 0.75 * (terms["contrast_z"] + 0.25 * terms["contrast_l"]) + 0.25 * terms["wce"]
     assert float(loss) == pytest.approx(float(expected))
@@ -107,7 +106,7 @@ def test_rare_classes_never_weigh_less_and_absent_ones_do_not_break(kind):
 @pytest.mark.parametrize("loss", ["supcon", "ocl"])
 def test_tiny_batches_have_finite_losses_and_gradients(batch, loss):
     labels = torch.tensor(batch)
-    z = torch.randn(len(batch), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    z = torch.randn(len(batch), 4, generator=seeded(0)).requires_grad_()
     unit = torch.nn.functional.normalize(z, dim=1)
     out = Outputs(unit, unit, torch.zeros(len(batch), 3), torch.ones(len(batch)), unit)
     value, terms = Objective(

@@ -1,10 +1,11 @@
 """Encoders of paired images that are somebody else's: by dotted path, torchvision's and timm's by name."""
 
-import sys
 from typing import Any
 
 import pytest
 import torch
+from folders import importable
+from refusals import refused
 from to_the_bit import trained_and_resumed
 
 from contrasweep import SpecError, Trial
@@ -55,12 +56,8 @@ def raises(shape):
 
 @pytest.fixture(scope="module", autouse=True)
 def own(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("package")
-    (folder / "own_pairs.py").write_text(OWN)
-    sys.path.insert(0, str(folder))
-    yield
-    sys.path.remove(str(folder))
-    sys.modules.pop("own_pairs", None)
+    with importable(tmp_path_factory.mktemp("package"), own_pairs=OWN):
+        yield
 
 
 def trial(pairs: Manifest, **config: Any) -> Trial:
@@ -120,7 +117,7 @@ def test_weights_are_part_of_a_trial_by_their_digest(pairs, tmp_path):
     )
     torch.save({name: value + 1 for name, value in net.state_dict().items()}, file)
     assert trial(pairs, encoder=small | {"weights": str(file)}).id != before.id
-    with pytest.raises(SpecError, match="the weights have another digest"):
+    with refused(SpecError, "the weights have another digest"):
         resolved(train, Config(before.config), pairs)
     assert not {"weights", "sha256"} & trial(pairs, encoder=small).config["encoder"].keys(), (
         "ids stay without weights"
@@ -161,6 +158,5 @@ def test_weights_are_part_of_a_trial_by_their_digest(pairs, tmp_path):
     ],
 )
 def test_what_does_not_fit_is_said_by_the_plan_in_one_line(config, says, pairs, unchecked_shapes):
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, says):
         trial(pairs, **config)
-    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from refusals import refused
 
 from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import field_help, resolved_config
@@ -102,18 +103,14 @@ def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs):
         images.Settings(input="single", beta=0.0),
         colour_baseline.Settings(),
     ):
-        with pytest.raises(DataError, match="is of kind 'text-pair'"):
+        with refused(DataError, "is of kind 'text-pair'"):
             settings.resolve(texts_of)
-    with pytest.raises(DataError, match="is of kind 'image-pair'"):
+    with refused(DataError, "is of kind 'image-pair'"):
         texts.Settings().resolve(pairs)
 
 
 def test_views_that_do_not_suit_the_input_are_refused():
-    with pytest.raises(
-        SpecError, match=r"augmentation: .*does not suit input 'pair', got 'photos'"
-    ):
+    with refused(SpecError, match=r"augmentation: .*does not suit input 'pair', got 'photos'"):
         images.Settings(augmentation="photos")
-    with pytest.raises(
-        SpecError, match=r"augmentation: .*does not suit input 'single', got 'pairs'"
-    ):
+    with refused(SpecError, match=r"augmentation: .*does not suit input 'single', got 'pairs'"):
         images.Settings(input="single", beta=0.0, augmentation="pairs")

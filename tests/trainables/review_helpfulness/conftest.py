@@ -35,9 +35,7 @@ QUIET: dict[str, dict[str, Any]] = {
 """What takes the noise out of a model's training, beside dropout=0."""
 
 
-def random_corpus(
-    products: int = 6, reviews: int = 4, *, seed: int = 0, images: bool = True
-) -> Corpus:
+def random_corpus(products=6, reviews=4, *, seed=0, images=True):
     """Each product has `reviews` reviews of 3 to 9 words with labels 0, 2, 4, ... in random order."""
     rng = np.random.default_rng(seed)
 

@@ -46,7 +46,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 @pytest.fixture(scope="module")
 def goldens(shared):
-    return json.loads((shared / "goldens" / "mrhp.json").read_text())
+    return json.loads((shared / "goldens/mrhp.json").read_text())
 
 
 def close(result, expected, tolerance=1e-9):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.review_helpfulness.metrics import (
@@ -16,7 +17,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows, st.integers(0, 2))
 def test_ideal_order_is_best_and_all_values_are_shares(data, threshold):
     products, labels, scores = zip(*data, strict=True)
@@ -28,7 +29,7 @@ def test_ideal_order_is_best_and_all_values_are_shares(data, threshold):
         assert 0 <= result[metric] <= ideal[metric] + 1e-12 <= 1 + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows)
 def test_only_the_order_counts(data):
     products, labels, scores = zip(*data, strict=True)
@@ -47,9 +48,9 @@ def test_ties_keep_the_order_of_rows():
 
 
 def test_a_score_that_is_no_number_is_refused():
-    with pytest.raises(SpecError, match="finite"):
+    with refused(SpecError, "finite"):
         per_product(labels=[1, 2], scores=[0.0, float("nan")], products=[1, 1], threshold=0).mean()
-    with pytest.raises(SpecError, match="equally long"):
+    with refused(SpecError, "equally long"):
         per_product(labels=[1], scores=[0.0, 1.0], products=[1, 1], threshold=0).mean()
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.review_helpfulness import MODELS
@@ -50,8 +51,8 @@ def test_a_score_does_not_depend_on_batch_mates(model, corpus, make_trainer):
     assert together.std() > 1e-6
     alone = torch.cat([scores(trainer, corpus.batch(rows[i : i + 1])) for i in rows])
     backward = scores(trainer, corpus.batch(rows[::-1].copy())).flip(0)
-    torch.testing.assert_close(alone, together, **TOLERANCE)
-    torch.testing.assert_close(backward, together, **TOLERANCE)
+    assert_close(alone, together, **TOLERANCE)
+    assert_close(backward, together, **TOLERANCE)
 
 
 @every_model
@@ -59,8 +60,8 @@ def test_padding_reaches_no_score(model, corpus, make_trainer):
     trainer = make_trainer(model, corpus)
     batch = corpus.batch(np.arange(8))
     expected = scores(trainer, batch)
-    torch.testing.assert_close(scores(trainer, longer(batch, 5, fill=0)), expected, **TOLERANCE)
-    torch.testing.assert_close(scores(trainer, longer(batch, 1, fill=7)), expected, **TOLERANCE)
+    assert_close(scores(trainer, longer(batch, 5, fill=0)), expected, **TOLERANCE)
+    assert_close(scores(trainer, longer(batch, 1, fill=7)), expected, **TOLERANCE)
 
 
 @every_model

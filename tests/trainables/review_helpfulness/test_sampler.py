@@ -9,7 +9,7 @@ from contrasweep.trainables.review_helpfulness.sampler import GroupSampler, pair
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(labels, st.integers(0, 2))
 def test_candidates_are_the_rule_written_out(truth, interval):
     levels = sorted(set(truth), reverse=True)
@@ -23,7 +23,7 @@ def test_candidates_are_the_rule_written_out(truth, interval):
         assert len(negatives)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=4, max_size=30),
     st.integers(0, 99),

@@ -1,8 +1,7 @@
 """Every study of the family can be planned: its configs are settings, its spaces hold values that are."""
 
-from pathlib import Path
-
 import pytest
+from places import ROOT
 
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
@@ -10,7 +9,7 @@ from contrasweep.trainables.review_helpfulness import MODELS, Settings
 from contrasweep.trainables.review_helpfulness.studies import claims
 from contrasweep.trainables.review_helpfulness.studies import tables as studies
 
-REPORTS = Path(__file__).resolve().parents[3] / "docs" / "claims"
+REPORTS = ROOT / "docs/claims"
 GRIDS = {name: value for name, value in vars(studies).items() if isinstance(value, AblationGrid)}
 
 
@@ -21,10 +20,8 @@ def test_every_arm_has_settings(name):
 
 
 def test_the_main_table_has_the_eight_models():
-    assert (
-        list(studies.MAIN_TABLE.arms) == list(studies.MAIN_TABLE_SMALL.arms) == list(MODELS)
-        and len(MODELS) == 8
-    )
+    assert list(studies.MAIN_TABLE.arms) == list(studies.MAIN_TABLE_SMALL.arms) == list(MODELS)
+    assert len(MODELS) == 8
 
 
 def test_the_papers_scale_is_the_default():

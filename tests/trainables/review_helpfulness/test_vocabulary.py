@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 
 from contrasweep.data import stage
 from contrasweep.errors import DataError, SpecError
@@ -72,16 +73,15 @@ def test_word_vectors_from_a_file(header, tmp_path):
 def test_word_vectors_of_another_size_and_what_are_no_numbers_are_refused(text, says, tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text(text)
-    with pytest.raises(DataError, match=says):
+    with refused(DataError, match=says):
         list(read_vectors(file, 3))
-    with pytest.raises(DataError, match="no file"):
+    with refused(DataError, "no file"):
         list(read_vectors(tmp_path / "none", 3))
 
 
 def test_word_vectors_with_a_byte_order_mark_and_broken_words_are_read(tmp_path):
     (tmp_path / "vectors.vec").write_bytes(b"\xef\xbb\xbfa 1 2 3\r\n\xff\xfe 4 5 6\r\nb 7 8 9\r\n")
-    words = [word for word, _ in read_vectors(tmp_path / "vectors.vec", 3)]
-    assert words[::2] == ["a", "b"]
+    assert [word for word, _ in read_vectors(tmp_path / "vectors.vec", 3)][::2] == ["a", "b"]
 
 
 def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(tmp_path):
@@ -102,22 +102,21 @@ def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(t
     staged, own, none = (
         Settings(word_vectors=name, **small).resolve(data) for name in ("glove", str(file), None)
     )
-    assert (
-        re.fullmatch(r"glove#\w{12}", str(staged.word_vectors)) and staged.resolve(data) == staged
-    )
+    assert re.fullmatch(r"glove#\w{12}", str(staged.word_vectors))
+    assert staged.resolve(data) == staged
     trial = Trial("s", "a", "contrasweep.trainables.review_helpfulness:train", {}, data, None, 0)
     first, second, third = (
         load(trial, settings, (0,)).inputs.product_words for settings in (staged, own, none)
     )
     assert torch.equal(first, second) and not torch.equal(first, third)
-    with pytest.raises(DataError, match=r"needed are word-vectors of word_dim 300"):
+    with refused(DataError, r"needed are word-vectors of word_dim 300"):
         Settings(word_vectors="glove").resolve(data)
-    with pytest.raises(SpecError, match=r"there is no such file or dataset, got 'glov'"):
+    with refused(SpecError, r"there is no such file or dataset, got 'glov'"):
         Settings(word_vectors="glov", **small).resolve(data)
     with file.open("a") as more:
         more.write("more 1 1 1 1 1 1 1 1\n")
     stage(importer, f"{storage}/datasets/other", source=file, settings={"dim": 8})
-    with pytest.raises(DataError, match=r"dataset 'other' has digest \w+ here and had"):
+    with refused(DataError, match=r"dataset 'other' has digest \w+ here and had"):
         load(
             trial,
             replace(staged, word_vectors=str(staged.word_vectors).replace("glove", "other")),

@@ -1,8 +1,5 @@
 """Infeasible belongs to an inventory: trials wait while the cluster may grow, and run where a host fits them."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from joining_hosts import Cluster, Driver, host
 from made_up import nowhere, train
@@ -27,24 +24,22 @@ LARGE = Footprint(gpu_memory_gib=50)
 class Run(Driver):
     """A study with an arm that fits a T4 and one that does not."""
 
-    def __init__(
-        self, storage: Path, hosts: Any, infeasible: dict[str, Record] | None = None
-    ) -> None:
+    def __init__(self, storage, hosts, infeasible=None):
         arms = {"small": Arm(train, resources=SMALL), "large": Arm(train, resources=LARGE)}
         study = AblationGrid("s", arms, "d", folds=2)
         source = FixedSource(make_plan(study, lambda name: DATA).trials)
         super().__init__(study, source, hosts, StudyRecords(str(storage), "s"), infeasible or {})
 
-    def next_arm(self) -> str | None:
+    def next_arm(self):
         """The arm of the next trial, which is handed out."""
         following = self.next()
         return "finished" if isinstance(following, Finished) else following and following.trial.arm
 
-    def end_all(self) -> None:
+    def end_all(self):
         for active in list(self.accounts.active.values()):
             self.end(active.trial)
 
-    def statuses(self) -> list[tuple[str, str]]:
+    def statuses(self):
         return sorted((record.arm, record.status.value) for record in self.shown.records)
 
 

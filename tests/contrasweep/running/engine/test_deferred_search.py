@@ -1,8 +1,6 @@
 """Infeasible belongs to an inventory, of searches too: configurations wait, and run when a larger host joins, in this
 run or in the next; the search that they belong to goes on beside them."""
 
-from pathlib import Path
-
 import pytest
 from joining_hosts import Cluster, Driver
 from sweeps import sweep, value_of
@@ -35,7 +33,7 @@ ARMS = {
 class Run(Driver):
     """A sweep with an arm that fits a T4 and one that does not."""
 
-    def __init__(self, storage: Path, cluster: Cluster, **fields: object) -> None:
+    def __init__(self, storage, cluster, **fields):
         study = sweep(**{"arms": ARMS, "searcher": "random", "trials_per_arm": 3} | fields)
         planned = plan(study, storage=str(storage))
         records = StudyRecords(str(storage), study.name)
@@ -45,7 +43,7 @@ class Run(Driver):
         source = planned.source(records, recorded.keys() - infeasible.keys())
         super().__init__(study, source, cluster.hosts, records, infeasible)
 
-    def end_searched(self, active: ActiveTrial) -> None:
+    def end_searched(self, active):
         trial = active.trial
         config = active.trial.config
         value, step = (
@@ -55,7 +53,7 @@ class Run(Driver):
         )
         self.end(trial, step=step, metrics={"accuracy": value})
 
-    def to_the_end(self) -> list[str]:
+    def to_the_end(self):
         """The arms of what runs, one at a time; None is answered by time that passes."""
         arms = []
         while not isinstance(candidate := self.next(), Finished):
@@ -71,11 +69,11 @@ class Run(Driver):
             assert search.spending == account, "what is spent follows from the records alone"
         return arms
 
-    def statuses(self) -> list[tuple[str, str, str]]:
+    def statuses(self):
         records = self.records.read(self.records.finished()).values()
         return sorted((r.arm, str(r.notes.phase), r.status.value) for r in records)
 
-    def best(self) -> dict[str, object]:
+    def best(self):
         assert isinstance(self.source, SweepSource)
         return {arm: config["lr"] for arm, config in self.source.plan.best.items()}
 
@@ -195,8 +193,7 @@ def test_one_after_another_waits_no_longer_than_before_a_host_joins(tmp_path):
     run = Run(tmp_path / "runs", cluster, slots=1)
     assert set(run.to_the_end()) == {"small"}
     assert run.statuses()[:3] == [("large", "search", "infeasible")] * 3
-    again = Run(tmp_path / "runs", Cluster("T4", "H100"), slots=1)
-    assert again.to_the_end() == ["large"] * 5
+    assert Run(tmp_path / "runs", Cluster("T4", "H100"), slots=1).to_the_end() == ["large"] * 5
 
 
 @pytest.mark.parametrize(("epochs", "again"), [(9, True), (6, False)])

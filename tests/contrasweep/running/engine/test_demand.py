@@ -1,12 +1,12 @@
 """What an autoscaler sees of a study: a place for each trial that waits, asked for by what is known by now."""
 
 import contextlib
-import os
 
 import pytest
 from demanding import FOLDER
-from drivers import SUPPORT, start_driver
+from drivers import start_driver
 from made_up import nowhere, train
+from places import SUPPORT, module_path
 from raylets import RayCluster, wait_for
 
 from contrasweep import AblationGrid, Arm
@@ -44,8 +44,7 @@ def test_trials_that_wait_are_placed_on_hosts_that_came_after_they_were_handed_o
     placements, trials = placed(T4, footprint=Footprint(gpus=1))
     assert not placements.outdated
     placements.grow(Inventory((T4, H100)))
-    changed = placements.place_again(trials[1:])
-    assert {placements.place(trial).gpu for trial in changed} == {"H100"}
+    assert {placements.place(trial).gpu for trial in placements.place_again(trials[1:])} == {"H100"}
     assert placements.place(trials[0]).gpu == "T4", "which runs there"
     assert not placements.outdated and placements.place_again(trials[1:]) == [], (
         "nothing more is known since"
@@ -63,11 +62,9 @@ def test_trials_that_wait_are_placed_by_what_the_first_one_took():
 
 
 @pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    )
-    monkeypatch.setenv(FOLDER, str(tmp_path))
+def cluster(storage, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", module_path(SUPPORT))
+    monkeypatch.setenv(FOLDER, storage)
     with contextlib.closing(RayCluster()) as cluster:
         cluster.add_node("small", "T4", "workers")
         cluster.wait_for_nodes(2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from looks import drive_looks, noise
+from refusals import refused
 from sweeps import sweep
 
 from contrasweep import AblationGrid, Arm, Replicates, SpecError, StorageError
@@ -104,10 +105,8 @@ def test_the_table_says_what_the_looks_decided(calm):
     p = planned.repeated_p(first.p_value, 0) * planned.t_inflation(0.05 / 3)
     assert first.adjusted_p == pytest.approx(3 * p), "of three comparisons of seeds at six looks"
     assert "c is better than a" in text and "c is better than b" in text
-    assert (
-        "every interval and p allows for them" in text
-        and f"judged at {len(log.looks)} looks" in text
-    )
+    assert "every interval and p allows for them" in text
+    assert f"judged at {len(log.looks)} looks" in text
 
 
 def test_between_looks_there_are_estimates_and_no_verdicts(tmp_path):
@@ -137,14 +136,13 @@ def test_a_longer_study_goes_on_with_what_is_left_of_alpha(tmp_path):
     drive_looks(grid(), tmp_path, value, stop_after=40)
     before = log_of(tmp_path).looks
     longer = grid(replicates=Replicates(first=5, step=5, most=60))
-    with pytest.raises(SpecError, match="--extend"):
+    with refused(SpecError, "--extend"):
         drive_looks(longer, tmp_path, value)
     drive_looks(longer, tmp_path, value, extend=True, stop_after=40)
     looks = log_of(tmp_path).looks
     assert looks[: len(before)] == before and len(looks) > len(before)
-    assert looks[0].time == pytest.approx(5 / 30) and looks[1].time == pytest.approx(
-        5 / 30 + 25 / 30 * 5 / 55
-    )
+    assert looks[0].time == pytest.approx(5 / 30)
+    assert looks[1].time == pytest.approx(5 / 30 + 25 / 30 * 5 / 55)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +168,7 @@ def test_no_look_can_be_had_without_counting(tmp_path, fields, says):
     )
     drive_looks(few, tmp_path, lambda trial: 0.5 + 0.03 * noise(trial.id))
     assert log_of(tmp_path).looks[-1].time == 1
-    with pytest.raises(SpecError, match=says):
+    with refused(SpecError, match=says):
         drive_looks(
             AblationGrid(
                 **{**{f: getattr(few, f) for f in ("name", "arms", "axes", "data")}, **fields}
@@ -199,14 +197,14 @@ def test_failures_are_no_end_of_a_stage_and_help_nobody(tmp_path):
     assert log_of(tmp_path).looks == looks, "a trial that failed has shown nothing"
 
 
-def test_repeats_of_the_folds_are_added_and_the_first_partition_stays(tmp_path):
+def test_repeats_of_the_folds_are_added_and_the_first_partition_stays(tmp_path, storage):
     fields = {"axes": {}, "folds": 3}
     more = grid(**fields, replicates=Replicates(first=2, step=1, most=4, of="repeats"))
     fixed = grid(**fields, replicates=None)
-    ids = [[t.id for t in plan(study, storage=str(tmp_path)).trials] for study in (fixed, more)]
+    ids = [[t.id for t in plan(study, storage=storage).trials] for study in (fixed, more)]
     assert ids[1][: len(ids[0])] == ids[0] and len(ids[1]) == 4 * len(ids[0])
     drive_looks(more, tmp_path, value)
-    folds = Results.load("looked-at", str(tmp_path)).to_frame()["fold"]
+    folds = Results.load("looked-at", storage).to_frame()["fold"]
     assert set(folds) >= set(range(6)) and log_of(tmp_path).unit == "repeats"
 
 
@@ -225,9 +223,8 @@ def test_a_sweep_confirms_with_looks(tmp_path):
     study = sweep(replicates=Replicates(first=4, step=4, most=12), confirm_on="all")
     said, _ = drive_looks(study, tmp_path, value)
     frame = Results.load(study.name, str(tmp_path)).to_frame()
-    assert said[-1].endswith("no cell goes on") and stands(log_of(tmp_path, study.name)) == {
-        "longshort": "worse"
-    }
+    assert said[-1].endswith("no cell goes on")
+    assert stands(log_of(tmp_path, study.name)) == {"longshort": "worse"}
     assert 2 * 3 * 4 <= len(frame) < 2 * 3 * 12 and frame["seed"].min() == 1000
     assert drive_looks(study, tmp_path, value) == ([], 0)
     drive_looks(replace(study, trials_per_arm=7), tmp_path, value, extend=True)
@@ -237,7 +234,7 @@ def test_a_sweep_confirms_with_looks(tmp_path):
 
 def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
     drive_looks(grid(), tmp_path, value, stop_after=40)
-    file = tmp_path / "looked-at" / "looks.json"
+    file = tmp_path / "looked-at/looks.json"
     text = file.read_text()
     members = json.loads(text)
     del members["digest"]
@@ -249,7 +246,7 @@ def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
         json.dumps(early),
     ):
         file.write_text(broken)
-        with pytest.raises(StorageError, match=r"looks\.json"):
+        with refused(StorageError, "looks.json"):
             drive_looks(grid(), tmp_path, value)
 
 
@@ -272,7 +269,7 @@ def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
     ],
 )
 def test_wrong_replicates_are_one_line(replicates, says):
-    with pytest.raises(SpecError, match=says):
+    with refused(SpecError, match=says):
         plan(
             load_study(
                 "contrasweep.search_spaces.quickstart:STUDY",

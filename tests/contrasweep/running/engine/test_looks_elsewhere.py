@@ -19,7 +19,7 @@ print(len(said), ended)
 
 
 @pytest.mark.long
-def test_another_process_on_s3_goes_on_from_the_looks_that_were_taken(s3, tmp_path):
+def test_another_process_on_s3_goes_on_from_the_looks_that_were_taken(s3, tmp_path, storage):
     """Stopped after its first look, a study in a bucket is ended by another process: as if one had run it in a
     folder."""
     said, ended = drive_looks(three_arms(), tmp_path, value_of)
@@ -32,13 +32,9 @@ def test_another_process_on_s3_goes_on_from_the_looks_that_were_taken(s3, tmp_pa
     )
     assert other.returncode == 0, other.stderr
     assert other.stdout.split() == [str(len(said) - 1), str(ended - done)]
-    looks = [
-        read_looks(StudyRecords(place, "looked-at")).looks for place in (str(tmp_path), s3.uri)
-    ]
+    looks = [read_looks(StudyRecords(place, "looked-at")).looks for place in (storage, s3.uri)]
     assert [(one.replicates, one.comparisons) for one in looks[0]] == [
         (one.replicates, one.comparisons) for one in looks[1]
     ]
-    tables = [
-        Results.load("looked-at", place).table().to_text() for place in (str(tmp_path), s3.uri)
-    ]
+    tables = [Results.load("looked-at", place).table().to_text() for place in (storage, s3.uri)]
     assert tables[0] == tables[1]

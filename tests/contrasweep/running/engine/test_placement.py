@@ -145,8 +145,7 @@ def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
 
 def test_ray_is_asked_by_plain_values():
     placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6, cpus=2, host_memory_gib=4))
-    described = json.loads(json.dumps({"place": placements.place_description(trial)}))
-    requested = bundles(described)
+    requested = bundles(json.loads(json.dumps({"place": placements.place_description(trial)})))
     assert requested.bundles == [{"CPU": 2.0, "GPU": 0.5, "memory": 4.0 * 2**30}]
 
 
@@ -197,12 +196,12 @@ def toy(arms):
 
 
 @pytest.mark.slow
-def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, tmp_path):
+def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, storage):
     arms = {
         "fits": Arm("toy:train", config={"epochs": 2}, resources=Footprint(gpu_memory_gib=5)),
         "vast": Arm("toy:train", config={"epochs": 2}, resources=Footprint(gpu_memory_gib=50)),
     }
-    results = run(toy(arms), storage=str(tmp_path), tracking="none")
+    results = run(toy(arms), storage=storage, tracking="none")
     assert results.statuses == {"done": 3, "infeasible": 3}
     notes = [record.notes for record in results.trial_records.values() if record.arm == "fits"]
     assert notes == [TrialNotes(gpus=0.5, gpu_type="T4", cost_per_hour=1.5)] * 3
@@ -214,7 +213,9 @@ def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, tmp_path):
 
 
 @pytest.mark.long
-def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share(ray_gpu, tmp_path):
+def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share(
+    ray_gpu, tmp_path, runs
+):
     def train(trial, resume=None):
         """Runs out of memory after its second report unless it has the whole GPU."""
         import ray
@@ -233,7 +234,7 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
     arm = Arm(train, resources=Footprint(gpu_memory_gib=6))
     results = run(
         AblationGrid("grow", {"a": arm}, "digits-lt", folds=2),
-        storage=str(tmp_path / "runs"),
+        storage=runs,
         tracking="none",
     )
     assert [
@@ -246,15 +247,15 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
 
 
 @pytest.mark.slow
-def test_nothing_is_queued_of_a_study_that_fits_nowhere(ray_gpu, tmp_path):
+def test_nothing_is_queued_of_a_study_that_fits_nowhere(ray_gpu, storage):
     arms = {"vast": Arm("toy:train", resources=Footprint(gpu_memory_gib=50))}
     with pytest.raises(SpecError, match=r"of the smallest one: the trial needs 50\.0 GiB"):
-        run(toy(arms), storage=str(tmp_path), tracking="none")
-    assert StudyRecords(str(tmp_path), "toy").finished() == set()
+        run(toy(arms), storage=storage, tracking="none")
+    assert StudyRecords(storage, "toy").finished() == set()
 
 
 @pytest.mark.long
-def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_path):
+def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_path, runs):
     """Through the command line: a budget for less than half of the trials' GPU-seconds, then enough."""
     (tmp_path / "study.yaml").write_text(
         "name: toy\ndata: digits-lt\nfolds: 3\nmetric: accuracy\narms:\n"
@@ -264,17 +265,15 @@ def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_pa
         "run",
         str(tmp_path / "study.yaml"),
         "--storage",
-        str(tmp_path / "runs"),
+        runs,
         "--tracking",
         "none",
     ]
     first = CliRunner().invoke(app, [*command, "--set", f"budget_gpu_hours={1.2 / 3600}"])
     assert first.exit_code == 3
-    assert (
-        "used up: budget_gpu_hours=0.000333333 (" in first.output
-        and "--set budget_gpu_hours=" in first.output
-    )
-    records = StudyRecords(str(tmp_path / "runs"), "toy")
+    assert "used up: budget_gpu_hours=0.000333333 (" in first.output
+    assert "--set budget_gpu_hours=" in first.output
+    records = StudyRecords(runs, "toy")
     before = records.finished()
     assert len(before) < 3
     (entry,) = overviews(records.storage)

@@ -1,14 +1,14 @@
 """Ray's own death: one line, status 130, and the same command goes on."""
 
 import contextlib
-import os
 import re
 import signal
 import time
 
 import psutil
 import pytest
-from drivers import SUPPORT, ray_folder, start_driver
+from drivers import ray_folder, start_driver
+from places import SUPPORT, module_path
 from raylets import QUICK, RayCluster, kill, wait_for
 
 from contrasweep.storage.records import StudyRecords
@@ -78,9 +78,8 @@ def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run):
     wait_s = gcs.environ()["RAY_gcs_server_port_wait_time_s"]
     gcs.kill()  # before it wrote its port: Ray waits for that, and no thread of Python runs meanwhile
     _, errors = process.communicate()
-    assert process.returncode == 130 and errors.splitlines()[-1].startswith(
-        "contrasweep: Ray is gone (its gcs_server"
-    )
+    assert process.returncode == 130
+    assert errors.splitlines()[-1].startswith("contrasweep: Ray is gone (its gcs_server")
     assert wait_s == "10"  # and not Ray's own 30 s
 
 
@@ -93,9 +92,7 @@ def remote(tmp_path, monkeypatch):
     monkeypatch.setenv(
         "RAY_AUTH_MODE", "disabled"
     )  # as the cluster; an earlier test's own Ray may have left another
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    )
+    monkeypatch.setenv("PYTHONPATH", module_path(SUPPORT))
     cluster = RayCluster()
     try:
         cluster.add_node("a", "T4", cpus=2)

@@ -120,9 +120,8 @@ def test_what_is_registered_is_read_once_and_anew_after_it_is_registered_again(m
         assert [registry.get("env", "a") for _ in range(3)] == [1, 1, 1] and len(read) == 1
         registry.register("env", "a", 2)
         registry.register("env", "b", 3)
-        assert (registry.get("env", "a"), registry.get("env", "b")) == (2, 3) and registry.contains(
-            "env", "b"
-        )
+        assert (registry.get("env", "a"), registry.get("env", "b")) == (2, 3)
+        assert registry.contains("env", "b")
     kept["env", "a"] = 4
     assert registry.get("env", "a") == 4, "after a run Ray's own reading is back"
 
@@ -174,12 +173,12 @@ def test_a_worker_is_not_asked_where_it_runs(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.xdist_group("ray")
-def test_a_study_runs_on_a_ray_without_any_of_the_names(tmp_path, gone, capfd, monkeypatch):
+def test_a_study_runs_on_a_ray_without_any_of_the_names(storage, gone, capfd, monkeypatch):
     gone(NAMES)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers find what tests import
     arms = {"toy": cs.Arm("toy:train", {"epochs": 2})}
     study = cs.AblationGrid("bare", arms, "digits-lt", folds=2, metric="accuracy", seeds=[0])
-    results = cs.run(study, storage=str(tmp_path), tracking="none")
+    results = cs.run(study, storage=storage, tracking="none")
     assert [record.status for record in results.trial_records.values()] == ["done", "done"]
     said = capfd.readouterr().err
     for feature in ray_internals.FEATURES:

@@ -1,11 +1,11 @@
 """This machine's own Ray and a cluster elsewhere, one after the other in one process, as in a notebook."""
 
 import os
-import subprocess
-import sys
 
 import pytest
-from drivers import SUPPORT, start_driver
+from command_line import python
+from drivers import start_driver
+from places import SUPPORT, module_path
 from raylets import RayCluster
 
 import contrasweep as cs
@@ -23,9 +23,7 @@ arms:
 @pytest.fixture
 def cluster(monkeypatch):
     """A cluster that asks for no token."""
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    )
+    monkeypatch.setenv("PYTHONPATH", module_path(SUPPORT))
     cluster = RayCluster()
     try:
         cluster.add_node("a", "T4", cpus=2)
@@ -65,12 +63,7 @@ def test_studies_of_a_session_share_one_ray_that_ends_with_it(tmp_path):
             print(done, len(started), ray.is_initialized())
         print(ray.is_initialized())
     """
-    path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(
-        words, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False
-    )
+    done = python("-c", code, cwd=tmp_path, env=os.environ | {"PYTHONPATH": module_path(SUPPORT)})
     assert done.stdout == "[True, True] 1 True\nFalse\n", done.stderr
 
 

@@ -7,7 +7,5 @@ from contrasweep.trial import Trial
 
 
 @pytest.fixture
-def trial(tmp_path):
-    return Trial(
-        "s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0
-    )
+def trial(storage):
+    return Trial("s", "a", "m:f", {}, data.resolve("digits", folds=2, storage=storage), fold=0)

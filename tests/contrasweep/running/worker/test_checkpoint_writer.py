@@ -1,13 +1,11 @@
 """Checkpoints that are stored while training goes on."""
 
 import threading
-from pathlib import Path
 
 import pytest
 from counting_trial import finish, join_checkpoint_threads, train
 
 from contrasweep.errors import StorageError
-from contrasweep.running.worker import attempt as attempt_module
 from contrasweep.running.worker.attempt import CheckpointWriter, Snapshot
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints, Extra
@@ -32,7 +30,7 @@ class Stored:
         self.contents.append((snapshot.step, (snapshot.folder / "n").read_text()))
 
 
-def snapshot(folder: Path, step: int) -> Snapshot:
+def snapshot(folder, step):
     folder.mkdir(exist_ok=True)
     (folder / "n").write_text(str(step))
     return Snapshot(folder, step, Extra(), step)
@@ -45,7 +43,7 @@ def test_of_those_that_wait_only_the_newest_is_stored_as_it_was(tmp_path):
     assert stored.begun.wait(WAIT_S)
     for step in (2, 3, 4):
         writer.put(snapshot(tmp_path / "state", step))
-    (tmp_path / "state" / "n").write_text("the trainable goes on")
+    (tmp_path / "state/n").write_text("the trainable goes on")
     stored.let.set()
     writer.drain()
     assert stored.contents == [(1, "1"), (4, "4")]
@@ -100,8 +98,7 @@ def test_training_goes_on_while_a_checkpoint_is_stored(trial, s3, monkeypatch):
         trained.set()
 
     monkeypatch.setattr(records.store, "put_file", waits)
-    execution = Execution(trial, counted, records, metric="accuracy")
-    record = execution.advance(WAIT_S).record
+    record = Execution(trial, counted, records, metric="accuracy").advance(WAIT_S).record
     assert record is not None and (record.status, record.step) == ("done", 3)
     latest = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest()
     assert latest is not None and latest.step == 3, "the newest is stored before the record"
@@ -132,8 +129,8 @@ def test_a_storage_that_fails_meanwhile_leaves_no_record(trial, s3, monkeypatch)
 
 def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, monkeypatch):
     """Its newest ones are too slow to be waited for, and their copies are gone once they can be stored."""
-    monkeypatch.setattr(attempt_module, "EVERY_S", 0.0)
-    monkeypatch.setattr(attempt_module, "CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("contrasweep.running.worker.attempt.EVERY_S", 0.0)
+    monkeypatch.setattr("contrasweep.running.worker.attempt.CLOSE_TIMEOUT_S", 0.1)
     records = StudyRecords(s3.uri, "s")
     begun = threading.Event()
     let = threading.Event()

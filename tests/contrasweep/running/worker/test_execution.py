@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from counting_trial import finish, train
+from folders import make_files
 
 from contrasweep.cluster.guard import guard
 from contrasweep.errors import StorageError
@@ -26,8 +27,7 @@ from contrasweep.trial import Report, RevisedReport
 
 
 @pytest.mark.parametrize("reports", [0, 1, 2, 3])
-def test_dropped_after_any_report_it_ends_the_same(trial, tmp_path, reports):
-    records = StudyRecords(str(tmp_path), "s")
+def test_dropped_after_any_report_it_ends_the_same(trial, tmp_path, records, reports):
     first = Execution(trial, train, records, metric="accuracy")
     for _ in range(reports):
         first.advance()
@@ -41,12 +41,11 @@ def test_dropped_after_any_report_it_ends_the_same(trial, tmp_path, reports):
     assert records.finished() == {trial.id}
 
 
-def test_a_storage_that_fails_is_not_the_trials_failure(trial, tmp_path):
+def test_a_storage_that_fails_is_not_the_trials_failure(trial, tmp_path, records):
     """No record is written: the trial goes on from its checkpoint when the storage is there again."""
-    records = StudyRecords(str(tmp_path), "s")
     first = Execution(trial, train, records, metric="accuracy")
     first.advance()
-    in_the_way = tmp_path / "s" / "trials" / trial.id / "checkpoint" / "2"
+    in_the_way = tmp_path / "s/trials" / trial.id / "checkpoint/2"
     in_the_way.write_text("a file where a folder must be")
     with pytest.raises(StorageError, match="checkpoint/2/n cannot be written"):
         first.advance()
@@ -72,12 +71,11 @@ def exits_on_sigterm():
     "comes_out", ["as it is", "as another exception", "not at all", "as the end"]
 )
 def test_a_process_told_to_end_is_not_the_trials_failure(
-    trial, tmp_path, exits_on_sigterm, monkeypatch, comes_out
+    trial, tmp_path, records, exits_on_sigterm, monkeypatch, comes_out
 ):
     """Compiled code, an import above all, turns SystemExit into another exception or swallows it: no record is written,
     the scratch folder goes, and the trial goes on from its checkpoint elsewhere."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    records = StudyRecords(str(tmp_path), "s")
 
     def told(trial, resume=None):
         running = train(trial, resume)
@@ -97,18 +95,14 @@ def test_a_process_told_to_end_is_not_the_trials_failure(
     assert len(list(tmp_path.glob("contrasweep-scratch-*"))) == 1
     with pytest.raises(SystemExit):
         first.advance()
-    assert (
-        first.finished
-        and not list(tmp_path.glob("contrasweep-scratch-*"))
-        and records.finished() == set()
-    )
+    assert first.finished and not list(tmp_path.glob("contrasweep-scratch-*"))
+    assert records.finished() == set()
     assert signal.getsignal(signal.SIGTERM) is exits_on_sigterm
     record = finish(Execution(trial, train, records, metric="accuracy"))
     assert (record.status, record.step, record.attempts) == ("done", 3, 2)
 
 
-def test_the_seconds_of_training_before_a_resume_count(trial, tmp_path):
-    records = StudyRecords(str(tmp_path), "s")
+def test_the_seconds_of_training_before_a_resume_count(trial, records):
     first = Execution(trial, train, records, metric="accuracy")
     first.seconds = 1000.0
     first.advance()
@@ -116,8 +110,7 @@ def test_the_seconds_of_training_before_a_resume_count(trial, tmp_path):
     assert second.seconds >= 1000 and finish(second).seconds > second.attempt.extra.seconds >= 1000
 
 
-def test_a_damaged_checkpoint_is_not_used(trial, tmp_path):
-    records = StudyRecords(str(tmp_path), "s")
+def test_a_damaged_checkpoint_is_not_used(trial, tmp_path, records):
     Execution(trial, train, records, metric="accuracy").advance()
     next((tmp_path / "s").rglob("checkpoint/1/n")).write_text("2")
     second = Execution(trial, train, records, metric="accuracy")
@@ -132,9 +125,8 @@ def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifact
     def writes_once(trial, resume=None):
         begin = int((resume / "n").read_text()) if resume else 0
         for step in range(begin + 1, 4):
-            (tmp_path / "files").mkdir(exist_ok=True)
-            (tmp_path / "files" / "n").write_text(str(step))
-            artifacts = {"first.txt": tmp_path / "files" / "n"} if step == 1 else {}
+            make_files(tmp_path, {"files/n": str(step)})
+            artifacts = {"first.txt": tmp_path / "files/n"} if step == 1 else {}
             yield Report(
                 step, {"accuracy": 0.5}, checkpoint=tmp_path / "files", artifacts=artifacts
             )
@@ -147,25 +139,22 @@ def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifact
     assert (record.status, record.started, record.artifacts) == ("done", 1000.0, ("first.txt",))
 
 
-def test_the_reports_since_the_last_time_are_stored_before_the_record(trial, tmp_path):
+def test_the_reports_since_the_last_time_are_stored_before_the_record(trial, records):
     def never_saves(trial, resume=None):
         for step in (1, 2, 3):
             yield Report(step, {"accuracy": step / 10})
 
-    records = StudyRecords(str(tmp_path), "s")
     record = Execution(trial, never_saves, records, metric="accuracy").advance(at_least_s=60).record
     assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3] and record.step == 3
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
-def test_a_trial_whose_last_value_is_no_number_has_failed_by_its_method(value, trial, tmp_path):
+def test_a_trial_whose_last_value_is_no_number_has_failed_by_its_method(value, trial, storage):
     def ends_badly(trial, resume=None):
         yield Report(1, {"accuracy": 0.5})
         yield Report(2, {"loss": 1.0} if value is None else {"accuracy": value})
 
-    record = finish(
-        Execution(trial, ends_badly, StudyRecords(str(tmp_path), "s"), metric="accuracy")
-    )
+    record = finish(Execution(trial, ends_badly, StudyRecords(storage, "s"), metric="accuracy"))
     assert (record.status, record.cause, record.missing) == ("failed", "method", False)
 
 
@@ -247,12 +236,10 @@ def test_what_a_trainable_does_wrong_is_its_own_failure(trial, tmp_path, wrong, 
 
 @pytest.mark.parametrize("written", ["nothing", "a file"])
 def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before(
-    trial, tmp_path, written
+    trial, tmp_path, records, written
 ):
     """It had been kept as one without files, in place of the one before."""
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "w").write_text("1")
-    (tmp_path / "model.pt").write_text("2")
+    make_files(tmp_path, {"state/w": "1", "model.pt": "2"})
 
     def careless(trial, resume=None):
         yield Report(1, {"accuracy": 0.1}, checkpoint=tmp_path / "state")
@@ -262,19 +249,17 @@ def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before
             checkpoint=tmp_path / ("model.pt" if written == "a file" else "nowhere"),
         )
 
-    records = StudyRecords(str(tmp_path), "s")
     record = finish(Execution(trial, careless, records, metric="accuracy"))
     assert record.status == "failed" and record.step == 1
     assert "a report's checkpoint is a folder of files" in record.error
     assert Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().step == 1
 
 
-def test_out_of_memory_is_left_to_the_scheduler(trial, tmp_path):
+def test_out_of_memory_is_left_to_the_scheduler(trial, records):
     def greedy(trial, resume=None):
         raise MemoryError
         yield
 
-    records = StudyRecords(str(tmp_path), "s")
     with pytest.raises(MemoryError):
         Execution(trial, greedy, records, metric="accuracy").advance()
     assert records.finished() == set()
@@ -282,7 +267,7 @@ def test_out_of_memory_is_left_to_the_scheduler(trial, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="host memory is limited on Linux")
 def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is_free_again(
-    trial, tmp_path
+    trial, storage
 ):
     """The guard is a real limit of this process: an array of 8 GiB is refused while the trial is open, not after it."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
@@ -294,16 +279,15 @@ def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is
         Execution(
             trial,
             greedy,
-            StudyRecords(str(tmp_path), "s"),
+            StudyRecords(storage, "s"),
             metric="accuracy",
             limits=guard(host_memory_gib=0.5),
         ).advance()
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
-def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
+def test_a_checkpoint_knows_what_the_trial_held(trial, records):
     """So that an unfinished trial counts in the study's budgets."""
-    records = StudyRecords(str(tmp_path), "s")
     execution = Execution(
         trial,
         train,
@@ -318,7 +302,7 @@ def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
     assert execution.attempt.notes.phase == "search" and not hasattr(extra, "phase")
 
 
-def test_closing_runs_the_trainables_clean_up(trial, tmp_path):
+def test_closing_runs_the_trainables_clean_up(trial, storage):
     cleaned = []
 
     def tidy(trial, resume=None):
@@ -328,13 +312,13 @@ def test_closing_runs_the_trainables_clean_up(trial, tmp_path):
         finally:
             cleaned.append(True)
 
-    execution = Execution(trial, tidy, StudyRecords(str(tmp_path), "s"), metric="accuracy")
+    execution = Execution(trial, tidy, StudyRecords(storage, "s"), metric="accuracy")
     execution.advance()
     execution.close()
     assert cleaned == [True]
 
 
-def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, tmp_path):
+def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, storage):
     def reports(trial, resume=None):
         for step in (0, 1):
             yield Report(step, {"loss": 0.5})
@@ -342,7 +326,7 @@ def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, tmp_path):
             yield RevisedReport(step, {"loss": 0.4, "accuracy": 0.7})
             yield RevisedReport(step, {"loss": 0.4, "accuracy": 0.8})
 
-    execution = Execution(trial, reports, StudyRecords(str(tmp_path), "s"), metric="accuracy")
+    execution = Execution(trial, reports, StudyRecords(storage, "s"), metric="accuracy")
     rows = execution.advance(at_least_s=60).reports
     assert [(row["step"], row.get("accuracy")) for row in rows] == [
         (0, None),
@@ -352,8 +336,7 @@ def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, tmp_path):
     ]
 
 
-def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(trial, tmp_path):
-    records = StudyRecords(str(tmp_path), "s")
+def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(trial, records):
     reports = Reports(trial, records, None)
     for report in (Report(1, {"accuracy": 0.5}), RevisedReport(1, {"accuracy": 0.75})):
         reports.take(report)
@@ -361,8 +344,7 @@ def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(t
     assert [row["accuracy"] for row in records.metrics(trial.id)] == [0.75]
 
 
-def test_a_report_that_is_revised_while_it_is_stored_is_stored_again(trial, tmp_path, monkeypatch):
-    records = StudyRecords(str(tmp_path), "s")
+def test_a_report_that_is_revised_while_it_is_stored_is_stored_again(trial, records, monkeypatch):
     write = records.write_metrics
     revised = RevisedReport(1, {"accuracy": 0.75}, items={"hits": [1.0]})
 
@@ -380,8 +362,7 @@ def test_a_report_that_is_revised_while_it_is_stored_is_stored_again(trial, tmp_
     assert records.items(trial.id, ("hits",))["hits"].tolist() == [1.0]
 
 
-def test_reports_that_two_threads_store_at_once_are_the_later_ones(trial, tmp_path, monkeypatch):
-    records = StudyRecords(str(tmp_path), "s")
+def test_reports_that_two_threads_store_at_once_are_the_later_ones(trial, records, monkeypatch):
     begun = threading.Event()
     let = threading.Event()
     write = records.write_metrics

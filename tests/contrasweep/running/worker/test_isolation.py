@@ -12,6 +12,7 @@ from pathlib import Path
 import leaving
 import pytest
 from command_line import python
+from folders import make_files
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.running.driver import run
@@ -73,8 +74,7 @@ def in_a_process(lines):
         "from contrasweep.cluster.usage import children\n"
         "from contrasweep.running.worker.isolation import Isolation"
     )
-    start = f"import sys; sys.path.insert(0, {place!r})\n{imports}\n"
-    done = python("-c", start + lines)
+    done = python("-c", f"import sys; sys.path.insert(0, {place!r})\n{imports}\n" + lines)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -122,8 +122,13 @@ for trial_id in ("{CALM}", "{OTHER}", "{CALM}"):
 @pytest.mark.slow
 def test_what_a_module_sets_as_it_is_imported_holds_for_its_trials_alone(tmp_path):
     """An arm of another module gets a new process: what both import would set nothing a second time."""
-    (tmp_path / "doubles.py").write_text("import torch\ntorch.set_default_dtype(torch.float64)\n")
-    (tmp_path / "singles.py").write_text("import torch\n")
+    make_files(
+        tmp_path,
+        {
+            "doubles.py": "import torch\ntorch.set_default_dtype(torch.float64)\n",
+            "singles.py": "import torch\n",
+        },
+    )
     lines = f"""
 import importlib; sys.path.insert(0, {str(tmp_path)!r})
 isolation = Isolation()
@@ -166,8 +171,7 @@ def test_threads_that_a_library_keeps_and_caches_are_no_trial_s(isolation):
     cached(1)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(cached, range(9)))
-    ended = threading.Thread(target=cached, args=(2,))
-    ended.start()
+    threading.Thread(target=cached, args=(2,)).start()
     assert isolation.end("leaving:calm") == ""
 
 

@@ -81,12 +81,12 @@ def test_what_a_worker_leaves_is_killed(how):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("running")
-def test_a_killed_worker_is_lost_though_its_child_lives(ray_core, tmp_path):
+def test_a_killed_worker_is_lost_though_its_child_lives(ray_core, storage):
     """The child has the worker's sockets, in a session of its own. Without a guard this run waits for it for ever."""
     arms = {"killed": Arm("misbehaving:is_killed_beside_its_child")}
     results = run(
         AblationGrid("orphans", arms, "digits", seeds=[0], max_failures=1),
-        storage=str(tmp_path),
+        storage=storage,
         tracking="none",
     )
     (record,) = results.trial_records.values()

@@ -14,12 +14,12 @@ from contrasweep.storage.records import StudyRecords
 
 
 @pytest.fixture
-def records(tmp_path):
-    return StudyRecords(str(tmp_path), "s")
+def records(storage):
+    return StudyRecords(storage, "s")
 
 
 def log_of(records, trial_id="i"):
-    return Path(records.storage) / "s" / "trials" / trial_id / "log.txt"
+    return Path(records.storage) / "s/trials" / trial_id / "log.txt"
 
 
 def in_a_process(records, code):
@@ -117,9 +117,6 @@ def test_the_last_words_of_a_flood_are_kept_while_the_log_is_shortened(records):
         )
         assert in_a_process(records, code).returncode == 0
         log = log_of(records).read_bytes()
-        assert (
-            log.endswith(b"the last words")
-            and b"bytes are left out here" in log
-            and len(log) <= output.LIMIT
-        )
+        assert log.endswith(b"the last words") and b"bytes are left out here" in log
+        assert len(log) <= output.LIMIT
         log_of(records).unlink()

@@ -14,7 +14,6 @@ from contrasweep.results.notices import unread_lines, unread_settings
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.recorded_config import RecordedConfig
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
 
 CONFIG = {"lr": 0.1, "batchsize": 8, "loss": {"name": "ocl", "sigma": 0.5}, "widths": [1, 2]}
@@ -64,9 +63,8 @@ def test_what_was_read_is_noted(read, left):
 
 def test_it_is_the_config_it_was_made_of():
     config = RecordedConfig(CONFIG)
-    assert (
-        config == CONFIG and isinstance(config, dict) and json.loads(json.dumps(config)) == CONFIG
-    )
+    assert config == CONFIG and isinstance(config, dict)
+    assert json.loads(json.dumps(config)) == CONFIG
     assert type(copy.deepcopy(config)["loss"]) is dict
 
 
@@ -86,11 +84,8 @@ knows_its_settings.settings = dict
     ("function", "left"),
     [(reads_two, ("batchsize", "loss.name", "loss.sigma")), (knows_its_settings, ())],
 )
-def test_the_record_names_what_was_never_read(function, left, tmp_path):
-    trial = Trial(
-        "s", "a", "m:f", CONFIG, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0
-    )
-    records = StudyRecords(str(tmp_path), "s")
+def test_the_record_names_what_was_never_read(function, left, storage, records):
+    trial = Trial("s", "a", "m:f", CONFIG, data.resolve("digits", folds=2, storage=storage), fold=0)
     execution = Execution(trial, function, records, metric="accuracy")
     while execution.advance().record is None:
         pass
@@ -108,12 +103,11 @@ def reads_in_training(trial, resume=None):
         yield Report(1, {"accuracy": trial.config["lr"]}, folder)
 
 
-def test_what_an_earlier_attempt_read_is_not_called_unread(tmp_path):
+def test_what_an_earlier_attempt_read_is_not_called_unread(tmp_path, records):
     config = CONFIG | {"folder": str(tmp_path / "checkpoint")}
     trial = Trial(
         "s", "a", "m:f", config, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0
     )
-    records = StudyRecords(str(tmp_path), "s")
     killed = Execution(trial, reads_in_training, records, metric="accuracy")
     assert killed.advance().record is None
     resumed = Execution(trial, reads_in_training, records, metric="accuracy").advance().record
