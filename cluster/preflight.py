@@ -92,8 +92,9 @@ def check_not_running(
             return
         if time.monotonic() > deadline:
             raise SubmissionError(
-                f"job {running[0]} is running {study} on {storage}; `contrasweep logs {running[0]}` prints its log, "
-                f"`contrasweep stop {running[0]}` ends it"
+                f"job {running[0]} is running {study} on {storage}; "
+                f"`contrasweep logs {shlex.quote(running[0])}` prints its log, "
+                f"`contrasweep stop {shlex.quote(running[0])}` ends it"
             )
         time.sleep(0.5)
 

@@ -634,7 +634,7 @@ def test_only_a_checkout_of_contrasweep_has_its_folder_platform_on_the_path_of_a
         def ray_version(self):
             return importlib.metadata.version("ray")
 
-        def nodes(self):
+        def addresses(self):
             return []
 
         def _upload(self, folder):

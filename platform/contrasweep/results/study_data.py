@@ -18,6 +18,7 @@ from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
+from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
@@ -361,7 +362,8 @@ class StudyData:
         # A value of an axis is an arm for `judge`, which averages over the study's own arms.
         for axis in self.axes if kind == "arm" else []:
             if value in set(map(canonical.label, self.planned[axis])):
-                hint += f"; contrasweep judge contrasweep:STORAGE:{self.name} --arm {axis} --block arm --over these"
+                study = f"contrasweep:STORAGE:{self.name}"
+                hint += f"; {command_line('judge', study, arm=axis, block='arm', over='these')}"
         raise SpecError(
             f"there is no such {kind}", place=f"study {self.name}", value=value, hint=hint
         )

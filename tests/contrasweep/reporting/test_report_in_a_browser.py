@@ -35,10 +35,11 @@ def page_file(tmp_path_factory):
             "f1_macro": 0.8 + 0.02 * (arm == "b") + 0.01 * fold + rng.normal(0, 0.004),
             "gpu_memory_gib": 1.5,
             "error": None,
+            "cause": None,
         }
         for arm, batch, fold in itertools.product("ab", (8, 16, 32, 64), range(5))
     ]
-    rows[3] |= {"status": "failed", "error": "Traceback\nValueError: no"}
+    rows[3] |= {"status": "failed", "error": "Traceback\nValueError: no", "cause": "method"}
     steps = [
         {"trial_id": r["trial_id"], "step": s, "f1_macro": 0.1 * s, "loss": 1 / s}
         for r in rows

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import yaml
-from command_line import contrasweep
+from command_line import printed, shown_json
 from looks import drive_looks, noise
 
 import contrasweep as cs
@@ -29,8 +29,7 @@ def test_a_preview_is_what_the_command_prints(tmp_path, runs):
     assert seen.plan.total == 8 and seen.refused is None
     assert seen.advice.forecasts and "What would decide" in seen.to_text(100)
     words = ("plan", "grid.yaml", "--storage", storage)
-    printed = contrasweep(*words, "--json", folder=tmp_path)
-    assert json.loads(printed.stdout) == json.loads(dumps("plan", seen.to_dict()))
+    assert shown_json(tmp_path, *words) == json.loads(dumps("plan", seen.to_dict()))
     assert printed(tmp_path, *words) == seen.to_text() + "\n"
 
 

@@ -1,10 +1,11 @@
 """`contrasweep verify`: whatever file of a study is damaged is named, and --repair lets its trials run again."""
 
+import json
 import shutil
 from dataclasses import replace
 
 import pytest
-from command_line import contrasweep, printed, shown_json
+from command_line import contrasweep, printed
 from folders import make_files
 from made_up import declared, nowhere, train
 
@@ -192,7 +193,7 @@ def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
     assert done.returncode == 1
     assert f"s/records/{trial}/record.json: " in done.stdout
     assert "with --repair the trial is archived" in done.stdout
-    shown = shown_json(tmp_path, *words)
+    shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
     assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (
         False,
         trial,
