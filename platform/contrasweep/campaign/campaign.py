@@ -381,7 +381,7 @@ class Referee:
         arms = [plain_arm(self.campaign.incumbent)]
         if self.candidate is not None:
             arms.append(plain_arm(self.candidate))
-        check_named(stored, arms, "incumbent", "name it in the candidate")
+        check_named(stored, arms, "incumbent", "name it in the candidate's list `code`")
         return validate(Arm, stored)  # type: ignore[no-any-return]
 
     def digest(self, name: str, arm: Arm) -> str:
