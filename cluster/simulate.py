@@ -148,9 +148,7 @@ class _Simulation:
     spent: float = 0.0  # cost of the parts of hosts, times 3600
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
     ends: list[_End] = field(default_factory=list)  # a heap of the ends of all running trials
-    turns: dict[int, int] = field(
-        default_factory=dict
-    )  # of waiting trials; its index is the turn of any other one
+    turns: list[int] = field(default_factory=list)  # of each trial: which waits before which
 
     def run(self) -> Makespan:
         """Fill the hosts, then end one trial after another and fill its host again; return what all that took."""
@@ -160,6 +158,7 @@ class _Simulation:
             for node in inventory.nodes
             for _ in range(node.count)
         ]
+        self.turns = list(range(len(self.packing.placements)))  # the plan's order
         # Hosts without GPUs are filled first: trials without one then spare the cores beside the GPUs.
         self.hosts.sort(key=lambda host: host.node.gpus)
         for i, placement in enumerate(self.packing.placements):
@@ -198,7 +197,8 @@ class _Simulation:
                 break
             last -= 1
         waiting[last:] = sorted(waiting[last:], key=lambda i: -self._length(i))
-        self.turns = {i: turn for turn, i in enumerate(waiting)}
+        for turn, i in enumerate(waiting):
+            self.turns[i] = turn
         for kind in self.kinds.values():
             kind.waiting = deque(sorted(kind.waiting, key=self.turns.__getitem__))
 
@@ -224,7 +224,7 @@ class _Simulation:
         # is the first of all waiting trials.
         host = self.hosts[h]
         firsts = [
-            (self.turns.get(kind.waiting[0], kind.waiting[0]), kind)
+            (self.turns[kind.waiting[0]], kind)
             for kind in self.kinds.values()
             if kind.waiting and id(host.node) in kind.nodes
         ]
@@ -236,8 +236,7 @@ class _Simulation:
             if where is not None:
                 self._start(kind.waiting.popleft(), h, kind, where)
                 if kind.waiting:
-                    first = kind.waiting[0]
-                    heapq.heappush(firsts, (self.turns.get(first, first), kind))
+                    heapq.heappush(firsts, (self.turns[kind.waiting[0]], kind))
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
         """Start trial `i` on host `h`, on its GPUs `where` (indices): take what it holds, and enter its end."""

@@ -264,7 +264,7 @@ class Part:
         if name not in columns:
             hint = choose_from("array columns", columns, name)
             if name in self.split.table.column_names:
-                hint = "labels are `labels`" if name == "label" else f"column({name!r}) gives it"
+                hint = f"`{'labels' if name == 'label' else f'column({name!r})'}` gives it"
             raise DataError(
                 f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {hint}"
             )

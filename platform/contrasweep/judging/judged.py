@@ -28,6 +28,7 @@ from contrasweep.statistics.family import pairs_of
 from contrasweep.statistics.noise import Noise
 
 COLLAPSED = "collapsed"
+"""The column that marks, with 1, trials of a study whose embeddings collapsed."""
 MOST_COMPARISONS = 1000
 """The most comparisons of one table."""
 

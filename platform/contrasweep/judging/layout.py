@@ -59,7 +59,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     if "block" in has and over == "further":
         return _of_tasks(runs, roles, notes)
     if "block" in has:
-        axis = joined(roles.block)
+        name = axis = joined(roles.block)
         if axis in {*runs.columns.drop("block"), *OWN_COLUMNS}:
             axis = f"axis.{axis}"
         axes = (axis,)
@@ -67,7 +67,6 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         if "item" in has and over == "these":
             axes = ()
             runs = runs.assign(item=row_labels(runs, ["block", "item"]))
-        name = joined(roles.block)
         averaged = f", averaged over {name}, for these values alone"
         notes += averaged if over == "these" else f", in each {name}"
     # Else a replicate is an item, a seed crossed with items, a fold, a seed, or a run that nothing pairs.

@@ -16,7 +16,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from scipy import special
 
-from contrasweep.statistics.design import SIGN_FLIP, SUBTRACTED, Components, Contrast, Design
+from contrasweep.statistics.design import (
+    FEW_SEEDS,
+    SIGN_FLIP,
+    SUBTRACTED,
+    Components,
+    Contrast,
+    Design,
+)
 from contrasweep.statistics.power_of_designs import POWER, detectable_effect, root, t_power
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level
 
@@ -234,7 +241,7 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / n
     spread = (by_seed / n) ** 2 / degrees + (by_item / n) ** 2 / (items - 1)
     freedom = variance**2 / spread
-    if seeds < 4:
+    if seeds <= FEW_SEEDS:
         freedom = np.where(by_seed > parts.residual, np.minimum(freedom, degrees), freedom)
     return PredictiveDraws(components, difference, np.sqrt(variance), freedom)
 

@@ -72,6 +72,8 @@ def test_folds_that_do_not_exist_are_spec_errors(tmp_path):
         dataset.split("dev")
     with refused(DataError, "no array 'pre'; known array columns: image"):
         dataset.split("test").array("pre")
+    with refused(DataError, "no array 'label'; `labels` gives it"):
+        dataset.split("test").array("label")
 
 
 @pytest.mark.parametrize("given", [DatasetRef("digits", "0" * 16), "digits"])
