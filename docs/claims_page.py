@@ -351,7 +351,7 @@ def _estimate(claim: Claim, study: Any, storage: str, kept: Kept) -> Estimate | 
     changed = compare_code(
         results.records,
         records,
-        planned.sample_trials,
+        planned.example_trials,
         CurrentCode(planned.study.functions),
         planned.total,
     )

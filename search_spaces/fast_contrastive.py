@@ -16,7 +16,7 @@ from contrasweep.config import MutableConfig
 from contrasweep.search_spaces.survey import BASE, POINT, SUPCON
 
 TIMED = "contrasweep.trainables.contrastive.timed:train"
-"""Its trials train alone and report `processor_seconds`."""
+"""The trainable `contrastive`; its reports have `processor_seconds` too."""
 
 PLAIN: MutableConfig = BASE | {
     "loss": SUPCON,

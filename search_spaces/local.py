@@ -288,7 +288,7 @@ augmentations and none; one view; class weights or none), after 8 at .1, where n
 def small_single(
     name: str, description: str, base: MutableConfig, arms: dict[str, MutableConfig], **more: Any
 ) -> AblationGrid:
-    """Return a study of single images on digits-lt's test part.
+    """Return a study on digits-lt's test part, whose images are single: `PAIRS` takes such too.
 
     It has `arms`, each with its own settings over `base`, at batches of 4, 8 and 16. Its floor is a further arm,
     nearest neighbours by raw pixels. `more` are settings of the study that replace or complete the ones here.

@@ -16,6 +16,7 @@ from contrasweep.config import MutableConfig
 from contrasweep.search_spaces.similarity_losses import Space, loss_space
 
 TIMED = "contrasweep.trainables.contrastive.timed:train"
+"""The trainable `contrastive`; its reports have `processor_seconds` too."""
 BASE: MutableConfig = {
     "encoder": "cnn",
     "retrieval": False,

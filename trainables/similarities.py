@@ -56,7 +56,7 @@ def unit(z: Rows) -> Rows:
 
 
 def cosine(rows: Rows, columns: Columns) -> Scores:
-    """u_i.u_j of unit vectors, in [-1, 1]."""
+    """u_i.u_j with u = z / |z|, in [-1, 1]."""
     return unit(rows) @ unit(columns).T
 
 
@@ -70,7 +70,7 @@ NO_SLOPE = 1e-14
 
 
 def neg_arc_length(rows: Rows, columns: Columns) -> Scores:
-    """1 - arccos(u_i.u_j) / pi, in [0, 1].
+    """1 - arccos(u_i.u_j) / pi with u = z / |z|, in [0, 1].
 
     The products are taken in float64 whatever the input: float32's error of 1e-7 in a cosine is one of 4e-4 rad in
     a small angle. The slope of the arc cosine is infinite at duplicates and antipodes; there it is 0.
@@ -90,12 +90,12 @@ def neg_euclidean(rows: Rows, columns: Columns) -> Scores:
 
 
 def neg_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
-    """-|u_i - u_j| of unit vectors, in [-2, 0]."""
+    """-|u_i - u_j| with u = z / |z|, in [-2, 0]."""
     return neg_euclidean(unit(rows), unit(columns))
 
 
 def neg_sq_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
-    """-|u_i - u_j|^2 of unit vectors, in [-4, 0] (FaceNet's: Schroff et al. 2015)."""
+    """-|u_i - u_j|^2 with u = z / |z|, in [-4, 0] (FaceNet's: Schroff et al. 2015)."""
     # |u - v|^2 = |u|^2 + |v|^2 - 2 u.v. The squares are 1, but 0 for a zero vector.
     u = unit(rows)
     v = unit(columns)

@@ -29,7 +29,7 @@ def began_at(pid: int) -> str:
 
     "" where there is no such process, or the system has no `/proc`.
     """
-    # Its 22nd field, `starttime`: the 20th behind the name in brackets, which may hold spaces itself.
+    # Field 22 of the file, `starttime`: the 20th behind the name in brackets, which may hold spaces itself.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -21,7 +21,7 @@ TILE = 2**21
 """Triplets at once: 8 MB of float32."""
 
 
-def weighted_sum(
+def sum_of_tiles(
     z: Matrix,
     ids: Ids,
     tile: TileGradient,
@@ -34,13 +34,13 @@ def weighted_sum(
     group computes its share of the anchors, and all get the same sum and gradient.
     """
     rows = distributed.share(len(z)) if shared else range(len(z))
-    total: Tensor = _WeightedSum.apply(
+    total: Tensor = _SumOfTiles.apply(
         z, tile, list(tiles_of_anchors(ids, rows, max_scores)), shared
     )
     return total
 
 
-class _WeightedSum(torch.autograd.Function):
+class _SumOfTiles(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool
@@ -117,7 +117,7 @@ class _Triplets(torch.autograd.Function):
             above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
             # A gap rises with its negative's score: a negative's gradient is the sum over the positives.
             gradient_of_tile = slopes.sum(1)
-            # It falls with its positive's score: a positive's gradient is minus the sum over the negatives.
+            # A gap falls with its positive's score: a positive's gradient is minus the sum over the negatives.
             gradient[rows] = gradient_of_tile.scatter_add(1, columns, -slopes.sum(2))
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(count, above)

@@ -130,9 +130,9 @@ class ComposedLoss(BatchLoss):
         self, z: Tensor, ids: Ids, tile: tiled.TileGradient, max_scores: int | None, shared: bool
     ) -> Scalar:
         """Return the sum over tiles; counts of this process's share are added up over processes."""
-        from contrasweep.trainables.losses.autograd import weighted_sum
+        from contrasweep.trainables.losses.autograd import sum_of_tiles
 
-        total = weighted_sum(z, ids, tile, max_scores, shared)
+        total = sum_of_tiles(z, ids, tile, max_scores, shared)
         if shared and self.tally is not None:
             self.tally.sum_up()
         return total

@@ -57,7 +57,7 @@ class Joint(nn.Module):
         dim: The number of features that r has from the encoder.
         classes: The number of classes.
         paired: Whether inputs have two sides; else they are single.
-        lat_size: The size of the map that l is.
+        latent_size: The size of the map that l is: (height, width) of images, (length,) of texts.
         branch: A network of further numbers [n f] of each side, whose output stands beside the encoder's in r; or None.
         branch_dim: The number of features that the branch gives; 0 without one.
     """
@@ -70,7 +70,7 @@ class Joint(nn.Module):
         classes: int,
         *,
         paired: bool,
-        lat_size: tuple[int, ...],
+        latent_size: tuple[int, ...],
         branch: nn.Module | None = None,
         branch_dim: int = 0,
     ) -> None:
@@ -79,7 +79,7 @@ class Joint(nn.Module):
         self.encoder = encoder
         self.settings = settings
         self.paired = paired
-        self.lat_size = lat_size
+        self.latent_size = latent_size
         self.projection = settings.projection.build(dim)
         self.classifier = nn.Sequential(
             nn.Linear(dim * (2 if paired else 1), settings.classifier.hidden),
@@ -93,7 +93,7 @@ class Joint(nn.Module):
             # At place 2, after the ReLU.
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
         if paired and settings.beta > 0:
-            check_size(lat_size, classes)
+            check_size(latent_size, classes)
 
     def forward(self, *sides: Tensor) -> Outputs:
         """Return the outputs for `sides`: (pre, post), or one batch of single inputs.
@@ -148,7 +148,7 @@ class Joint(nn.Module):
             [pre for pre, _ in halves],
             [post for _, post in halves],
             blocks=self.settings.latent.blocks,
-            size=self.lat_size,
+            size=self.latent_size,
             weighting=self.settings.latent.weighting,
         )
 

@@ -37,13 +37,13 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
         encoder.eval()
         sizes = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
     # l is a square of `latent.size`, or as large as the third stage's map (2), or the last one's where there are fewer.
-    lat_size = sizes[min(2, len(sizes) - 1)]
+    latent_size = sizes[min(2, len(sizes) - 1)]
     if settings.latent.size:
-        lat_size = (settings.latent.size, settings.latent.size)
+        latent_size = (settings.latent.size, settings.latent.size)
     # l needs a dimension for each class. Encoders with fewer stages have beta 0.
     if settings.beta > 0:
         chosen_sizes = [sizes[i] for i in stages_of(settings.latent.blocks)]
-        if largest_rank_of_l(chosen_sizes, lat_size) < classes:
+        if largest_rank_of_l(chosen_sizes, latent_size) < classes:
             warnings.warn(
                 f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.latent.blocks} at "
                 f"{shape[1]} x {shape[2]} pixels have fewer places than that, whatever latent.size; use larger images "
@@ -65,7 +65,7 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
         encoder.dims[-1],
         classes,
         paired=settings.paired,
-        lat_size=lat_size,
+        latent_size=latent_size,
         branch=branch,
         branch_dim=settings.colour_units,
     )

@@ -73,5 +73,5 @@ def text_model(settings: Settings, words: int, classes: int) -> Joint:
     """
     encoder = settings.encoder.build(words)
     return Joint(
-        encoder, settings, encoder.dim, classes, paired=True, lat_size=(settings.latent.size,)
+        encoder, settings, encoder.dim, classes, paired=True, latent_size=(settings.latent.size,)
     )

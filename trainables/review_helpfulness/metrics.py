@@ -23,7 +23,7 @@ METRICS = ("map", "ndcg@3", "ndcg@5", "mrr")
 
 @dataclass(frozen=True)
 class PerProduct:
-    """One value a product, in the order in which the products first appear in the rows."""
+    """Metric -> its values [p], one per product, in the order in which the products first appear in the rows."""
 
     products: list[Any]
     values: dict[str, NDArray[np.float64]]

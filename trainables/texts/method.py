@@ -126,7 +126,7 @@ class Texts(DualEncoder[Batch]):
         self.settings = settings = settings.resolve(trial.data)
         device = seeding.prepare_device(settings.device, settings.threads)
         train, self.test = open_dataset(trial.data).parts(trial.fold)
-        self.expected = _scores(self.test, settings.score)
+        self.test_scores = _scores(self.test, settings.score)
         # Each distinct sentence is turned into word indices once. Pairs and batches hold numbers of sentences.
         self.pairs = pairs_of(train, settings, trial.data.classes)
         sentences = self.pairs.sentences
@@ -190,8 +190,8 @@ class Texts(DualEncoder[Batch]):
         cosines = (first * second).sum(1).double().numpy()
         return loop.Evaluation(
             {
-                "spearman": float(spearmanr(cosines, self.expected).statistic),
-                "pearson": float(pearsonr(cosines, self.expected).statistic),
+                "spearman": float(spearmanr(cosines, self.test_scores).statistic),
+                "pearson": float(pearsonr(cosines, self.test_scores).statistic),
             }
         )
 

@@ -399,7 +399,7 @@ class Referee:
             )
         # All trials of the arm have the same settings except for seed and fold, so the first one is used.
         planned = plan(self._study(self.campaign.name, {name: arm}, [0]), storage=self.storage)
-        trial = planned.sample_trials[0]
+        trial = planned.example_trials[0]
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
         return canonical.digest(
             {"trainable": trial.trainable, "config": dict(trial.config), "code": code}, 16

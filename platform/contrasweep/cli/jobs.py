@@ -77,7 +77,7 @@ def submit(
 
     This machine may go away once the job is accepted.
     """
-    from contrasweep.running.submit import sent
+    from contrasweep.running.submit import files_to_send
     from contrasweep.running.submit import submit as send
 
     # What the job's own `contrasweep run` is told.
@@ -100,7 +100,7 @@ def submit(
         _submit_slurm(study, sbatch or [], asked, json)
         return
     if dry_run:
-        _print_files(sent(study, sets=sets or [], cluster=cluster), json)
+        _print_files(files_to_send(study, sets=sets or [], cluster=cluster), json)
         return
     if address is None:
         hint = "--address http://HEAD:8265, or --dry-run to see what would be sent"

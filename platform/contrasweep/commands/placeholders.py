@@ -193,7 +193,7 @@ def filled(
     values = {**config, **own_values}
 
     def text(match: "re.Match[str]") -> str:
-        """Return the value of a placeholder as text."""
+        """Return the value of a placeholder, `{name}` or `{name:form}`, as text."""
         name = match[1]
         form = match[2] or ""
         if name == "args":

@@ -179,10 +179,10 @@ def _environment(
 def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator[None]:
     """Link what the project has at its top into the trial's `folder`, so that relative paths of the project work.
 
-    Not linked is what earlier runs have left there, told by its name, because metrics are read from it or because git
-    ignores it, except for data: no trial may read or write what another has written. Entries that the arm's `code`
-    names are linked always. The links are removed once the command has ended. A warning names each file and folder
-    behind them that has changed meanwhile.
+    What earlier runs have left there is not linked, since no trial may read or write what another has written. It is
+    known by its name (`RUN_FILES`), by the metrics that are read from it, or because git ignores it and it is no data.
+    Entries that the arm's `code` names are linked always. The links are removed once the command has ended. A warning
+    names each file and folder behind them that has changed meanwhile.
     """
     # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)

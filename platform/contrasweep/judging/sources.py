@@ -168,7 +168,7 @@ LAST = CurveRow()
 
 
 def _rows(path: Path) -> pd.DataFrame:
-    """Read a file in which training programs leave their metrics: a row a step, or a single row of them all.
+    """Read a file of metrics that a training program has written: a row per step, or one row for the whole run.
 
     NaN is the text `NaN` where it was written, so that it differs from an empty cell.
     """

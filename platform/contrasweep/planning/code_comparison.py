@@ -263,10 +263,10 @@ def compare_plan(
         for record in recorded.values()
         if not (record.status.failed or record.status.infeasible)
     ]
-    # A checkpoint of a search's trial is compared with the code of the samples, since the plan has no such trial.
-    trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
-    # All trials of a cell or an arm run the same code as its sample trials.
-    versions = [current.of(t.trainable, t.config).version for t in plan.sample_trials]
+    # A checkpoint of a search's trial is compared with the code of the examples, since the plan has no such trial.
+    trials = [trial for trial in (*plan.trials, *plan.example_trials) if trial.id not in without]
+    # All trials of a cell or an arm run the same code as its example trials.
+    versions = [current.of(t.trainable, t.config).version for t in plan.example_trials]
     found = compare_code(records, scored, trials, current, plan.total)
     changes = (*found.changes, *_retrained(plan.trials, records, scored))
     return CodeComparison(found.total, changes), version_notes(scored, versions)

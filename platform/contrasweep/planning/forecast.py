@@ -352,7 +352,7 @@ def forecast(
     durations = Durations(ended.values(), inventory)
     rows = []
     for row in plan.rows(ended):
-        capacity = capacity_of(row.samples, footprints)
+        capacity = capacity_of(row.examples, footprints)
         seconds_of_one, counted = _seconds(row, durations, footprints)
         rows.append(ForecastRow(row, capacity, seconds_of_one, counted))
     packing: list[PackingRow] = []
@@ -405,7 +405,7 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     study = plan.study
     # Arm -> GiB of its largest cell's checkpoint, because it is not known yet which cell's is kept.
     largest = defaultdict[str, float](float)
-    for trial in plan.sample_trials:
+    for trial in plan.example_trials:
         largest[trial.arm] = max(largest[trial.arm], footprints.checkpoint_gib(trial) or 0.0)
     sizes = largest.values()
     if not sizes or not all(sizes):
@@ -461,9 +461,9 @@ def copy_warnings(plan: Plan) -> list[str]:
     """Return a warning on each set of arms that differ in nothing but their names; [] where there is none."""
     # Arm -> the ids that its trials would have without a name; and the other way round.
     ids: dict[str, set[str]] = {arm: set() for arm in plan.study.arms}
-    for trial in plan.sample_trials:
+    for trial in plan.example_trials:
         ids[trial.arm].add(replace(trial, arm="").id)
-    # Of a search these are samples, so that its whole space counts too.
+    # Of a search these are examples, so that its whole space counts too.
     arms_of = defaultdict[tuple[frozenset[str], str], list[str]](list)
     for arm, ids_of_arm in ids.items():
         arms_of[frozenset(ids_of_arm), repr(plan.study.arms[arm].space)].append(arm)
@@ -485,7 +485,7 @@ def _seconds(
     measured = durations.of(row.arm, row.trials)
     if measured is not None:
         return measured, False
-    estimates = [footprints.seconds(trial) for trial in row.samples]
+    estimates = [footprints.seconds(trial) for trial in row.examples]
     counted = [seconds for seconds in estimates if seconds is not None]
     if not counted or len(counted) < len(estimates):
         return None, False

@@ -120,7 +120,7 @@ class GridPlan(PlanDisplay):
         return len(self.trials)
 
     @property
-    def sample_trials(self) -> list[Trial]:
+    def example_trials(self) -> list[Trial]:
         """The first trial of each cell."""
         return [cell.trials[0] for cell in self.cells]
 
@@ -299,7 +299,7 @@ def _row(cell: Cell, known: RecordsById) -> PlanRow:
     return PlanRow(
         arm=cell.arm,
         trials=cell.trials,
-        samples=cell.trials[:1],
+        examples=cell.trials[:1],
         facts={
             "arm": cell.arm,
             "axes": dict(cell.axes),

@@ -38,7 +38,7 @@ class PlanRow:
 
     arm: str
     trials: tuple[Trial, ...]  # their durations say how long one trial of the row takes
-    samples: tuple[Trial, ...]  # these have to fit the hosts
+    examples: tuple[Trial, ...]  # these have to fit the hosts
     facts: Mapping[str, object]  # of the row, for programs
     columns: tuple[tuple[str, str], ...]  # (header, text), for people
     last: tuple[tuple[str, str], ...] = ()  # the same, shown after what the trials require
@@ -73,7 +73,7 @@ class Plan(Protocol):
         """Trials in all, of the search too; None where the budget does not count trials."""
 
     @property
-    def sample_trials(self) -> list[Trial]:
+    def example_trials(self) -> list[Trial]:
         """Return trials that stand for all others in memory, hosts and code.
 
         Of a grid these are the first of each cell, of a sweep trials spread over each arm's space.
@@ -165,14 +165,14 @@ class PlanDisplay:
     The methods use attributes of a plan that this class does not declare.
     """
 
-    sample_trials: Any
+    example_trials: Any
 
     @property
     def keys(self) -> list[str]:
-        """Dotted keys of all sample trials' configs, in the order of their first appearance."""
+        """Dotted keys of all example trials' configs, in the order of their first appearance."""
         return list(
             dict.fromkeys(
-                key for trial in self.sample_trials for key in dotted.flatten(trial.config)
+                key for trial in self.example_trials for key in dotted.flatten(trial.config)
             )
         )
 

@@ -72,8 +72,8 @@ def stage_after(cells: tuple[Cell, ...], declared: Replicates, log: LookLog | No
 def spending_time(declared: Replicates, log: LookLog | None, replicates: int) -> float:
     """Return the share of alpha's spending time, 0 to 1, that a look at this many replicates reaches.
 
-    It is the share of these replicates in `declared.most`. After looks that were taken under another `most`, it begins
-    at the last look's time, and each further replicate adds the same to it.
+    It is the share of these replicates in `declared.most`. After looks that were taken under another `most`, it grows
+    evenly from the last look's time to 1.
     """
     if log is None or not log.looks:
         return replicates / declared.most

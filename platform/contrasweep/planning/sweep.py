@@ -71,9 +71,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
         )
 
     @cached_property
-    def sample_trials(self) -> list[Trial]:
+    def example_trials(self) -> list[Trial]:
         """Trials of configurations spread over each arm's space, by which hosts are chosen."""
-        return [trial for arm in self.study.arms for trial in self.samples(arm)]
+        return [trial for arm in self.study.arms for trial in self.examples(arm)]
 
     @cached_property
     def digest(self) -> str:
@@ -231,7 +231,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return PlanRow(
             arm=arm,
             trials=(),
-            samples=tuple(self.samples(arm)),
+            examples=tuple(self.examples(arm)),
             facts=facts,
             columns=columns,
             last=(("searched", ", ".join(space)),),

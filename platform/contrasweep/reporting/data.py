@@ -113,8 +113,8 @@ class ReportData(TrialData):
     @cached_property
     def answers(self) -> list[Answer]:
         """The verdicts of the study, then the exploratory comparisons."""
-        # The comparisons of both tables. Where the shown table has the study's verdicts as a given answer, this takes
-        # the place of those with verdicts.
+        # Where the study decides other comparisons than those of the shown table, these take the place of the tables'
+        # verdicts.
         answers = [
             Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names)
             for t in (self.overall, self.table)

@@ -411,7 +411,9 @@ def versus(
     cells: Sequence[Pair],
     free: Sequence[str] = (),
 ) -> Versus:
-    """Return the comparisons of `a` with `b` among the comparisons `overall` and `cells`, each seen from `a`.
+    """Return the comparisons of `a` with `b`, each seen from `a`: the one in `overall`, and those in `cells`.
+
+    `overall` is over all values of the axes `free`.
 
     Raises `SpecError` where none of `overall` is of the two, because they have no replicate in common.
     """

@@ -159,7 +159,7 @@ def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tupl
     An evaluation that has its scores already does not run again. `options` are those of `run`.
     """
     complete = True
-    named_values = named_by(planned.study, [trial.config for trial in planned.sample_trials])
+    named_values = named_by(planned.study, [trial.config for trial in planned.example_trials])
     for evaluation in planned.study.evaluate or ():
         if not is_evaluated(results, evaluation):
             scores = _score(results, plan_evaluation(results, evaluation, named_values), options)

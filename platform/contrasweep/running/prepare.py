@@ -404,14 +404,14 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
     """
     import pandas as pd
 
-    # A value may have a slash too, as an address has, so only the name of an arm counts before one.
+    # What stands before a slash may be an arm, or part of a value such as an address.
     arm, _, values = word.partition("/")
     matches = frame["arm"] == arm
     if arm not in arms:
         values = word
         matches = pd.Series(True, frame.index)
     # A row stays in `matches` while its axes have the values of the word.
-    # Values that are lists have commas too: one that parts two axes stands before a name and its `=`.
+    # A list as a value has commas too. A comma between two axes stands before a name and its `=`.
     for part in re.split(r",(?=[^,=]+=)", values):
         path, value = parse_set(part, "--rerun")
         axis = ".".join(path)
@@ -445,7 +445,7 @@ def new_searches(
             if change.unfinished:
                 arms |= {
                     t.arm
-                    for t in plan.sample_trials
+                    for t in plan.example_trials
                     if current.of(t.trainable, t.config).version.digest == change.new
                 }
     return plan.searches_of(arms) if arms else {}

@@ -151,7 +151,7 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
         # Such a record is of no trial of this plan.
         if record.trainable != trainable:
             return
-        named_values = named_by(trained.study, [trial.config for trial in trained.sample_trials])
+        named_values = named_by(trained.study, [trial.config for trial in trained.example_trials])
         check_named(record.config, named_values, "config", "the study does not")
         trial = Trial(
             record.study,

@@ -140,7 +140,9 @@ def submit(
         )
 
 
-def sent(study: str, *, sets: Sequence[str] = (), cluster: Path | None = None) -> Mapping[str, int]:
+def files_to_send(
+    study: str, *, sets: Sequence[str] = (), cluster: Path | None = None
+) -> Mapping[str, int]:
     """Return path -> bytes of each file that `submit` would send from the current folder.
 
     `sets` are changes of fields, `cluster` an inventory file, as `submit` takes them. Nothing is sent.

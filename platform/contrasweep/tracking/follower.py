@@ -414,10 +414,11 @@ def follow_all(
 
 @contextlib.contextmanager
 def alone(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
-    """Hold a lock while the context is open: no other process of this machine shows this study on this tracker.
+    """Hold a lock while the context is open: no other process of this user shows this study on this tracker.
 
     `StorageError` where another process holds the lock for longer than `timeout_s` seconds.
     """
+    # The user is part of the name, since nobody may open a lock of another user.
     text = f"{os.getuid()}:{records.store.uri}:{records.study}:{target.name}"
     name = f"contrasweep-tracking-{canonical.digest(text, 16)}.lock"
     lock = filelock.FileLock(Path(tempfile.gettempdir()) / name)

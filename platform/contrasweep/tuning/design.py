@@ -109,7 +109,7 @@ class SweepDesign:
             arm,
             self.study.arms[arm].path,
             to_plain(self.study.arms[arm].space),
-            [trial.config for trial in self.samples(arm)],
+            [trial.config for trial in self.examples(arm)],
             {key: self.shared_fields.get(key) for key in SEARCH_FIELDS}
             | ({"slots": self.study.slots} if self.study.slots else {}),
             self.search_folds,
@@ -129,7 +129,7 @@ class SweepDesign:
             for fold in self.search_folds
         ]
 
-    def samples(self, arm: str) -> list[Trial]:
+    def examples(self, arm: str) -> list[Trial]:
         """Return three example trials of an arm's search, on its first fold.
 
         Their settings are at the lower ends, the middles and the upper ends of all ranges of the arm's space.

@@ -46,7 +46,7 @@ def test_a_search_has_the_dev_split_in_the_place_of_the_test_split():
         data = dataclasses.replace(nowhere(), splits=shards, folds=folds and Folds(folds))
         study = sweep(folds=folds)
         design = SweepDesign(study, data, SettingsOfArms(study.arms))
-        for trial in [*design.search_trials("long", {"lr": 0.1}), *design.samples("long")]:
+        for trial in [*design.search_trials("long", {"lr": 0.1}), *design.examples("long")]:
             assert trial.data.splits.get("test") == tested
         assert design.trial("long", {"lr": 0.1}, design.data, None, 0).data.splits == shards
 

@@ -100,7 +100,7 @@ class Recurrent(nn.Module):
 
 
 def last_valid(x: Vectors, mask: Mask) -> Float[Tensor, "b d"]:
-    """Return the vector at each row's last valid position."""
+    """Return the vector at each row's last valid position, or at its first position where none is valid."""
     index = (mask.sum(1) - 1).clamp(min=0)
     return x[torch.arange(len(x), device=x.device), index]
 

@@ -37,7 +37,7 @@ class _Mean:
 
 @dataclass
 class _Clock:
-    """What is known of one attempt of a running trial. Times are those of the monotonic clock, in seconds."""
+    """What is known of one attempt of a running trial."""
 
     arm: str
     heard: float  # when it began or last reported
@@ -49,7 +49,10 @@ class _Clock:
 
 
 class Overdue:
-    """Clocks of running trials, with limits on a trial (`trial_s`) and between reports (`report_s`); None: no limit."""
+    """Clocks of running trials, with limits on a trial (`trial_s`) and between reports (`report_s`); None: no limit.
+
+    Times are those of the monotonic clock, in seconds.
+    """
 
     def __init__(self, trial_s: float | None = None, report_s: float | None = None) -> None:
         self.trial_s = trial_s
@@ -128,7 +131,7 @@ class Overdue:
         return silences
 
     def late(self, now: float) -> dict[str, float]:
-        """Return trial id -> when it last reported, of late trials that somebody should look at now.
+        """Return trial id -> when it last reported, of late trials (`LATE_S`) that are to be looked at now.
 
         A trial is returned again after `LOOK_S`, or after a twentieth of its silence where that is longer.
         """

@@ -90,7 +90,7 @@ def train(
             def unplaced(inventory: Inventory) -> Footprint | None:
                 """Return the smallest footprint of those that fit no host; None where all fit."""
                 footprints = Footprints(study, inventory, peaks)
-                smallest = footprints.smallest_if_none_fits(plan.sample_trials)
+                smallest = footprints.smallest_if_none_fits(plan.example_trials)
                 return footprints.of(smallest).footprint if smallest else None
 
             # The hosts to run on, and what a trial takes on them.
@@ -100,8 +100,8 @@ def train(
             else:
                 inventory, hosts = cluster_hosts(unplaced, detected, progress.say)
             footprints = Footprints(study, inventory, peaks)
-            footprints.check(plan.sample_trials)
-            slots = max_concurrent or footprints.most_slots(plan.sample_trials)
+            footprints.check(plan.example_trials)
+            slots = max_concurrent or footprints.most_slots(plan.example_trials)
             # The parts of the loop: places, accounts and the queue. A limit of None is no limit.
             placements = Placements(footprints)
             hours = study.trial_hours

@@ -60,8 +60,9 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
     """
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The lock's file stays for ever, so it lies in the folder of temporary files and not beside the database. Its name
+    # is made of the user too, since nobody may open a lock of another user.
     name = canonical.digest(f"{os.getuid()}:{path}", 16)
-    # The lock's file stays for ever, so it lies in the folder of temporary files and not beside the database.
     with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):
         if not path.exists() or not path.stat().st_size:
             _make_database(path)
