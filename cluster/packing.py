@@ -292,7 +292,7 @@ def place(
     work = list(seconds) if seconds is not None else [1.0] * len(footprints)
     if len(work) != len(footprints):
         raise ValueError(
-            f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations"
+            f"there must be one duration per trial: {len(footprints)} footprints, {len(work)} durations"
         )
     # All replicates of a cell share a footprint, so its places are looked up once.
     ways: dict[Footprint, list[Placement]] = {}

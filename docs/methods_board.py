@@ -283,7 +283,7 @@ HEAD = [
     "",
 ]
 TAIL = [
-    "`python -m docs.methods_board` makes this page from `docs/methods-board/`, which has a row a trial, with "
+    "`python -m docs.methods_board` makes this page from `docs/methods-board/`, which has a row per trial, with "
     "its settings, memory, and the digest of what it measured."
 ]
 

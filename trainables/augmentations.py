@@ -418,7 +418,7 @@ _TO_YIQ = [_LUMA, [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
 def _colour(
     brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int
 ) -> Float[Tensor, "n c c"]:
-    """Brightness x saturation x hue as one matrix an image; images without three channels have brightness only."""
+    """Brightness x saturation x hue as one matrix per image; images without three channels have brightness only."""
     if channels != 3:
         return brightness[:, None, None] * torch.eye(channels)
     # Hue turns the colour plane (I, Q) about the luma Y, and saturation mixes a colour with its gray.

@@ -202,7 +202,7 @@ def check_encoder(encoder: Component, projection: Component, shape: Shape) -> No
         embeddings = _output(head.eval(), features, "projection", projection.name)
         if embeddings.ndim != 2 or len(embeddings) != 2:
             raise SpecError(
-                "a head gives one embedding a row",
+                "a head gives one embedding per row",
                 place="projection",
                 value=f"{list(embeddings.shape)} for 2 rows",
                 hint=projection.name,

@@ -45,7 +45,7 @@ class FromPixels(nn.Module):
         self.cpu().eval()
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> object:
-        """Return the network's output for these images, one tensor a side."""
+        """Return the network's output for these images, one tensor per side."""
         # `numbers` reads the images as they are stored, the network reads them resized and normalised.
         resized = sides if self.size is None else [squares(side, self.size) for side in sides]
         numbers = () if self.numbers is None else self.numbers(*sides)

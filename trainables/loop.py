@@ -160,7 +160,7 @@ class Trained:
         return epoch >= self.settings.epochs  # type: ignore[no-any-return]
 
     def reports(self: Any, resume: Path | None) -> Generator[Report]:
-        """Train from the checkpoint folder `resume` (None: from the beginning), and yield a report an epoch."""
+        """Train from the checkpoint folder `resume` (None: from the beginning), and yield a report per epoch."""
         return run(
             self,
             self.trial,

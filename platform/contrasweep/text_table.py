@@ -20,7 +20,7 @@ def text_table(
     """Return `rows` as lines with aligned columns; with `rule` the first row is a head with a line below it.
 
     In a terminal of `width` characters a line, long entries are broken over several lines, between words. Where the
-    words of all columns have no room side by side, each row becomes a block of lines `head entry`, one a column.
+    words of all columns have no room side by side, each row becomes a block of lines `head entry`, one per column.
     """
     characters = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     entries = [[entry for entry in column if entry] for column in zip(*rows, strict=False)]

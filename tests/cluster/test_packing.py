@@ -494,7 +494,7 @@ def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
 
 
 def test_one_duration_a_trial():
-    with pytest.raises(ValueError, match="one duration a trial"):
+    with pytest.raises(ValueError, match="one duration per trial"):
         place([Footprint()], CLUSTER, seconds=[])
 
 

@@ -183,7 +183,7 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
         ),
         (
             {"projection": "own_components:flat_head"},
-            "projection: a head gives one embedding a row, got '[2, 64, 1]",
+            "projection: a head gives one embedding per row, got '[2, 64, 1]",
         ),
         (
             {"augmentation": "own_components:half"},

@@ -24,7 +24,7 @@ FLOAT = 4  # bytes
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
-    """Train `trial` and yield a report an epoch.
+    """Train `trial` and yield a report per epoch.
 
     Every report has `loss`, `grad_norm`, `learning_rate` and diagnostics of the embeddings. Reports of epochs with an
     evaluation have its scores (see `evaluation.evaluate`), and the last one has per-item values for paired tests.

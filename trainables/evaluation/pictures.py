@@ -172,7 +172,7 @@ def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[An
 
 
 def _points(figure: Any, test: ShownPart, words: Sequence[str]) -> None:
-    """Draw test embeddings in the plane of their first two principal components, a colour a class."""
+    """Draw test embeddings in the plane of their first two principal components, a colour per class."""
     axes = figure.subplots()
     # The components are those of all points; of many, evenly spaced ones are drawn.
     count = len(test.labels)

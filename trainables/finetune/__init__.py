@@ -21,7 +21,7 @@ __all__ = ["Settings", "load_model", "memory", "train"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
-    """Train `trial` and yield a report an epoch.
+    """Train `trial` and yield a report per epoch.
 
     Every report has `loss`, `grad_norm` and `learning_rate`. Reports of epochs with an evaluation have `accuracy`,
     `f1_macro` and the F1 of each class. The last report has `accuracy` of each test item, for paired tests.

@@ -94,7 +94,7 @@ class ImageInputs(Inputs):
         return views
 
     def _statistics_of_rows(self, split: str, rows: Tensor) -> Sides:
-        """Return the colour statistics of these rows, one tensor a side; () where the network reads none."""
+        """Return the colour statistics of these rows, one tensor per side; () where the network reads none."""
         return tuple(side[rows] for side in self.colour_statistics[split])
 
     def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:

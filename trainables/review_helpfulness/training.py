@@ -108,7 +108,7 @@ def _loss(output: Any) -> Tensor:
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
-    """Train `trial`, from the checkpoint folder `resume` if given, and yield a report an epoch; `step` is the epoch.
+    """Train `trial`, from the checkpoint folder `resume` if given, and yield a report per epoch; `step` is the epoch.
 
     Every report has `loss` and its parts, `grad_norm`, `learning_rate` and `contrastive_rows` (helpful rows of a step,
     on average). It has `dev_map`, `dev_ndcg@3`, `dev_ndcg@5` and `dev_mrr` of the validation part.

@@ -21,7 +21,7 @@ __all__ = ["Settings", "memory", "train"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
-    """Train `trial` and yield a report an epoch, the last of which has `spearman` and `pearson`.
+    """Train `trial` and yield a report per epoch, the last of which has `spearman` and `pearson`.
 
     Args:
         trial: The trial; its config is that of `Settings`, its dataset holds text pairs with scores.

@@ -68,7 +68,7 @@ class MeanOfWords(nn.Module):
 
 
 class HuggingFaceModel(nn.Module):
-    """A Hugging Face model from token indices to one vector a text: the mean over its tokens, or the first token's.
+    """A Hugging Face model from token indices to one vector per text: the mean over its tokens, or the first token's.
 
     It is built from the folder's config; `load` fills in the weights. `dim` is the model's hidden size.
     """

@@ -66,7 +66,7 @@ class Settings(DualEncoderSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Losses of two sides have one positive a row; others have the rows of a label, or the views of an instance.
+        # Losses of two sides have one positive per row; others have the rows of a label, or the views of an instance.
         by_label = not self.of_two_sides and self.loss.entry.positives == "labels"
         if self.positives == "groups" and not by_label:
             raise SpecError(

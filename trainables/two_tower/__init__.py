@@ -23,7 +23,7 @@ ASSUMED_VOCABULARY = 10_000
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
-    """Train `trial` and yield a report an epoch, the last of which has recall both ways and `zero_shot`.
+    """Train `trial` and yield a report per epoch, the last of which has recall both ways and `zero_shot`.
 
     Args:
         trial: The trial; its config is that of `Settings`, its dataset holds images with captions or classes.

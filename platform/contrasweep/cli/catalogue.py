@@ -53,7 +53,7 @@ SIGNATURES = {
     "augmentations": "a function (image, **options), or a class whose objects take one: torchvision.transforms.v2:NAME",
     "optimizers": "a class (parameters, lr, **options) as in torch.optim, whose own go by their names",
     "datasets": "a function (source, settings) that gives a Content, or an Importer",
-    "readers": "a function (path) that gives a frame with a row a run, of files of this name",
+    "readers": "a function (path) that gives a frame with a row per run, of files of this name",
     "searchers": "a class (problem, **options) with ask, tell and replay, or an Optuna sampler",
     "pruners": "a class (mode, budget, **options): contrasweep.tuning.pruners.Pruner",
     "trackers": "a class (study) with start, report, finish and close",

@@ -67,7 +67,9 @@ def submit(
     rerun_changed: RerunChanged = False,
     accept_code: AcceptCode = False,
     cluster: Cluster = None,
-    slurm: Annotated[bool, flag("--slurm", "Send it to Slurm: an array, a trial a task.")] = False,
+    slurm: Annotated[
+        bool, flag("--slurm", "Send it to Slurm: an array, a trial per task.")
+    ] = False,
     sbatch: Annotated[
         list[str] | None,
         option("With --slurm: an option of sbatch; repeatable.", metavar="NAME=VALUE"),

@@ -101,7 +101,7 @@ def judge(
         flag("--board", "Rank all arms, each with the ranks that it may have; no table."),
     ] = False,
     format: Annotated[
-        str, option("text, markdown, latex, html, or csv: a row a comparison.")
+        str, option("text, markdown, latex, html, or csv: a row per comparison.")
     ] = "text",
     json: Json = False,
     output: Output = None,

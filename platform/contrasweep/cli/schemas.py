@@ -607,7 +607,7 @@ class SettingsDocument(TypedDict):
 
 
 class DoctorDocument(TypedDict):
-    """What works on this machine and what does not: one finding a check, in the order of the checks."""
+    """What works on this machine and what does not: one finding per check, in the order of the checks."""
 
     findings: list[Finding]
 

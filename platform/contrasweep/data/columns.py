@@ -22,7 +22,7 @@ BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
-    """Return the manifest's entry of an array column: NumPy dtype, shape of an item, `several` items a row."""
+    """Return the manifest's entry of an array column: NumPy dtype, shape of an item, `several` items per row."""
     plain: ColumnSpec = {"dtype": dtype, "shape": [int(size) for size in shape]}
     return {**plain, "list": True} if several else plain
 
@@ -65,7 +65,7 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
     if spec.get("list"):
         if not pa.types.is_list(kind):
             raise DataError(
-                f"{where}: a column of several items a row is stored as {str(kind)[:50]}; {REMEDY}"
+                f"{where}: a column of several items per row is stored as {str(kind)[:50]}; {REMEDY}"
             )
         # A list may be null, and so may a value in it.
         nulls += column.values.null_count

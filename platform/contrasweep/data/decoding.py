@@ -51,8 +51,8 @@ def decode_split(
     """Read every shard of `split` and write its columns to `folder`; images of the columns `encoded` stay encoded.
 
     Each array column becomes a file of its own; all other columns become `rows.arrow`. For an array column with several
-    items a row, `rows.arrow` has a column `<name>.start`, the index of each row's first item. `DataError` where a shard
-    is missing, damaged, or differs from the manifest.
+    items per row, `rows.arrow` has a column `<name>.start`, the index of each row's first item. `DataError` where a
+    shard is missing, damaged, or differs from the manifest.
     """
     rows = manifest.rows(split)
     writers: dict[str, Writer] = {}
@@ -156,7 +156,7 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
 
 
 class _Array:
-    """Writes an array column with one item a row into a .npy file, for `rows` rows in all.
+    """Writes an array column with one item per row into a .npy file, for `rows` rows in all.
 
     The file is begun with the first row. `seen` counts the rows that were written.
     """
@@ -204,7 +204,7 @@ class _Array:
 
 
 class _Ragged:
-    """Writes an array column with several items a row into a .npy file, all items one after another."""
+    """Writes an array column with several items per row into a .npy file, all items one after another."""
 
     def __init__(self, path: Path, spec: ColumnSpec) -> None:
         self.path = path
@@ -267,4 +267,4 @@ def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) ->
 
 
 Writer = _Array | _Ragged | EncodedWriter
-"""Takes a column batch by batch. `close` returns the index of each row's first item, or None with one item a row."""
+"""Takes a column batch by batch. `close` returns the index of each row's first item, or None with one item per row."""

@@ -180,14 +180,14 @@ class Split:
     def _in_fold_order(self, repeat: int) -> Arrays:
         """Return the array columns with rows in the fold order of a repeat, which are written once per node.
 
-        Columns with several items a row are left out. This is called when an array of a part is first asked for,
+        Columns with several items per row are left out. This is called when an array of a part is first asked for,
         because single rows can be read without it.
         """
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
             assigned = self._partitions[repeat]
             order, _ = decoding.fold_order(assigned, self.manifest.folds.count)
-            # Columns with several items a row are read by their starts, in any order.
+            # Columns with several items per row are read by their starts, in any order.
             plain = {
                 name: file
                 for name, file in self.files.items()
@@ -299,13 +299,13 @@ class Part:
         return values
 
     def ragged(self, name: str) -> Ragged:
-        """Return an array column with several items a row, for example region features float16 [items 2048].
+        """Return an array column with several items per row, for example region features float16 [items 2048].
 
         The items are mapped. `DataError` where there is no such column.
         """
         if f"{name}.start" not in self.split.table.column_names:
             raise DataError(
-                f"split {self.split.name!r} has no column {name!r} of several items a row"
+                f"split {self.split.name!r} has no column {name!r} of several items per row"
             )
         starts = self.split.table[f"{name}.start"].to_numpy()
         # The items of a row end where those of the next row start.

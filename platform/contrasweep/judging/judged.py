@@ -165,7 +165,7 @@ def judge(
     reader: str = "",
     i_know: bool = False,
 ) -> Judged:
-    """Judge results of others: a table with one row a run, or one row a run's score of an item or on a task.
+    """Judge results of others: a table with one row per run, or one row per score of a run, on an item or a task.
 
     A role that is left out is guessed from the names and values of columns, and the result says what was guessed.
     `none` switches a role off.
@@ -359,7 +359,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
         )
     if layout.items or layout.design.unit not in ("seed", "run"):
         raise SpecError(
-            "an A/A is of runs, not of items or tasks", place=name, hint="give a row a run"
+            "an A/A is of runs, not of items or tasks", place=name, hint="give a row per run"
         )
     if runs["value"].isna().any():
         raise SpecError(

@@ -41,7 +41,7 @@ class RunLayout:
 def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     """Return the trials that the runs make and how they are replicated.
 
-    `runs` has a row a run, with the columns arm and value and any of repeat (of a partition into folds), fold, seed,
+    `runs` has a row per run, with the columns arm and value and any of repeat (of a partition into folds), fold, seed,
     item, group and block (a task). `over` says what verdicts over several tasks hold for. Raises `SpecError` for runs
     that are several tables, and for repeats without folds.
     """

@@ -2,7 +2,7 @@
 
 Nothing in a source is executed. In a folder a run lies in ARM/.../FILE: the first folder below the source names its
 arm, and `seed3`, `seed_3` or `seed=3` anywhere in its path names its seed. The files of a W&B run, and the logs of
-inspect_ai, name their run themselves. Where a file is a curve, a table with a row a step, `CurveRow` says which row
+inspect_ai, name their run themselves. Where a file is a curve, a table with a row per step, `CurveRow` says which row
 counts. The best value of the metric itself is a maximum over noise, and is taken only where the user insists.
 """
 
@@ -180,7 +180,7 @@ def _rows(path: Path) -> pd.DataFrame:
 
 
 def _samples(path: Path) -> pd.DataFrame:
-    """Read what lm-evaluation-harness writes with `--log_samples`: a row an example, with its scores and its task."""
+    """Read what lm-evaluation-harness writes with `--log_samples`: a row per example, with its scores and its task."""
     rows: pd.DataFrame = READERS[".jsonl"](path)
     # Rows name their metrics. Those of older versions do not: all numbers but ids are taken for scores.
     metric_names = {name for names in rows.get("metrics", []) for name in names}
@@ -196,7 +196,7 @@ def _samples(path: Path) -> pd.DataFrame:
 
 
 def _report(path: Path) -> pd.DataFrame:
-    """Read a report in JSON: a log of inspect_ai, a row a sample, or a result of MTEB as one row.
+    """Read a report in JSON: a log of inspect_ai, a row per sample, or a result of MTEB as one row.
 
     The score of MTEB is the mean main score of the task over its splits and subsets.
     """
@@ -209,7 +209,7 @@ def _report(path: Path) -> pd.DataFrame:
 
 
 def _packed(path: Path) -> pd.DataFrame:
-    """Read a log of inspect_ai, a zip file: a row a sample, with its scores."""
+    """Read a log of inspect_ai, a zip file: a row per sample, with its scores."""
 
     def member(name: str) -> Any:
         """Return the content of a JSON member of the zip; `ValueError` for one of more than `MOST_UNPACKED` bytes."""
@@ -231,7 +231,7 @@ def _packed(path: Path) -> pd.DataFrame:
 
 
 def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
-    """Return the mean scores of an evaluation's samples over its epochs, a row a sample, with model, task and run.
+    """Return the mean scores of an evaluation's samples over its epochs, a row per sample, with model, task and run.
 
     `head` is the header of a log of inspect_ai, `samples` are its samples or their summaries. `ValueError` for an
     evaluation that has not ended.
@@ -254,7 +254,7 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 
 def _wandb(path: Path) -> pd.DataFrame:
-    """Read a W&B run as a row a step: its history and summary, with its settings in every row."""
+    """Read a W&B run as a row per step: its history and summary, with its settings in every row."""
     curve = _rows(path)
     (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
     # A column of the curve takes precedence over a setting; W&B's own settings begin with an underscore.
@@ -267,7 +267,7 @@ def _wandb(path: Path) -> pd.DataFrame:
 
 
 def _neptune(path: Path) -> pd.DataFrame:
-    """Read what neptune-exporter wrote of a run as a row a step: its series, with its settings in every row."""
+    """Read what neptune-exporter wrote of a run as a row per step: its series, with its settings in every row."""
     # In the file each row is a value, in the column of its type; the other columns of values are empty.
     rows: pd.DataFrame = READERS[".parquet"](path)
     columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
@@ -294,7 +294,7 @@ CURVES = {
     "*.wandb": _wandb,
     "*_part_*.parquet": _neptune,
 }
-"""Pattern of a file's name -> the function that reads the file as a curve, a row a step of a run."""
+"""Pattern of a file's name -> the function that reads the file as a curve, a row per step of a run."""
 Reader = Callable[[Path], pd.DataFrame]
 KINDS: dict[str, Reader] = {
     "samples_*.jsonl": _samples,
@@ -309,9 +309,9 @@ KINDS: dict[str, Reader] = {
 def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
     """Return the runs of a folder, and whether these are curves.
 
-    The frame has a row a run, or a row a score of a run. Unless the files name their run themselves, it has the columns
-    `arm`, `run` (where the run lies) and, where all paths name a seed, `seed`. Of a curve it has the row that `at`
-    chooses; for another row than the last, only files with curves are read.
+    The frame has a row per run, or a row per score of a run. Unless the files name their run themselves, it has the
+    columns `arm`, `run` (where the run lies) and, where all paths name a seed, `seed`. Of a curve it has the row that
+    `at` chooses; for another row than the last, only files with curves are read.
 
     Raises:
         SpecError: For a folder without a file of a known kind, and for a broken file.

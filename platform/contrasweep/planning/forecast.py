@@ -231,7 +231,7 @@ class Forecast:
             return []
         study = self.plan.study
         sizes = planned_sizes(self.power, self.plan.total, self.noise)
-        # A study that grows declares its own sizes, and a sweep confirms one configuration an arm.
+        # A study that grows declares its own sizes, and a sweep confirms one configuration per arm.
         if study.replicates is not None or not isinstance(study, AblationGrid):
             sizes = sizes[:1]
         return sizes if any(math.isfinite(size.detectable) for size in sizes) else []

@@ -61,7 +61,7 @@ def write_report(
     """Write the study as it stands now in one of `FORMATS`.
 
     html is the whole report. text, markdown and latex are the table with its verdicts; with several metrics, or a
-    `style` for papers, as a paper prints it. csv and parquet have one row a cell; beside a file NAME.csv its
+    `style` for papers, as a paper prints it. csv and parquet have one row per cell; beside a file NAME.csv its
     comparisons, one row each, are written to NAME.comparisons.csv. yaml is a study file that runs each arm with its
     best settings.
 

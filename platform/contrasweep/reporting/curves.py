@@ -24,7 +24,7 @@ def curves_section(data: TrialData) -> Variables:
     """Return the learning curves of the finished trials; empty where no finished trial has a metric that changed.
 
     `by_metric` has the panels of each metric, the study's first. A panel is one combination of values of the axes, with
-    one line an arm. The panels of a metric share a scale, so that they can be compared. `panels` counts all
+    one line per arm. The panels of a metric share a scale, so that they can be compared. `panels` counts all
     combinations, `omitted` those that are not drawn (below 0: none).
     """
     curves = data.curves

@@ -27,7 +27,7 @@ Variables = Mapping[str, Any]
 class TrialData:
     """The data of figures on a study's trials; only `frame` and `document` are required.
 
-    `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, cause, metrics, seconds, gpu_memory_gib
+    `frame` has one row per trial: trial_id, arm, the axes, fold, seed, status, cause, metrics, seconds, gpu_memory_gib
     and error (the traceback).
     """
 

@@ -22,9 +22,9 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 class SearchNotes:
     """The notes on a search in a report; each is empty for a study without a search.
 
-    `costs` has a line an arm: what its search has cost beside its budget. `best` is a table with a head and one row an
-    arm: its best settings, their score in the search, and the confirmed mean with its interval. `importance` is a table
-    with a head and one row an arm and setting.
+    `costs` has a line per arm: what its search has cost beside its budget. `best` is a table with a head and one row
+    per arm: its best settings, their score in the search, and the confirmed mean with its interval. `importance` is a table
+    with a head and one row per arm and setting.
     """
 
     costs: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def percent(share: Any) -> str:
 
 
 def _best(results: Results) -> Rows:
-    """Return a table with a head and a row an arm: settings, trained configurations, score, and the confirmed mean."""
+    """Return a table with a head and a row per arm: settings, trained configurations, score, and the confirmed mean."""
     entries = results.best_settings
     names = list(dict.fromkeys(itertools.chain(*(entry.settings for entry in entries))))
     rows = []

@@ -10,7 +10,7 @@ POINTS = 1500
 
 
 def slices(data: ReportData) -> list[Figure]:
-    """Return a figure of the metric along each axis, one line an arm: lines that are not parallel are an interaction.
+    """Return a figure of the metric along each axis, one line per arm: lines that are not parallel are an interaction.
 
     Where no axis has two values there is one figure, of the metric by arm. There is no figure where there are neither
     axes nor finished trials.

@@ -472,11 +472,11 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
             f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."
         ]
     # Each fold draws anew, or an earlier study tells the noise between seeds. The noise of training is in the data, but
-    # one seed a fold does not tell it from that of the folds.
+    # one seed per fold does not tell it from that of the folds.
     if design.seeds == 1:
         return [
-            "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
-            f"here every share is taken as equally likely. A second seed tells. {ceiling}."
+            "One seed per fold cannot show how much of the noise comes from training. More seeds reduce only that "
+            f"part; here every share is taken as equally likely. A second seed tells. {ceiling}."
         ]
     # Whether seeds or folds have more than half of the variance of the mean difference; these are the terms of
     # `Design.variance`.

@@ -59,7 +59,7 @@ def notice_lines(
 ) -> list[str]:
     """Return a sentence for each notice that holds of any finished trial: in how many, by arm, and in which cells.
 
-    `trials` has a row a trial: arm, axes and metrics. `names` gives the display name of a declared one. A notice does
+    `trials` has a row per trial: arm, axes and metrics. `names` gives the display name of a declared one. A notice does
     not hold of a trial that does not report its metric.
     """
     lines = []

@@ -76,7 +76,7 @@ class Results(StudyData):
         """Return the trials of the study's table.
 
         Returns:
-            One row a trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds (of training) and
+            One row per trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds (of training) and
             gpu_memory_gib. Metrics of a trial that has not ended are NaN.
         """
         return self.frame.copy()
@@ -107,7 +107,7 @@ class Results(StudyData):
         """Return the best settings of each arm: of a search the confirmed configuration, of a grid the best cell.
 
         Returns:
-            One row an arm: arm, its settings (a column each, by dotted key), configurations (how many were trained to
+            One row per arm: arm, its settings (a column each, by dotted key), configurations (how many were trained to
             their end), searched (the metric in the search), and mean, low, high and n of the table's cell.
         """
         return search.best_frame(self.best_settings)
@@ -250,7 +250,7 @@ class Results(StudyData):
         """Return how much each searched setting of a Sweep matters.
 
         Returns:
-            One row an arm and setting, the most important first: arm, setting, share, noise, configurations (how many
+            One row per arm and setting, the most important first: arm, setting, share, noise, configurations (how many
             were trained to their end) and verdict. The share is the setting's part in what tells the best tenth of the
             configurations from all of them (PED-ANOVA). The noise is the share that shuffled scores reach. Empty for a
             grid.

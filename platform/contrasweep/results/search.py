@@ -79,7 +79,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
     """Return how much each searched setting of each arm matters, by PED-ANOVA.
 
     Returns:
-        One row an arm and setting, the most important first: arm, setting, share, noise, configurations (how many were
+        One row per arm and setting, the most important first: arm, setting, share, noise, configurations (how many were
         trained to their end) and verdict. The share is the setting's part in what tells the best tenth of the
         configurations from all of them. The noise is the share that shuffled scores reach. Both are NaN for too few
         configurations. The verdict is "matters", "no more than noise" or "too few configurations".
@@ -206,7 +206,7 @@ def best_of_grid(
 
 
 def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
-    """Return one row an arm: arm, its settings (a column each), configurations, searched, mean, low, high and n."""
+    """Return one row per arm: arm, its settings (a column each), configurations, searched, mean, low, high and n."""
     rows = []
     for entry in entries:
         numbers = {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}

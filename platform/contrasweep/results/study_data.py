@@ -49,7 +49,7 @@ class StudyData:
     """A study's trials and their records, as they lie in the storage. A trial without a record is `pending`."""
 
     document: StudyDocument
-    planned: pd.DataFrame  # one row a trial of the table: trial_id, arm, the axes, fold, seed
+    planned: pd.DataFrame  # one row per trial of the table: trial_id, arm, the axes, fold, seed
     trial_records: RecordsById  # by trial id, of the planned trials that have ended
     search_records: RecordsById  # by trial id, of a Sweep's search
     records: StudyRecords

@@ -246,8 +246,8 @@ NOTEBOOK_COLUMNS = (
 )
 """The entries of `Comparison.to_dict` that a notebook shows."""
 ONE_SEED = (
-    "one seed a fold: what another seed would change is not known. Where the trials of a seed share it over the folds "
-    "(code that draws from the seed alone), the verdict and its interval hold for this seed only"
+    "one seed per fold: what another seed would change is not known. Where the trials of a seed share it over the "
+    "folds (code that draws from the seed alone), the verdict and its interval hold for this seed only"
 )
 """The note on folds with one seed, where nobody says whether they share it."""
 SEED_UNKNOWN = (

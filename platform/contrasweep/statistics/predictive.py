@@ -179,7 +179,7 @@ def _drawn_components(now: Contrast, rng: Any) -> Components:
         if now.components.seed > 0:
             seed = np.maximum(0.0, of_seeds - residual) / k
     else:
-        # With one seed a fold nobody knows how much of the noise is of training: every share is as likely.
+        # With one seed per fold nobody knows how much of the noise is of training: every share is as likely.
         residual = total * rng.uniform(size=DRAWS)
         part = now.design.seed_part
         if part is not None and part.variance > 0:
@@ -381,7 +381,7 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
     # known of seeds is no part of a design's size.
     is_present = replace(design, seed_part=now.design.seed_part) == now.design
     if not is_present:
-        # With one seed a fold half of the noise is taken to be of training, as that share is not known.
+        # With one seed per fold half of the noise is taken to be of training, as that share is not known.
         if now.design.folds and now.design.seeds == 1:
             components = replace(components, fold=components.fold / 2, residual=components.fold / 2)
         error = math.sqrt(design.variance(components))

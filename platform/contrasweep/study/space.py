@@ -275,7 +275,7 @@ def _said_by(option: Any) -> int:
 
 
 def sample(space: Space, point: Sequence[float], fixed: Config | None = None) -> MutableConfig:
-    """Return the configuration at `point` of the unit cube: one coordinate a parameter, in the space's order.
+    """Return the configuration at `point` of the unit cube: one coordinate per parameter, in the space's order.
 
     A parameter that does not exist under the others is left out and its coordinate unused, so that every
     configuration uses the same cube. `fixed` is the nested config of what is not searched, which conditions may name.

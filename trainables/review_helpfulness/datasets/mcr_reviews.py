@@ -113,7 +113,7 @@ def _category(source: Path, wanted: str | None) -> str:
 def _rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a JSON file in one of the forms of pandas.
 
-    These are {column: {index: value}}, which is its default, a list of rows, and a row a line. `DataError` where the
+    These are {column: {index: value}}, which is its default, a list of rows, and a row per line. `DataError` where the
     file is missing or of another form.
     """
     try:

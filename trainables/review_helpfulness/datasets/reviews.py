@@ -1,9 +1,9 @@
 """Product reviews with helpfulness votes: the columns of kind `reviews`, and the rules that are common to all sources.
 
-Four splits. `products` has one row a product, sorted by product_id:
+Four splits. `products` has one row per product, sorted by product_id:
     product_id str · category str · split str (train, dev, test) · name str · description str · brand str ·
-    image_urls list<str> · n_roi int32 · roi (only if there are features: several float16 [dim] a row)
-`train`, `dev` and `test` have one row a review, sorted by (product_id, row_in_product), and no product in two of them:
+    image_urls list<str> · n_roi int32 · roi (only if there are features: several float16 [dim] per row)
+`train`, `dev` and `test` have one row per review, sorted by (product_id, row_in_product); a product is in one of them:
     review_id str · product_id str · product_row int32 (row in `products`) · group str (= product_id, so that folds
     of the training split are grouped by product) · row_in_product int32 (the input order, which decides ties) ·
     category str · title str · text str · votes int32 · label int32 0-4 · rating float32 (NaN: none) ·

@@ -1,4 +1,4 @@
-"""Word vectors as GloVe and fastText publish them: a line a word, `word x1 ... xd`; fastText's first is `count dim`.
+"""Word vectors as GloVe and fastText publish them: a line per word, `word x1 ... xd`; fastText's first is `count dim`.
 
 Staged, they reach every host by the storage, as other datasets do: columns `word` and `vector` (float32 [dim]).
 """

@@ -37,7 +37,7 @@ class Relation(nn.Module):
         self.pool = AttentionPool(dim)
 
     def forward(self, regions: Sequences, words: Sequences) -> Float[Tensor, "b d"]:
-        """Map regions and words of common size d to one vector a row, [b d]."""
+        """Map regions and words of common size d to one vector per row, [b d]."""
         scores = self.query(regions.x) @ self.key(words.x).mT / regions.x.shape[-1] ** 0.5
         related = masked_softmax(scores, words.mask[:, None, :], dim=-1) @ words.x
         return cast(Tensor, self.pool(Sequences(related, regions.mask), regions.x))

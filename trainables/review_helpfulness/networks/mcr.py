@@ -135,7 +135,7 @@ class ClaimPool(nn.Module):
         )
 
     def forward(self, claim: Float[Tensor, "b d"], nodes: Sequences) -> Float[Tensor, "b d"]:
-        """Map the claims [b d] and their nodes to one vector a row, [b d]."""
+        """Map the claims [b d] and their nodes to one vector per row, [b d]."""
         pairs = torch.cat([claim[:, None].expand_as(nodes.x), nodes.x], dim=-1)
         weights = masked_softmax(self.score(pairs)[..., 0], nodes.mask, dim=1)
         return (weights[..., None] * nodes.x).sum(1)

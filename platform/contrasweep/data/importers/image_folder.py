@@ -216,7 +216,7 @@ IMAGES = Importer(
 )
 IMAGE_FOLDER = Importer(
     read,
-    "any folder of images with one folder a class",
+    "any folder of images with one folder per class",
     "that of its owner",
     "a folder with train/CLASS/*.jpg and test/CLASS/*.jpg, or CLASS/*.jpg",
     Settings,

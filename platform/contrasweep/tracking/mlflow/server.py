@@ -121,7 +121,7 @@ class Run:
 
 
 class Server(Target):
-    """Shows a study as an experiment of MLflow: a run of its own and, below that, one run a trial."""
+    """Shows a study as an experiment of MLflow: a run of its own and, below that, one run per trial."""
 
     def __init__(self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords) -> None:
         """Prepare to show `study`, whose storage is that of `records`; MLflow is not asked before `connect`."""
