@@ -397,7 +397,7 @@ def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
     aspect = torch.exp(low + (high - low) * u[1])
     width = (area * aspect).sqrt().clamp(max=1)
     height = (area / aspect).sqrt().clamp(max=1)
-    # Its centre, anywhere that keeps it within the image; a mirrored view has a negative width.
+    # The crop's centre, anywhere that keeps the crop within the image; a mirrored view has a negative width.
     x = (1 - width) * (2 * u[2] - 1)
     y = (1 - height) * (2 * u[3] - 1)
     signed_width = torch.where(u[4] < policy.flip, -width, width)

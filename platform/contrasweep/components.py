@@ -166,7 +166,7 @@ class Table(dict[str, E], Generic[E]):
         name = given_name if given_name in self else path_of(self.plural, given_name, place)
         entry = self.entry(name, place)
 
-        # Its parameters: those that were given must be known to it.
+        # The parameters that were given must be known to the entry.
         parameters = {key: item for key, item in chosen.items() if key != "name"}
         settings_class = self.takes(entry, {**(defaults or {}), **parameters})
         field_names = {f.name for f in dataclasses.fields(settings_class)}

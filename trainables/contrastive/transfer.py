@@ -48,7 +48,7 @@ def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
 def _fitting(name: str, data: Manifest) -> Manifest:
     """Return the manifest of a dataset that a network of `data` can be scored on; raises what `with_digests` raises."""
     manifest = _manifest(name, data)
-    # It is split as `data` is, before anything is spent.
+    # The dataset is split as `data` is, before anything is spent.
     with_folds(manifest, data.folds.count if data.folds else None)
     if IMAGE in data.columns:
         _check_channels(*(m.columns[IMAGE]["shape"][2] for m in (manifest, data)))

@@ -149,7 +149,7 @@ def of_inner_products(
         logits.diagonal(anchors.start).fill_(-torch.inf)
         if tally is not None:
             tally.add(logits, ~anchors.same)
-        # This leaves the gradient of each row's value in place of the logits.
+        # `tile_function` leaves the gradient of each row's value in place of the logits.
         total = tile_function(logits, anchors, epsilon) @ tile_weights
         if gradient is not None:
             logits.mul_(tile_weights[:, None] / temperature)

@@ -127,7 +127,7 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     There is one scale for both images of a pair, since a scale for each would hide the shift between them. The
     deviation is 1 for a channel that never varies.
     """
-    # Both come from how often each of the 256 levels occurs. Few enough images are counted at a time for float32.
+    # Moments come from how often each of the 256 levels occurs. Few enough images are counted at a time for float32.
     means = []
     stds = []
     chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())

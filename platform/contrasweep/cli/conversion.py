@@ -527,7 +527,7 @@ def _override_parameter(text: str, node: ast.expr) -> MutableConfig:
         options = [_plain(text, option) for option in getattr(node, "elts", [node])]
         return {"type": "choice", "options": options}
     name = ast.unparse(node.func)
-    # These wrap another override, their last argument: they set its type, or with the tag `log` its scale.
+    # `float`, `int` and `tag` wrap an override, their last argument: they set its type, or with `log` its scale.
     if name in ("float", "int"):
         return _override_parameter(text, node.args[-1]) | {"type": name}
     if name == "tag":

@@ -148,7 +148,7 @@ def _wandb(data: bytes) -> Iterator[Values]:
     for record in _leveldb(data):
         for number, value in _fields(record):
             if number == 2:
-                # Its field 2 is the step, whose field 1 is the number; a number of 0 is left out.
+                # Field 2 of a row is the step, whose field 1 is the number; a number of 0 is left out.
                 history = dict(_fields(value))
                 step = dict(_fields(history.get(2, b"")))
                 yield {"step": step.get(1, 0), **_items(value)}

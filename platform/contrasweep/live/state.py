@@ -455,7 +455,7 @@ class Progress:
                 self.state.arms[trial.arm].ended -= 1
             self.planned.pop(trial.id, None)
             self._failed.discard(trial.id)
-            # Its last step is that of ended trials of its cell, else its setting of epochs, else unknown.
+            # A trial's last step is that of ended trials of its cell, else its setting of epochs, else unknown.
             axes = axes_as_text(self.axes, trial)
             steps = self.pace.steps(cell_of(trial.arm, axes))
             epochs = dotted.lookup(trial.config, EPOCHS)

@@ -218,7 +218,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             "confirmation_trials": len(self.replicates),
             "confirmation_ended": confirmation_ended,
         }
-        # The same for people, as (header, text) of each column.
+        # The same facts for people, as (header, text) of each column.
         columns = (
             ("arm", arm),
             ("search", str(self.search_total_an_arm or "-")),

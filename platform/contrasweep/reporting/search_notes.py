@@ -23,8 +23,8 @@ class SearchNotes:
     """The notes on a search in a report; each is empty for a study without a search.
 
     `costs` has a line per arm: what its search has cost beside its budget. `best` is a table with a head and one row
-    per arm: its best settings, their score in the search, and the confirmed mean with its interval. `importance` is a table
-    with a head and one row per arm and setting.
+    per arm: its best settings, their score in the search, and the confirmed mean with its interval. `importance` is a
+    table with a head and one row per arm and setting.
     """
 
     costs: tuple[str, ...] = ()

@@ -265,7 +265,7 @@ def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
         if a is not None and b is not None:
             values[key] = a, b
     rounding = TIE * max(map(abs, itertools.chain(*values.values())), default=0.0)
-    # Those of each replicate are means over its cells; a replicate that lacks a cell is left out. Seeds of a fold are
+    # The values of a replicate are means over its cells; a replicate that lacks a cell is left out. Seeds of a fold are
     # averaged; on one split each seed is a replicate of its own.
     cells: dict[Any, list[list[float]]] = {}
     for (fold, seed, _), (a, b) in values.items():

@@ -572,7 +572,7 @@ def advice(
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
     fresh = interim is not None and interim.finished
     waiting = isinstance(interim, InterimVerdicts) and not interim.finished
-    # Those that noise leaves undecided: where all values are equal, more replicates change nothing.
+    # Pairs that noise leaves undecided: where all values are equal, more replicates change nothing.
     undecided = [
         pair
         for pair in judged_pairs

@@ -82,7 +82,7 @@ def item_values(
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
-        # The other files are fetched once the first trial has shown that scores are needed.
+        # Files of other trials are fetched once the first trial has shown that scores are needed.
         if number == 1 and isinstance(items, ItemReader):
             items.ahead(done)
         record = records[trial]

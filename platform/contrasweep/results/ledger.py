@@ -301,7 +301,7 @@ class Ledger:
     @property
     def confirmations(self) -> list[tuple[float, bool, float]]:
         """Return the confirmations as (level, whether it kept the candidate, p), in the order of their grants."""
-        # Both by candidate and incumbent: the first grant, which has the level, and the newest decision.
+        # Per candidate and incumbent: the first grant, which has the level, and the newest decision.
         grants: dict[tuple[int, int], Granted] = {}
         for grant in self.grants:
             grants.setdefault((grant.asked, grant.incumbent), grant)

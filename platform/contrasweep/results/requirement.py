@@ -60,7 +60,7 @@ class Requirement:
             if high <= 0 or (matters and high < matters):
                 return "fails"
             return "open"
-        # The others hold where the whole interval is above -margin, for `equivalent` also below margin. They fail where
+        # `not-worse` holds where the whole interval is above -margin, `equivalent` also below margin. They fail where
         # the whole interval is on the other side of such a bound.
         if low > -self.margin and (self.form == "not-worse" or high < self.margin):
             return "holds"

@@ -448,7 +448,7 @@ class Results(StudyData):
         run = import_path("contrasweep.running.driver:evaluate", kind="function")  # an upper layer
         options |= {"on": on, "function": function, "storage": self.records.storage}
         evaluated: Results
-        evaluated, _ = run(study or self.name, **options)  # and those of the scoring study alone
+        evaluated, _ = run(study or self.name, **options)  # and the results of the scoring study
         return evaluated
 
     def advice(self, hours: Hours | None = None) -> Advice:

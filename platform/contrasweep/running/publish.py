@@ -148,7 +148,7 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
     try:
         data = trained.datasets[record.data.digest]
         trainable = trained.study.arms[record.arm].path
-        # Such a record is of no trial of this plan.
+        # A record of another trainable is of no trial of this plan.
         if record.trainable != trainable:
             return
         named_values = named_by(trained.study, [trial.config for trial in trained.example_trials])

@@ -129,7 +129,7 @@ def restore_trials(
         return next(records.store.list(f"{records.study}/{place}"), None) is not None
 
     ids = {*archived.trial_ids, *replaced}
-    # Those that have files in the study now.
+    # The trials that have files in the study now.
     present = [trial_id for trial_id in ids if any(map(has_files, _places([trial_id], {})))]
     if present or any(map(has_files, _places([], archived.searches))):
         archive_trials(

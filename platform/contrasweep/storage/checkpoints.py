@@ -147,7 +147,7 @@ class Checkpoints:
         before = self._newest if self._known else self.latest()
         # The earlier checkpoints that the marker names, the best one first.
         named = [old for old in (before and before.best, before) if old is not None]
-        # One of the same step, which this one replaces, stays whole until the marker names this one.
+        # A checkpoint of the same step, which the new one replaces, stays whole until the marker names the new one.
         taken = [old.place for old in named]
         place = next(name for name in (f"{step}", f"{step}-2", f"{step}-3") if name not in taken)
         files = {}
@@ -158,7 +158,7 @@ class Checkpoints:
         check()
         earlier = [old for old in named if old.step != step]
         best = _best_earlier(earlier, score) if keep == "best" else None
-        # Its own `best` is dropped: a marker names two checkpoints at most.
+        # The best checkpoint's own `best` is dropped: a marker names two checkpoints at most.
         best = best and replace(best, best=None)
         self._mark(Saved(step, files, extra or Extra(), score, best, place))
         # Now that the marker names the new checkpoint, nobody looks for earlier ones.

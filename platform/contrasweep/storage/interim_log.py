@@ -46,7 +46,7 @@ class LookAt:
     # Of this look alone; None: not tested at this look, or not kept.
     p_value: Probability | None
     equivalence_p: Probability | None
-    # These count the family and all looks so far.
+    # The adjusted values count the family and all looks so far.
     adjusted_p: Probability
     adjusted_equivalence_p: Probability | None
     level: Probability  # by which the test was chosen

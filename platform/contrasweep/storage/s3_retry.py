@@ -138,7 +138,7 @@ class Retry:
         begin.
         """
         code = error_code(error)
-        # These are answers, and no failures of the server. But a write needs no object, so `not found` is a failure.
+        # These codes are answers, no failures of the server. But a write needs no object, so `not found` is a failure.
         if code in NOT_FOUND and verb != "write":
             self.patient = True
             raise FileNotFoundError(place) from None
@@ -255,7 +255,7 @@ def is_refusal(error: Exception) -> bool:
 
 def is_local(error: Exception) -> bool:
     """Return whether a file of this machine could not be read or written, as on a full disk."""
-    # Such an error names the file. Errors of the connection are OSErrors too.
+    # An error of a file names the file. Errors of the connection are OSErrors too.
     remote = ConnectionError | TimeoutError | raised.BotoCoreError
     return (
         isinstance(error, OSError) and error.filename is not None and not isinstance(error, remote)

@@ -245,7 +245,7 @@ class Arm:
         if lists:
             config[OPTIONS] = lists
         object.__setattr__(self, "config", config | self.config)
-        # They are settings now, so the fields are empty.
+        # The command and its options are settings now, so the fields are empty.
         for field in (COMMAND, *options):
             object.__setattr__(self, field, None)
 

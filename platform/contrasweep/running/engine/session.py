@@ -118,7 +118,7 @@ class RayWatch:
     def _own_gcs_is_gone(self) -> bool:
         """Return whether the GCS that this process starts was killed. Ray itself reports a GCS that fails."""
         started = _own_gcs(self._earlier)
-        # One that was killed was there, even if no earlier check has seen it.
+        # A killed GCS was there, even if no earlier check has seen it.
         if any(_was_killed(process.pid) for process in started):
             self._seen = True
         return self._is_gone(any(_lives(process) for process in started))

@@ -65,7 +65,7 @@ def train(
         SpecError: A trial of the plan fits no host.
     """
     study = plan.study
-    # Those of this plan alone: the storage may have trials of an earlier, larger one.
+    # The finished trials of this plan alone: the storage may have trials of an earlier, larger one.
     own_ids = plan.own_trials(prepared.finished)
     earlier = list(compact.read_records(records, only=own_ids).values())
     progress = _progress(plan, records, earlier, quiet)

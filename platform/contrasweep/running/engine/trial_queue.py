@@ -96,7 +96,7 @@ class TrialQueue:
             fits = self.placements.fits(following.trial)
             if fits and not self._refused_here(following.trial.id):
                 return self._reopened(following)
-            # It fits by its estimate, but ended as infeasible on these very hosts before; or no host will fit it.
+            # The trial fits by its estimate but ended as infeasible on these very hosts before, or it fits no host.
             if fits or not may_grow:
                 return self._infeasible(following)
             self._wait(following)

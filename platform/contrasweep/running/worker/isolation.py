@@ -271,7 +271,7 @@ STATES = (
         "torch",
     ),
     _calls("torch's threads", "torch", "get_num_threads", "set_num_threads"),
-    # It can be set once at most.
+    # This number can be set once at most.
     _calls(
         "torch's interop threads", "torch", "get_num_interop_threads", "set_num_interop_threads"
     ),

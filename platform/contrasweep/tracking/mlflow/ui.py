@@ -43,7 +43,7 @@ def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> i
     if address.is_server and not is_installed("mlflow"):
         print(f"{address}/{STUDIES}")
         return 0
-    # This makes a missing database. The server's workers would each try to, and break it.
+    # A new client makes a missing database. The server's workers would each try to, and break it.
     client = new_client(address)
     try:
         experiment = find_experiment(client, study) if study else None

@@ -74,7 +74,7 @@ def importance(
         return Importance(len(usable))
     study = _optuna_study(usable, space)
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-    # It takes the smallest values for the best.
+    # The evaluator takes the smallest values for the best.
     losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
 
     def divergences(order: Any) -> dict[str, float]:
