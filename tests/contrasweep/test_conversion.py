@@ -15,6 +15,7 @@ from contrasweep import Arm, Choice, Float, Int, SpecError
 from contrasweep.cli.app import app
 from contrasweep.cli.conversion import converted
 from contrasweep.study.file import as_study
+from contrasweep.study.space import active
 
 PAGE = (ROOT / "docs/coming-from.md").read_text()
 EXAMPLE = re.compile(
@@ -57,9 +58,7 @@ def test_all_programs_have_an_example():
 WANDB = "program: train.py\nmethod: {}\nparameters:\n  a: {}\n"
 SEML = "seml: {executable: x.py}\n"
 HYDRA = 'hydra: {sweeper: {params: {x: "int(tag(log, interval(1, 8)))", y: "shuffle(range(3))"}}}'
-OPTUNA = (
-    "LOW = 0.5\ndef f(t):\n  t.suggest_int('n', 1, 9, step=2)\n  t.suggest_float(name(), 0, 1)\n"
-)
+OPTUNA = "LOW = 0.5\ndef f(t):\n  t.suggest_int('n', 1, 9, step=2)\n  t.suggest_float(name(), 0, 1); t.report(1, 1)\n"
 TUNE = "def f(c): ...\ndef main(): tune.run(f, config={'y': tune.randn(), 'x': tune.%s})"
 HYPERBAND = "early_terminate: {type: hyperband, s: 2, eta: 3, max_iter: 27}\n"
 STRICT = "early_terminate: {type: hyperband, min_iter: 3, strict: true}\n"
@@ -253,6 +252,12 @@ CASES = [
         "",
         "pruner: optuna.pruners.WilcoxonPruner()",
     ),
+    (
+        "o.py",
+        STUDY.replace("report", "note") % "pruner=MedianPruner()",
+        "",
+        "pruner: the objective reports no value before its last",
+    ),
     ("t.py", TUNED % "PopulationBasedTraining()", "", "scheduler: PopulationBasedTraining()"),
     ("t.py", TUNED % "HyperBandScheduler(reduction_factor=4)", "pruner_options", {"reduction": 4}),
     (
@@ -395,6 +400,55 @@ def test_each_kind_of_parameter_is_what_it_was_or_is_named(name, text, place, wa
     else:
         found = {**study, **study["arms"]["main"], **as_study(study).arms["main"].space}
         assert found[place] == wanted
+
+
+CONDITIONAL = """
+def objective(trial):
+    optimizer = trial.suggest_categorical("optimizer", ["sgd", "adam", "lion"])
+    nesterov = trial.suggest_categorical("nesterov", [True, False])
+    layers = trial.suggest_int("layers", 1, 4)
+    if optimizer == "sgd":
+        trial.suggest_float("momentum", 0, 0.9)
+        decay = trial.suggest_float("decay", 0, 1) if not nesterov else 0
+        if nesterov:
+            trial.suggest_float("lookahead", 0, 1)
+    elif optimizer != "lion":
+        trial.suggest_float("beta", 0, 0.9)
+        trial.suggest_int("warmup", 1, 5)
+    else:
+        trial.suggest_int("warmup", 1, 5)
+    if layers > 2:
+        trial.suggest_float("dropout", 0, 0.5)
+        width = trial.suggest_int("width", 1, 8)
+    if layers in (1, 3):
+        trial.suggest_float("skip", 0, 0.5)
+        width = trial.suggest_int("width", 1, 8)
+    {0}
+    return layers
+def main(): study.optimize(objective)
+"""
+
+
+def test_parameters_of_optuna_below_an_if_exist_where_optuna_suggests_them(folder):
+    (folder / "o.py").write_text(CONDITIONAL.format(""))
+    study, left = converted(folder / "o.py")
+    space = as_study(study).arms["main"].space
+    names = {}
+    exec((folder / "o.py").read_text(), names)
+    tried = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    tried.optimize(names["objective"], n_trials=60)
+    for trial in tried.trials:
+        assert {name for name in space if active(space[name].when, trial.params)} == {*trial.params}
+    assert not left and len(space) == 11
+    # What a condition says in any other way is named.
+    for line in (
+        "if trial.number > 3: trial.suggest_int('late', 1, 2)",
+        "if layers > 9: trial.suggest_int('late', 1, 2)",
+    ):
+        (folder / "o.py").write_text(CONDITIONAL.format(line))
+        study, left = converted(folder / "o.py")
+        assert left == ["late: the condition of line 22; write `when`"]
+        assert "when" not in study["arms"]["main"]["space"]["late"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ W&B's `sweep.yaml`, SEML's experiments, Hydra's configuration with the Optuna sw
 
 import ast
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,6 +81,17 @@ ON_OR_OFF = "BooleanOptionalAction"
 """Actions of argparse whose flags take a value, and the one of a pair of flags, `--amp` and `--no-amp`."""
 SHORTER = re.compile("smoke|test|debug|quick|short")
 """What the condition of `a if smoke_test else b` says where b is what the search runs."""
+COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda value, options: value in options,
+    ast.NotIn: lambda value, options: value not in options,
+}
+"""Comparison in the condition of an `if` -> the function that tells whether it holds."""
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
@@ -592,6 +604,7 @@ class _Script:
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
         nodes = list(ast.walk(self.tree))
+        self._parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
         # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
         self._times_set = Counter(
             getattr(node, "id", "") or getattr(node, "arg", "")
@@ -642,12 +655,64 @@ class _Script:
             first, *rest = map(self.value, node.args)
             keywords = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
             fields = foreign.optuna_fields(name, rest, keywords)
-            if self.found.space.setdefault(first, fields) != fields:
+            when = self._condition(node, first)
+            known = self.found.space.get(first, fields | {"when": when})
+            if known | {"when": when} != fields | {"when": when}:
                 raise ValueError(first)
+            # Suggested at several places, it exists where the condition of any of them holds.
+            before = known.get("when", {})
+            when = {
+                key: before[key] + [value for value in when[key] if value not in before[key]]
+                for key in when.keys() & before.keys()
+            }
+            self.found.space[first] = fields | ({"when": when} if when else {})
         elif name == "add_argument":
             self._take_flag(node)
         elif name == "set_defaults":
             raise ValueError(name)
+
+    def _condition(self, node: ast.AST, name: str) -> MutableConfig:
+        """Return the `when` of the parameter `name` that `node` suggests: what the `if`s above it demand.
+
+        A condition that compares no parameter whose values are listed is noted: `name` is searched always then.
+        """
+        when: MutableConfig = {}
+        while parent := self._parents.get(node):
+            test = getattr(parent, "test", None)
+            if isinstance(parent, ast.If | ast.IfExp | ast.match_case) and node is not test:
+                body = parent.body if isinstance(parent.body, list) else [parent.body]
+                try:
+                    key, values = self._compared(test, holds=node in body)
+                    when[key] = [value for value in when.get(key, values) if value in values]
+                except (AttributeError, KeyError, TypeError, ValueError):
+                    line = getattr(node, "lineno", 0)
+                    self.found.left_out.append(
+                        f"{name}: the condition of line {line}; write `when`"
+                    )
+            node = parent
+        return when
+
+    def _compared(self, test: Any, *, holds: bool) -> tuple[str, list[Any]]:
+        """Return the parameter that a condition compares, and those of its values with which it is as `holds` says.
+
+        Raises `ValueError`, `KeyError` and others where `test` is no comparison of a parameter whose values are listed.
+        """
+        if isinstance(test, ast.UnaryOp):
+            return self._compared(test.operand, holds=not holds)
+        subject = test
+        bound = None
+        compare: Callable[[Any, Any], bool] = lambda value, _: bool(value)  # noqa: E731
+        if isinstance(test, ast.Compare):
+            subject = test.left
+            [operation], [right] = test.ops, test.comparators
+            bound = self.value(right)
+            compare = COMPARISONS[type(operation)]
+        suggestion: Any = self._assigned(subject)
+        name = self.value(suggestion.args[0])
+        values = [v for v in _values(self.found.space[name]) if compare(v, bound) == holds]
+        if not values:
+            raise ValueError(name)
+        return name, values
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of a literal, or of a name that is assigned once; `ValueError` for any other expression."""
@@ -875,6 +940,10 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
         _read_tune_search(found, text, search)
         found.arm = {"trainable": f"tune:{module}:{script.function}"}
     else:
+        # The only value of an objective that reports none on its way is its last, which nothing may prune.
+        if found.pruner and ".report(" not in text:
+            found.pruner = {}
+            found.left_out.append("pruner: the objective reports no value before its last")
         found.study["metric"] = "objective"
         found.searcher = found.searcher or "tpe"
         found.arm = {"trainable": f"optuna:{module}:{script.function}"}

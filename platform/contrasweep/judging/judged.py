@@ -2,7 +2,7 @@
 
 import html
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -218,7 +218,7 @@ def judge(
     check_known(
         over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over"
     )
-    name, roles, layout, roles_text = read_source(source, options, over, i_know)
+    name, roles, layout, roles_text, notes = read_source(source, options, over, i_know)
 
     # The arms that are compared. More comparisons than anybody reads are better shown as a ranking.
     arms = list(dict.fromkeys(layout.trials["arm"]))
@@ -237,6 +237,7 @@ def judge(
         )
 
     table = _table(name, roles, layout, over, margin, alpha)
+    table = replace(table, notes=(*table.notes, *notes))
     # A single run of each arm tells nothing of the noise, and no verdict may look as if it did. Where the other arm has
     # several runs, the reason begins with `one run:` (`spread_beside`) and tells how these spread.
     comparisons = [pair.comparison for pair in table.pairs]
@@ -320,7 +321,7 @@ def rank(
         SpecError: As in `judge`, and where arms have too few replicates in common.
     """
     without_reference = options | {"reference": "none"}
-    name, roles, layout, roles_text = read_source(source, without_reference, "further", i_know)
+    name, roles, layout, roles_text, _ = read_source(source, without_reference, "further", i_know)
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
@@ -344,7 +345,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
         SpecError: As in `judge`, and where the runs are not of two arms that are replicated by seeds.
     """
     # Which values are better makes no difference to noise, so that it need not be guessed.
-    name, roles, layout, _ = read_source(source, {"mode": "max"} | options, "further")
+    name, roles, layout, *_ = read_source(source, {"mode": "max"} | options, "further")
     runs = layout.trials
     arms = layout.trials["arm"].drop_duplicates().tolist()
     chosen = [arm.strip() for arm in same.split(",")] if same else arms
@@ -379,12 +380,13 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
 
 
 class Source(NamedTuple):
-    """A source of results: its name, the roles of its columns, its trials, and a sentence on the roles."""
+    """A source of results: its name, the roles of its columns, its trials, a sentence on the roles, notes."""
 
     name: str
     roles: Roles
     layout: RunLayout
     roles_text: str
+    notes: Sequence[str]
 
 
 def read_source(
@@ -411,7 +413,8 @@ def read_source(
         rule = "the best value of the metric itself is a maximum over noise"
         raise SpecError(rule, place="--at", value=at.text, hint=hint)
     text = _columns_text(frame, roles) + (f"; of each curve: {at.text}" if curves else "")
-    return Source(name, roles, layout_of(_runs(frame, roles, name), roles, over), text)
+    layout = layout_of(_runs(frame, roles, name), roles, over)
+    return Source(name, roles, layout, text, frame.attrs.get("notes", ()))
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
@@ -439,6 +442,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     runs = pd.DataFrame(
         {"arm": row_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)}
     )
+    runs.attrs = frame.attrs
     for role, names in columns.items():
         if any(names):
             runs[role] = row_labels(frame, names)

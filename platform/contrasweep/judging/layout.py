@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from contrasweep.errors import SpecError, plural
 from contrasweep.judging.roles import Roles, row_labels
 from contrasweep.results.building import joined
 from contrasweep.results.items import ItemValues
-from contrasweep.statistics.design import Design
+from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.record import Status
 
 Over = Literal["further", "these", "each"]
@@ -156,7 +156,17 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
         runs = runs.assign(seed="0")
     columns = " and ".join(roles.pair)
     pairing = f"paired by {columns}, corrected for the training rows that folds share{notes}"
-    return RunLayout(_as_trials(runs), Design(folds=folds), replicates, pairing, axes)
+    design = Design(folds=folds)
+    # The frame of a study says how it is replicated. Some folds may have no trial, since a sweep has searched them.
+    if study := runs.attrs.get("design"):
+        known = study["seed_part"] if roles.metric == runs.attrs["metric"] else {}
+        design = replace(
+            design,
+            folds=max(folds, study["folds"] or 0),
+            searched=study["searched"],
+            seed_part=SeedPart(**known),
+        )
+    return RunLayout(_as_trials(runs), design, replicates, pairing, axes)
 
 
 def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> RunLayout:

@@ -3,7 +3,7 @@
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,28 @@ class Results(StudyData):
 
         Returns:
             One row per trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds (of training) and
-            gpu_memory_gib. Metrics of a trial that has not ended are NaN.
+            gpu_memory_gib. Metrics of a trial that has not ended are NaN. Where the data are partitioned into folds
+            several times, the column `repeat` numbers the partition. `attrs` has what else `judge` needs: the study's
+            `metric`, its `design` (the fields of a `Design`) and `notes`.
         """
-        return self.frame.copy()
+        frame = self.frame.copy()
+        folds = self.document.folds or 0
+        if folds and frame["fold"].max() >= folds and "repeat" not in frame:
+            frame.insert(frame.columns.get_loc("fold"), "repeat", frame["fold"] // folds)  # type: ignore[arg-type]
+        design = asdict(self._design(self.metric))
+        frame.attrs |= {"metric": self.metric, "design": design, "notes": self.study_notes}
+        return frame
+
+    def _design(self, metric: str) -> Design:
+        """Return how the cells of the study's table are replicated, with what is known of the noise of a `metric`."""
+        folds = self.document.folds
+        searched = 0
+        # A sweep's table has no trials on the folds that were searched.
+        if folds and self.document.search:
+            searched = folds - self.planned["fold"].nunique()
+        # What is known of the noise between seeds was measured of the study's metric alone.
+        seed_part = self._seed_part if metric == self.metric else SeedPart()
+        return Design(folds=folds, searched=searched, seed_part=seed_part)
 
     def trial_rows(self) -> list[FrameRow]:
         """Return the rows of `to_frame` for JSON: axes and metrics are mappings, missing values None."""
@@ -600,18 +619,10 @@ class Results(StudyData):
         self.check_known("metric", metric, reported or [metric])
         document = self.document
         decisive = not exploratory and not document.evaluates and self._decides(metric)
-        # A sweep's table has no trials on the folds that were searched.
-        searched = 0
-        if document.folds and document.search:
-            searched = document.folds - self.planned["fold"].nunique()
-        # What is known of the noise between seeds was measured of the study's metric alone. The question and the looks
-        # are of comparisons that get verdicts; an exploratory table compares every two arms, against no reference.
+        # The question and the looks are of comparisons that get verdicts; an exploratory table compares every two arms,
+        # against no reference.
         rule = DecisionRule(
-            design=Design(
-                folds=document.folds,
-                searched=searched,
-                seed_part=self._seed_part if metric == self.metric else SeedPart(),
-            ),
+            design=self._design(metric),
             mode=self.mode(metric),
             alpha=document.level,
             question=document.question if decisive else None,

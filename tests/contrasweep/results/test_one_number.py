@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from looks import drive_looks
+from refusals import refused
 from sweeps import finished, record_of, sweep
 
 import contrasweep as cs
@@ -446,6 +447,13 @@ def check_sweep(results, searched):
                 arm,
                 form[:99],
             )
+    if len(cells) > 1 and min(cell["n"] for cell in cells.values()) > 1:
+        judged = cs.judge(frame, metric=metric, mode=results.document.mode)
+        told = [(pair.comparison.p_value, pair.comparison.low) for pair in judged.pairs]
+        assert told == [
+            (pair.comparison.p_value, pair.comparison.low) for pair in results.answer.pairs
+        ]
+        assert judged.table.notes == tuple(results.study_notes)
     chips = {status: int(n) for n, status in re.findall(r"<b>(\d+)</b> (\w+)</span>", html_page)}
     ended = Counter(str(record.status) for record in searched)
     assert chips == ended + Counter(results.statuses), "one page has one count of trials"
@@ -493,6 +501,8 @@ def test_every_form_of_a_sweep_says_the_same_of_its_search_and_of_its_confirmati
     trackers = checked_tracking(mlflow_uri)
     publish.publish(results, trackers, TrackedStudy.stored(results.records))
     views = means_of_views(results, mlflow_uri)
+    with refused(cs.SpecError, match=r"is a study of contrasweep.*contrasweep:STORAGE:STUDY"):
+        cs.judge(f"mlflow:{mlflow_uri}:{results.name}", metric=results.metric)
     done = results.done.groupby("arm")[results.metric].mean()
     assert views["trials"] == pytest.approx(dict(done))
     for arm, cell in (

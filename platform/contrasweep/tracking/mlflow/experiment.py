@@ -25,7 +25,7 @@ def runs_of(
     the last value of each metric counts. No further page of runs is read once there are `MOST_RUNS`.
 
     Raises:
-        SpecError: There is no such experiment, or no such file of sqlite.
+        SpecError: There is no such experiment, or no such file of sqlite; or the experiment is one of our studies.
         TrackingError: The store cannot be read.
     """
     uri = checked_uri(address, connect=False)
@@ -42,6 +42,13 @@ def runs_of(
             [found.experiment_id], "attributes.status = 'FINISHED'", page_token=token
         )
         for run in page:
+            if "contrasweep.role" in run.data.tags:
+                raise SpecError(
+                    "the experiment is a study of contrasweep, whose storage knows its folds, search and failures",
+                    place="SOURCE",
+                    value=experiment,
+                    hint="contrasweep:STORAGE:STUDY",
+                )
             values = run.data.metrics
             if of_curve:
                 import pandas as pd
