@@ -424,5 +424,5 @@ def short_name(name: str) -> str:
             break
     if not words:
         return "unknown"
-    # Of the last word the part before a dash: `A100-SXM4-80GB` has the form and the memory behind it.
+    # The last word counts up to a dash: `A100-SXM4-80GB` has the form and the memory behind it.
     return "-".join([*words[:-1], words[-1].split("-")[0]])

@@ -1,7 +1,7 @@
 """What of a project travels to a cluster: its code, without what is large, private or made by running it.
 
-Of a git work tree the files that git tracks, and those that it neither tracks nor ignores; of these, as of a project
-without git, those alone whose names are in none of the lists below. Names are compared without case.
+In a git work tree these are the files that git tracks, and those that it neither tracks nor ignores. There, and in a
+project without git, files whose names are in one of the lists below are left out. Names are compared without case.
 """
 
 import fnmatch

@@ -310,7 +310,7 @@ def _hints(
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
-    """Return type and default of a parameter; the type by its annotation, else as far as the default tells."""
+    """Return type and default of a parameter; the type by its annotation, else by the default."""
     default = parameter.default
     if default is inspect.Parameter.empty:
         return hints.get(parameter.name, Any), default

@@ -106,7 +106,7 @@ class _ClassSignature:
         # Pydantic's is a descriptor too: `__get__` is what Python calls where the attribute of a class is read.
         parameters = self.pydantic_signature.__get__(None, cls).parameters.values()
         fields = cls.__pydantic_fields__.items()
-        # Of a default that a factory makes, readers see the value and not the factory.
+        # Readers see the value that a factory makes as default, and not the factory.
         defaults = {
             name: field.default_factory() for name, field in fields if field.default_factory
         }
@@ -130,7 +130,7 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     loc = first["loc"]  # names and indexes that lead from `cls` to the value
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     names = [field.name for field in fields if not field.kw_only]
-    # Of a field that was given by position, pydantic has the number.
+    # pydantic has the number of a field that was given by position.
     if loc and isinstance(loc[0], int) and 0 <= loc[0] < len(names):
         loc = (names[loc[0]], *loc[1:])
     place = _place(loc)

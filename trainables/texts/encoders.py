@@ -70,8 +70,8 @@ def reader_of(encoder: Component, texts: Iterable[str], min_count: int, max_word
     """Return the function from texts to the indices that the encoder takes.
 
     A Hugging Face model has a tokenizer of its own. Any other encoder gets the vocabulary of `texts`, those of the
-    training part: the words that occur at least `min_count` times there. Of each text the first `max_words` words (or
-    tokens) are read.
+    training part: the words that occur at least `min_count` times there. A text is read up to `max_words` words (or
+    tokens).
     """
     if not encoder.name.startswith(HUGGING_FACE):
         return WordReader(texts, min_count, max_words)

@@ -186,7 +186,7 @@ def _description(entry: object) -> str:
 def _settings_of(entry: Any) -> list[Setting]:
     """Return the settings of an entry: the fields of its settings class, else the keywords of its function.
 
-    Of a function these are the parameters by keyword alone, and those with a default. The entry may be a settings
+    For a function these are the parameters by keyword alone, and those with a default. The entry may be a settings
     class, an object with the attribute `settings` or `function`, or the function itself.
     """
     cls = getattr(entry, "settings", entry)

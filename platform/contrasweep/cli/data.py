@@ -23,7 +23,7 @@ app = typer.Typer(
 @app.command()
 def stage(
     name: Annotated[
-        str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")
+        str, typer.Argument(help="A dataset's name; `contrasweep data list --known` lists them.")
     ],
     source: Annotated[
         str | None, option("The published files, where the dataset is not bundled.")
@@ -81,7 +81,7 @@ def list_(
     if json:
         print_json("datasets", {"known" if known else "datasets": rows})
     elif not rows:
-        print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
+        print(f"nothing is staged in {storage}; `contrasweep data list --known` lists what can be")
     else:
         if not known:
             rows = [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]

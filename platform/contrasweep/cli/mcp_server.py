@@ -238,8 +238,8 @@ class Tools:
     ) -> Answer:
         """Run a study of the folder, or go on with it, within what is left of the server's budget.
 
-        Waits for its end, but `wait_seconds` at most (up to an hour). Its report is `document`, without trials. Of a
-        run that goes on longer, `status` and `table` tell.
+        Waits for its end, but `wait_seconds` at most (up to an hour). Its report is `document`, without trials.
+        `status` and `table` show a run that goes on longer.
         """
         study = self._declared(study)
         flags = ["--extend"] if extend else []
@@ -535,9 +535,9 @@ class _CommandError(ContrasweepError):
 def bounded(value: Any, cut: list[str], place: str = "") -> Any:
     """Return `value` (plain JSON) with texts escaped and shortened, and lists and mappings cut.
 
-    Of a long text the last `MAX_TEXT` characters stay (`MAX_LOG` of a log), of a list or mapping the first `MAX_LIST`
-    entries. Each cut adds a line to `cut`, such as `rows.error: the last 2000 of 7311 characters`. `place` is where
-    `value` stands in the answer, by dotted keys.
+    A long text keeps its last `MAX_TEXT` characters (a log `MAX_LOG`), a list or mapping its first `MAX_LIST` entries.
+    Each cut adds a line to `cut`, such as `rows.error: the last 2000 of 7311 characters`. `place` is where `value`
+    stands in the answer, by dotted keys.
     """
     if isinstance(value, str):
         limit = MAX_LOG if place in ("log", "ending") else MAX_TEXT

@@ -12,8 +12,8 @@ What counts how:
   `code` names;
 - other files that modules read and modules whose names are computed at run time: not at all.
 
-Left out of a module is what changes no trial: a study that the module declares and does not read (all that a study says
-stands in the settings of its trials), and the body of `if __name__ == "__main__":`.
+A module counts without what changes no trial: a study that it declares and does not read (all that a study says stands
+in the settings of its trials), and the body of `if __name__ == "__main__":`.
 """
 
 import ast
@@ -156,8 +156,8 @@ FILE = "file:"
 def dotted_paths(config: Any) -> Iterator[str]:
     """Yield every text `package.module:name` in a config, however deep.
 
-    Of a `command` in the config: `file:NAME` for each file of the project that its words name, and
-    `MODULE:__main__` for the module after `-m`. Of its option `code`: `file:NAME` for each file that is named, and for
+    For a `command` in the config: `file:NAME` for each file of the project that its words name, and
+    `MODULE:__main__` for the module after `-m`. For its option `code`: `file:NAME` for each file that is named, and for
     all files of a folder that is named.
     """
     if isinstance(config, str):
@@ -442,7 +442,7 @@ class _Walk:
             module = None if top in self.by_version or self._is_pythons(top) else self.find(name)
             if module is None or not module.file:
                 continue
-            # An installed package counts by its distribution's version, where it has one that tells.
+            # An installed package counts by its distribution's version, where it has one.
             sites = [folder for folder in Path(module.file).parents if folder.name in SITE_FOLDERS]
             distribution = _distribution_of(name, str(sites[0])) if sites else None
             if distribution:

@@ -262,7 +262,7 @@ class Metrics:
     def _places(self, source: str) -> list[Path]:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder.
 
-        Of a folder they are those that `files.FOUND` knows. Empty where nothing is there yet.
+        For a folder they are those that `files.FOUND` knows. Empty where nothing is there yet.
         """
         path = Path(source)
         paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))

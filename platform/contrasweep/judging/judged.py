@@ -244,7 +244,7 @@ def judge(
     if not any(
         c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:")) for c in comparisons
     ):
-        hint = "seeds (--pair), items (--item) or tasks (--block) tell"
+        hint = "give seeds (--pair), items (--item) or tasks (--block)"
         raise SpecError(
             "one run of each arm, or none in common, tells nothing of the noise",
             place=name,

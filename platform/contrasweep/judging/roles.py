@@ -227,7 +227,7 @@ def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 
 
 def mode_of_name(metric: str, place: str = "--mode") -> str:
-    """Return the mode of a metric by its name, `max` or `min`; `SpecError` at `place` where the name does not tell."""
+    """Return the mode of a metric by its name, `max` or `min`; `SpecError` at `place` where the name says neither."""
     smaller = SMALLER.search(_plain(metric))
     larger = LARGER.search(_plain(metric))
     if bool(smaller) == bool(larger):  # the name says neither, or both

@@ -310,7 +310,7 @@ def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
     """Return the runs of a folder, and whether these are curves.
 
     The frame has a row per run, or a row per score of a run. Unless the files name their run themselves, it has the
-    columns `arm`, `run` (where the run lies) and, where all paths name a seed, `seed`. Of a curve it has the row that
+    columns `arm`, `run` (where the run lies) and, where all paths name a seed, `seed`. For a curve it has the row that
     `at` chooses; for another row than the last, only files with curves are read.
 
     Raises:

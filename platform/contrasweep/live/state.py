@@ -601,7 +601,7 @@ class Progress:
         state = self.state
         state.updated = now
         state.eta_s = None
-        # Of the trials that wait, those that are not in `planned` have no known cell.
+        # Waiting trials that are not in `planned` have no known cell.
         if state.total is not None:
             trials_left = state.total - state.done - len(state.running)
             waiting = Counter(self.planned.values())

@@ -12,7 +12,7 @@ from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
 
 MAX_SIMULATED = 20_000
-"""The most trials that are simulated. Of a longer plan a sample is simulated, and its hours are scaled up."""
+"""The most trials that are simulated. For a longer plan a sample is simulated, and its hours are scaled up."""
 
 
 class Durations:
@@ -52,7 +52,7 @@ class Durations:
         known = [s for s in seconds if s is not None]
         if len(known) < len(seconds):
             return None
-        # A trial that was interrupted has waited too, so it does not tell.
+        # A trial that was interrupted has waited too, so it does not count.
         beside = [
             record.ended - record.started - record.seconds
             for record in self.done.values()

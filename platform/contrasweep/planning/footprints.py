@@ -74,7 +74,7 @@ class Footprints:
 
     - GPU memory on a type of GPU: the highest measured peak of the same cell; what the memory model predicts from the
       trainable's `memory` (see `contrasweep.trial`); the arm's `resources`.
-    - All others of an arm with `resources`: these.
+    - All else of an arm with `resources`: what these say.
     - Host memory of an arm without `resources`: the highest measured peak of the cell; for a trial without a GPU, what
       the memory model predicts; a default.
     - Cores of an arm without `resources`: what the trainable names; a default.

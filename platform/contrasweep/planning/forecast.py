@@ -463,7 +463,7 @@ def copy_warnings(plan: Plan) -> list[str]:
     ids: dict[str, set[str]] = {arm: set() for arm in plan.study.arms}
     for trial in plan.example_trials:
         ids[trial.arm].add(replace(trial, arm="").id)
-    # Of a search these are examples, so that its whole space counts too.
+    # For a search these are examples, so that its whole space counts too.
     arms_of = defaultdict[tuple[frozenset[str], str], list[str]](list)
     for arm, ids_of_arm in ids.items():
         arms_of[frozenset(ids_of_arm), repr(plan.study.arms[arm].space)].append(arm)

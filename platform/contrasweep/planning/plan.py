@@ -76,7 +76,7 @@ class Plan(Protocol):
     def example_trials(self) -> list[Trial]:
         """Return trials that stand for all others in memory, hosts and code.
 
-        Of a grid these are the first of each cell, of a sweep trials spread over each arm's space.
+        In a grid these are the first of each cell, in a sweep trials spread over each arm's space.
         """
 
     @property

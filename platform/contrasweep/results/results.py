@@ -575,7 +575,7 @@ class Results(StudyData):
     def _seed_part(self) -> SeedPart | None:
         """What is known of the variance between seeds, for folds that all have one seed.
 
-        It comes from the newest earlier study that tells it; unknown where none does.
+        It comes from the newest earlier study that has it; unknown without one.
         """
         document = self.document
         records = self.trial_records.values()

@@ -239,8 +239,8 @@ class Decision:
         reason. Failed trials of the same code lose only their records, and resume from their checkpoints.
         """
         changed_ids = self._changed
-        # Searches that start anew go to one archive, with all trials of their arms: to that of the trials of other code
-        # below if there are such trials, else to that of the selected trials.
+        # Searches that start anew move with all trials of their arms: into the archive of the trials of other code
+        # (below) if there are such trials, else into that of the selected trials.
         reason = "run again as asked"
         if self.selected and changed_ids:
             archive_trials(records, self.selected, reason)

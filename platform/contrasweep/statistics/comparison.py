@@ -585,7 +585,7 @@ class Comparison:
             end = f"; {reason}" if reason else ""
             return f"{a} against {b} is undecided: {numbers}{trials}{end}"
         if decision == "equivalent":
-            # Of an equivalence the interval is told, also where all values are equal, and not the p of no difference.
+            # An equivalence shows its interval, also where all values are equal, and not the p of no difference.
             numbers = f"{self.span()}, within ±{margin:g}"
         elif margin is not None:
             numbers += f"; {margin:g} would matter"

@@ -340,9 +340,9 @@ class Design:
         return SIGN_FLIP if few and smallest_p(self.seeds) <= level else "t-test"
 
     def exact_test_missed(self, alpha: float, level: float) -> str:
-        """Return that the exact test of seeds, items or tasks cannot reach `level`, which is `alpha` or a part of it.
+        """Return a sentence where the exact test of seeds, items or tasks cannot reach `level`, a part of `alpha`.
 
-        "" where it can reach the level, and for designs that it does not judge.
+        "" where it can, and for designs that it does not judge.
         """
         least = smallest_p(self.seeds)
         if self.folds or self.items or least <= level:

@@ -231,7 +231,7 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
 
     The seed of the simulation is fixed, so the result is the same everywhere.
     """
-    # Of each study the mean and the sum of squared deviations of its seeds so far, `before` of them.
+    # For each study the mean and the sum of squared deviations of its seeds so far, `before` of them.
     rng = np.random.default_rng(0)
     mean = np.zeros(T_PATHS)
     squares = np.zeros(T_PATHS)

@@ -76,7 +76,7 @@ class Ruling:
 
     `estimate` is the typical difference candidate - incumbent, in units of the metric, and `low` to `high` its interval
     of coverage `confidence`. `p` is the one-sided p of "no better", over `seeds`. `why` says what stood against a
-    candidate whose p alone would have kept it. Of a candidate that is kept it says how many unseen collapses would
+    candidate whose p alone would have kept it. For a kept candidate it says how many unseen collapses would
     overturn that.
     """
 

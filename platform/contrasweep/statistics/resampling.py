@@ -112,7 +112,7 @@ def sign_flip_interval(
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
-    # Of each flip two means: of the part that it turns, and of the rest. A random flip that turns all or nothing never
+    # Two means for each flip: of the part that it turns, and of the rest. A random flip that turns all or nothing never
     # rejects, so that its means are infinite.
     w = np.broadcast_to(floats(weights), n)
     part = _sums(x * w)

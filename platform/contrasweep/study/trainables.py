@@ -151,8 +151,8 @@ def _sources(arm: Arm) -> Collection[Source]:
 def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
     """Yield what is doubtful of the arm `name` with a command, a sentence each; `axes` are the study's config keys.
 
-    Doubtful are: settings, a seed or a fold that no placeholder names; names of what is no setting; a command in whose
-    code and words nothing looks like a report; scripts that are not on this machine; what `_unread_flags` and
+    These are doubtful: settings, a seed or a fold that no placeholder names; names of what is no setting; a command in
+    whose code and words nothing looks like a report; scripts that are not on this machine; what `_unread_flags` and
     `_unnamed_files` yield.
     """
     command = arm.config[COMMAND]

@@ -241,7 +241,7 @@ def sync(
     Args:
         records: The study's records.
         trackers: Their checked addresses.
-        study: How the study is shown; None: as study.json tells.
+        study: How the study is shown; None: as study.json says.
         complete: Whether all that the study needs is done; None: it is if each planned trial has a record.
         compare: Whether trials that MLflow shows already are compared value by value, so that gaps are mended.
     """

@@ -34,7 +34,7 @@ class PRHNet(HelpfulnessModel):
 
     def forward(self, batch: Batch) -> Output:
         """Return scores [b] from the mean of the product-aware states of the review."""
-        # Of the product its whole record is read, not its text alone.
+        # The product's whole record is read, not its text alone.
         product = self.product_lstm(self.product_words(batch.record_p), batch.record_mask_p)
         review = self.review_lstm(self.review_words(batch.text_r), batch.mask_r)
         aware = self.attention(

@@ -1,7 +1,7 @@
 """Synthetic pairs of a place before and after a flood: for tests, plans and first steps, not for claims about images.
 
 Land is textured green, water blue. A share of each place is under water in both images. A further share is under water
-in the second image only, and the pair's label says how large that is, so that both images are needed to tell it. Each
+in the second image only, and the pair's label says how large that is, so that a prediction needs both images. Each
 image has a brightness of its own.
 """
 

@@ -143,7 +143,7 @@ class Overdue:
         return late
 
     def _usual(self, clock: _Clock) -> float | None:
-        """Return the seconds that usually pass before a trial's next report; None where no trial of its arm tells.
+        """Return the seconds that usually pass before a trial's next report; None where its arm has no report yet.
 
         From its second report on, these are the mean of its own intervals. Before, they are the arm's mean: of
         intervals, or, before the first report, of the times from start to first report.

@@ -154,7 +154,7 @@ class RayWatch:
 def _checks_of_connected(watch: RayWatch) -> dict[str, Callable[[], bool]]:
     """Return what must not die of the connected Ray: a phrase on its death -> a function that says whether it is dead.
 
-    {} where this Ray does not tell its processes.
+    {} where this Ray does not list its processes.
     """
     own_processes = ray_internals.own_processes()
     if own_processes is None:

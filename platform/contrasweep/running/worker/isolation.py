@@ -265,7 +265,7 @@ STATES = (
         "torch's float32 precision", "torch", *(f"backends.{of}fp32_precision" for of in PRECISIONS)
     ),
     State(
-        "torch's handling of denormals",  # which torch sets and does not tell
+        "torch's handling of denormals",  # which torch can set and not return
         lambda: float("5e-324") * 1.0 == 0.0,
         lambda value: sys.modules["torch"].set_flush_denormal(value),
         "torch",
@@ -605,8 +605,8 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
 def _contents(module: ModuleType) -> Values:
     """Return name -> (value, digest of its mutable content) of each value in a module and in the classes it defines.
 
-    Names are such as `cache` and `Model.cache`. Left out are modules that the module has imported, and names that begin
-    with two underscores, unless they are methods of a class, such as `Model.__init__`.
+    Names are such as `cache` and `Model.cache`. Imported modules are left out, and names that begin with two
+    underscores, unless they are methods of a class, such as `Model.__init__`.
     """
     contents = {}
     # A deprecated attribute may warn as it is looked at.

@@ -324,7 +324,7 @@ def milliseconds(time: float) -> int:
 
 
 def _dataset(study: TrackedStudy, data: DatasetLike) -> dict[str, str]:
-    """Return the fields of MLflow's entity of a dataset, with its place and rows where the study tells them."""
+    """Return the fields of MLflow's entity of a dataset, with its place and rows where the study has them."""
     facts = study.datasets.get(data.digest, {"uri": "", "rows": {}})
     profile = {"digest": data.digest, "rows": dict(facts["rows"]), "synthetic": data.synthetic}
     return {

@@ -529,7 +529,7 @@ class Server(Target):
             ]
         run.newest = {}
         missing = []
-        # Of the metrics that the run has, those that the points are of: key -> step -> value.
+        # The metrics that both the run and the points have: key -> step -> value.
         stored = {}
         for key in {point.key for point in points} & run.keys:
             history = self.client.get_metric_history(run.run_id, key)

@@ -51,7 +51,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     def grid(counts: Mapping[str, int]) -> dict[str, MutableConfig]:
         """Return the configurations of a grid with these numbers of levels, by their canonical text.
 
-        Of a grid that is larger than the budget, one more than the budget.
+        A grid that is larger than the budget is cut at one more than the budget.
         """
         values = {name: space[name].grid(counts.get(name, 2)) for name in space}
         return product(space, problem.fixed, values, budget)
