@@ -82,11 +82,11 @@ def find(path: str) -> Any:
     nothing is there.
     """
     missing_hint = install_command("metric-learning") if path.startswith(METRIC_LEARNING) else ""
-    return _known(path, import_path(path, kind="loss", missing_hint=missing_hint))
+    return _as_row(path, import_path(path, kind="loss", missing_hint=missing_hint))
 
 
 @functools.cache
-def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | ExternalEntry:
+def _as_row(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | ExternalEntry:
     """Return the user's loss as a row of the table.
 
     The names of its first parameters tell whether it is a loss of scores or of two views; any other is one of

@@ -432,7 +432,7 @@ class Referee:
         digest = self.digest(name, candidate)
         number = ledger.number_of(digest)
         incumbent = ledger.incumbent
-        decided = None if number is None else self._known(number)
+        decided = None if number is None else self._decision_on(number)
         grant = None if number is None else ledger.granted(number, incumbent)
         # How many trials it takes at most. With more seeds an undecided candidate is decided anew, and its confirmation
         # goes on without a screen.
@@ -518,7 +518,7 @@ class Referee:
             before = self.ledger.decision(number)
             decided, advice = self._against(number, candidate, self.ledger.incumbent, more_seeds)
             is_written = self._write(decided, before)
-            known = self._known(number)
+            known = self._decision_on(number)
             # The advice is that of the decision of this process.
             if known is not None:
                 return replace(known, more=advice) if is_written else known
@@ -928,7 +928,7 @@ class Referee:
         spent = self.ledger.spent_on(number)
         return Decided(number, incumbent, verdict, stage, kept=False, seeds=seeds, **asdict(spent))
 
-    def _known(self, number: int) -> Decision | None:
+    def _decision_on(self, number: int) -> Decision | None:
         """Return the decision on a candidate in the ledger; None while there is none."""
         return decision_of(self.ledger, number, self.campaign.metric)
 

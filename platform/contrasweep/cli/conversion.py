@@ -745,12 +745,12 @@ class _Script:
         if ast.unparse(argument) == "None":
             return
         if key in ("sampler", "search_alg"):
-            kind, arguments = self._made(key, argument)
+            kind, arguments = self._class_and_arguments(key, argument)
             self.found.search_by(kind, key)
             self.search["searcher"] = kind
             self._leave_out(key, arguments)
         elif key in ("scheduler", "pruner"):
-            kind, arguments = self._made(key, argument)
+            kind, arguments = self._class_and_arguments(key, argument)
             if kind not in EARLY_STOPPING:
                 raise ValueError(kind)
             pruner, known = EARLY_STOPPING[kind]
@@ -768,7 +768,7 @@ class _Script:
         elif key not in WALKED.split():
             self.search[key.removeprefix("study_")] = self.value(argument)
 
-    def _made(self, place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
+    def _class_and_arguments(self, place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
         """Return the class of an object and its arguments: by keyword, and `argument 1`, `argument 2`, ... by place.
 
         `node` is the call that makes the object, or a name to which the call was assigned before. Where the object
@@ -790,7 +790,7 @@ class _Script:
         for key in WRAPPERS.get(kind, ()):
             if inner := arguments.pop(key, None):
                 self._leave_out(f"{place}: {kind}", arguments)
-                return self._made(place, inner)
+                return self._class_and_arguments(place, inner)
         return kind, arguments
 
     def _leave_out(self, place: str, arguments: Mapping[str, ast.expr]) -> None:

@@ -309,7 +309,7 @@ class Metrics:
         # The number of the line, but not below the step before: steps do not go back.
         step = max(row.pop("line", 0) + self.before, self.step)
         for name in files.STEPS:
-            named_step = _whole(row.get(name))
+            named_step = _integer(row.get(name))
             if named_step is not None:
                 step = named_step
                 row.pop(name)
@@ -410,7 +410,7 @@ def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
     for run, number, values in rows:
         step: int | None = number
         if step_column:
-            step = _whole(values.pop(step_column, None))
+            step = _integer(values.pop(step_column, None))
         # A row without a step among rows with steps has results of the end, which belong to the newest step.
         if step is None:
             step = max(steps, default=number)
@@ -433,7 +433,7 @@ def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:
     return dict(members)
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     """Return a step as an integer, also of 1.0; None for anything else, such as 0.5, True, NaN or a text."""
     is_whole = (
         isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1

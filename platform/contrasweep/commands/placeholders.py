@@ -189,7 +189,7 @@ def filled(
     resumes nothing, and the flag before it: `--resume {resume}`.
     """
     placed = [name for name in names(words) if name not in (*OWN, *ALL)]
-    others = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
+    unnamed = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
     values = {**config, **own_values}
 
     def text(match: "re.Match[str]") -> str:
@@ -197,7 +197,7 @@ def filled(
         name = match[1]
         form = match[2] or ""
         if name == "args":
-            return shlex.join(_args(others, form, renamed or {}))
+            return shlex.join(_args(unnamed, form, renamed or {}))
         if form:
             return _text(values[f"{name}:{form}"])
         # A dotted name is a setting. Of any other name the trial's own value takes precedence over a setting.
@@ -207,7 +207,7 @@ def filled(
     for word in words:
         lone = _PLACEHOLDER.fullmatch(word)  # the word is one placeholder and nothing else
         if lone and lone[1] == "args":  # several words
-            done += _args(others, lone[2] or "", renamed or {})
+            done += _args(unnamed, lone[2] or "", renamed or {})
         elif "{resume}" in word and own_values.get("resume") is None:  # a first attempt
             if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
                 done.pop()

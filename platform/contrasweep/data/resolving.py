@@ -125,15 +125,15 @@ def _bundled(wanted: Name) -> Manifest:
     `ModuleNotFoundError` where a package that stages it is not installed.
     """
     folder = cache_folder() / "bundled" / f"{wanted.folder}-{version('contrasweep')}"
-    manifest = _whole(folder)
+    manifest = _if_whole(folder)
     if manifest is not None:
         return manifest
     with locked(f"bundled-{wanted.folder}"):
         # Another process may have staged it while this one waited for the lock.
-        return _whole(folder) or staging.stage(wanted.text, str(folder))
+        return _if_whole(folder) or staging.stage(wanted.text, str(folder))
 
 
-def _whole(folder: Path) -> Manifest | None:
+def _if_whole(folder: Path) -> Manifest | None:
     """Return the manifest in `folder` if all its shards have the recorded sizes; else None.
 
     A file of another size is deleted, because staging would take it for the shard. Digests are checked when shards are

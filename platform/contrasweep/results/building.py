@@ -573,7 +573,7 @@ def _cells(
             why_no_interval=why,
             min=float(done["value"].min()) if len(done) else None,
             max=float(done["value"].max()) if len(done) else None,
-            over=_over(done, spread) if spread else "",
+            over=_replicates_text(done, spread) if spread else "",
         )
     return cells
 
@@ -601,7 +601,7 @@ def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Con
     )
 
 
-def _over(done: pd.DataFrame, spread: Contrast) -> str:
+def _replicates_text(done: pd.DataFrame, spread: Contrast) -> str:
     """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
     seeds_of_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
     # Where folds have different numbers of seeds, some trials are missing.

@@ -59,7 +59,7 @@ def publish(
     # To import MLflow takes longer than all else of a finished study. A sqlite file that shows the whole study, and was
     # not written to since, is therefore left alone.
     links = read_links(results.records)
-    if trained is None and links.shown and links.shown == _shown(results, trackers):
+    if trained is None and links.shown and links.shown == _states_digest(results, trackers):
         return replace(results, run_urls=links.runs)
     try:
         # While trials were trained the follower has synced all but the scores of evaluations, which came after it.
@@ -70,7 +70,7 @@ def publish(
             _log(results, Server(trackers.store, tracked, results.records), trained)
             # As long as the store lacks something, it does not count as one that shows the whole study.
             if not gap:
-                write_shown(results.records, _shown(results, trackers))
+                write_shown(results.records, _states_digest(results, trackers))
     except StorageError as error:  # what was trained is in the records all the same
         print(error, file=sys.stderr)
     except TrackingError as error:
@@ -81,7 +81,7 @@ def publish(
     return results
 
 
-def _shown(results: Results, trackers: Trackers) -> str:
+def _states_digest(results: Results, trackers: Trackers) -> str:
     """Return a digest of the states of the tracking store and of the storage.
 
     As long as the digest is the same, the store shows what `publish` would write. "" where this cannot be known: the

@@ -548,7 +548,7 @@ class Comparison:
         if before is None:
             return sentence
         # An equivalence was within the margin of its look, which may have been declared anew since.
-        verdict = _told(a, b, before.verdict, before.relevance(self.family.margin))
+        verdict = _decision_text(a, b, before.verdict, before.relevance(self.family.margin))
         if before.verdict == "equivalent" and before.margin is not None:
             verdict += f" within ±{before.margin:g}"
             verdict += ", which was withdrawn" if before.margin != self.family.margin else ""
@@ -589,7 +589,7 @@ class Comparison:
             numbers = f"{self.span()}, within ±{margin:g}"
         elif margin is not None:
             numbers += f"; {margin:g} would matter"
-        return f"{_told(a, b, decision, self.relevance)}: {numbers}{trials}{self._unseen(a, b)}"
+        return f"{_decision_text(a, b, decision, self.relevance)}: {numbers}{trials}{self._unseen(a, b)}"
 
     def span(self) -> str:
         """Return the difference with its interval, as text: `+0.025 [+0.002, +0.049]`.
@@ -689,7 +689,7 @@ def freedom(degrees: float) -> str:
     return "one degree of freedom" if round(degrees) <= 1 else f"{degrees:.0f} degrees of freedom"
 
 
-def _told(a: str, b: str, verdict: Verdict, relevance: Relevance | None) -> str:
+def _decision_text(a: str, b: str, verdict: Verdict, relevance: Relevance | None) -> str:
     """Return a verdict that decides as a sentence about both arms: `a is better than b and it matters`."""
     if verdict == "equivalent":
         return f"{a} and {b} are equivalent"

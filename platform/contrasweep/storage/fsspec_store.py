@@ -76,7 +76,7 @@ class FsspecStore(ListedStore):
         """
         if if_absent and self.exists(key):
             return False
-        self._do("write", key, lambda: self.fs.pipe_file(self._made(key), data))
+        self._do("write", key, lambda: self.fs.pipe_file(self._with_folders(key), data))
         return True
 
     def exists(self, key: str) -> bool:
@@ -111,11 +111,11 @@ class FsspecStore(ListedStore):
 
     def copy(self, key: str, to: str) -> None:
         """Copy the object `key` to `to` on the server."""
-        self._do("copy", key, lambda: self.fs.cp_file(self._path(key), self._made(to)))
+        self._do("copy", key, lambda: self.fs.cp_file(self._path(key), self._with_folders(to)))
 
     def put_file(self, key: str, path: Path) -> None:
         """Write an object from a local file."""
-        self._do("write", key, lambda: self.fs.put_file(str(path), self._made(key)))
+        self._do("write", key, lambda: self.fs.put_file(str(path), self._with_folders(key)))
 
     def get_file(self, key: str, path: Path) -> None:
         """Write the object to a hidden file, then rename it."""
@@ -133,7 +133,7 @@ class FsspecStore(ListedStore):
     def _path(self, key: str) -> str:
         return f"{self.root}/{key}"
 
-    def _made(self, key: str) -> str:
+    def _with_folders(self, key: str) -> str:
         """Return the path of an object, after making the folders that it lies in."""
         path = self._path(key)
         self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)

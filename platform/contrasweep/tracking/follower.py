@@ -399,7 +399,7 @@ def follow_all(
                 on_left(max(left.values()))
 
         try:
-            with alone(follower.records, follower.target, LOCK_S):
+            with locked(follower.records, follower.target, LOCK_S):
                 follower.follow(outcome, count)
         except Exception as error:  # what breaks here ends no other tracker
             follower.error = f"{type(error).__name__}: {error}"
@@ -413,7 +413,7 @@ def follow_all(
 
 
 @contextlib.contextmanager
-def alone(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
+def locked(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
     """Hold a lock while the context is open: no other process of this user shows this study on this tracker.
 
     `StorageError` where another process holds the lock for longer than `timeout_s` seconds.

@@ -23,7 +23,7 @@ from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.follower import Follower, alone, follow_all
+from contrasweep.tracking.follower import Follower, follow_all, locked
 from contrasweep.tracking.kinds import FOLDERS, Trackers
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.tracker import (
@@ -299,7 +299,7 @@ def _sync(
     follower = Follower(records, target, whole=compare)
     mended = dict[str, int]()
     try:
-        with alone(records, target, LOCK_S):
+        with locked(records, target, LOCK_S):
             follower.look(last=True)
             while follower.waiting:
                 time.sleep(1.0)  # a trial that was not taken is sent again
