@@ -126,13 +126,13 @@ def _split_user(user_and_password: str, shows_user: bool) -> tuple[str, list[str
 def _end_of_user(rest: str, shows_user: bool) -> int | None:
     """Return where the @ behind user and password stands in `rest`, an address without its scheme.
 
-    -1 where it has neither. The length of `rest` where it ends before the @, since a text was cut off. None where it
-    cannot be told, so that all of the address has to be hidden. `shows_user`: see `_USER_IS_SHOWN`.
+    -1 where it has neither. The length of `rest` where it ends before the @, since a text was cut off. None where that
+    is not clear, so that all of the address has to be hidden. `shows_user`: see `_USER_IS_SHOWN`.
     """
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    # Behind a host stand a path and a query; an at sign of theirs is no end of a user.
+    # Behind a host stand a path and a query, whose at signs end no user.
     if _HOST.fullmatch(authority):
-        # But in `postgres://me:12/34@host` it is: user and password look like a host, its port and a path.
+        # But in `postgres://me:12/34@host` the at sign does: user and password look like a host, its port and a path.
         path = re.split("[?#]", rest, maxsplit=1)[0]
         return path.rfind("@") if shows_user and authority else -1
     # The last at sign: passwords have slashes and at signs that should have been escaped.

@@ -784,8 +784,8 @@ class Referee:
     def _train_with_retry(self, study: AblationGrid, who: str) -> Results:
         """Train a study of screening seeds; if all of its trials failed before, they run again.
 
-        Somebody may have mended the cause. Raises `ContrasweepError` where all trials fail, with `who` in its message:
-        the arm for people.
+        Somebody may have mended the cause. Raises `ContrasweepError` where all trials fail, with the arm as `who` in
+        its message.
         """
         results = self._train(study, retry_failed=bool(self._failure_of_all(study.name)))
         failure = self._failure_of_all(study.name)

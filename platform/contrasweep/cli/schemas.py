@@ -420,7 +420,7 @@ class ImportanceRow(TypedDict):
     - `configurations`: how many the search has trained to their end.
     - `verdict`: `matters` (`share` is above `noise`), `no more than noise`, or `too few configurations`.
 
-    `share` and `noise` are null where nothing can be told.
+    `share` and `noise` are null where they are not known.
     """
 
     arm: str

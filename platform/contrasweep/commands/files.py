@@ -165,7 +165,7 @@ def wandb_config(data: bytes) -> Values:
     """
     config: Values = {}
     for number, value in itertools.chain.from_iterable(map(_fields, _leveldb(data))):
-        # Settings stand in records of their own (field 5), and in field 4 of that with which a run begins (17).
+        # Settings stand in records of their own (field 5), and in field 4 of the record that begins a run (17).
         if number == 5:
             config |= _items(value)
         elif number == 17:

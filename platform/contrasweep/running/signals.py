@@ -143,7 +143,7 @@ def _attend(numbers: int) -> None:
         # Without a signal this waits for ever.
         wait_s = max(0.0, seconds_left()) if first else None
         readable, _, _ = select.select([numbers], [], [], wait_s)
-        # The time that was waited for is over. The handler may have run meanwhile, and then there is more of it.
+        # The wait is over. Where the handler has run meanwhile, more time is left.
         if not readable:
             if seconds_left() <= 0:
                 break
