@@ -125,15 +125,6 @@ def test_kuberay_manifests_have_the_fields_that_kuberay_has(name):
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_slip_in_a_manifest_would_be_found(name):
-    broken = read(name)
-    group = (broken["spec"].get("rayClusterSpec") or broken["spec"])["workerGroupSpecs"][0]
-    group["maxReplica"] = group.pop("maxReplicas")
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, MANIFESTS[name])
-
-
-@pytest.mark.parametrize("name", MANIFESTS)
 def test_manifests_agree_with_themselves_and_with_the_packing(name):
     import ray
 

@@ -125,12 +125,6 @@ def test_tracebacks_as_ray_keeps_them_are_read(error):
 # ------------------------------------------------------------------------------------------- the rule
 
 
-def test_doubling_keeps_to_one_over_n():
-    assert [doubled(Fraction(1, n)) for n in (16, 5, 4, 3, 2, 1)] == [
-        Fraction(1, n) for n in (8, 2, 2, 1, 1, 1)
-    ]
-
-
 @given(st.integers(1, 16))
 @settings(max_examples=16)
 def test_doubling_at_least_doubles_and_ends(n):

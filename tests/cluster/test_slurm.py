@@ -14,6 +14,7 @@ import yaml
 from calm import calm_run
 from mlflow import MlflowClient
 from places import ROOT
+from raylets import wait_for
 
 from contrasweep.results.results import Results
 from contrasweep.storage.lease import Lease
@@ -67,14 +68,6 @@ def epochs(folder, name):
     return log.read_text().splitlines() if log.exists() else []
 
 
-def wait_until(true, timeout_s=300.0):
-    deadline = time.monotonic() + timeout_s
-    while not (found := true()):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
-    return found
-
-
 def check_whole(folder, name, seeds, restarted=None):
     """No trial is lost, none was trained twice, and the table is that of a run that nothing disturbed."""
     study = load_study(str(folder / f"{name}.yaml"))
@@ -116,18 +109,18 @@ def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, t
         declare(tmp_path, name, seeds=[0, 1, 2])
     limited = send("limited", "--gpus-per-node=1", "--time=3", "--signal=B:USR1@60")
     ended = send("ended", "--time=30")
-    wait_until(
+    wait_for(
         lambda: all(len(epochs(tmp_path, name)) == 4 for name in ("limited", "ended"))
     )  # of one slot a node
     slurm.command("scancel", ended)
     assert slurm.wait(ended, "CANCELLED", "COMPLETED", "FAILED") == "CANCELLED"
-    wait_until(lambda: not Path(f"/tmp/ray-{ended}").exists(), timeout_s=60)
+    wait_for(lambda: not Path(f"/tmp/ray-{ended}").exists())
     log = (tmp_path / f"contrasweep-{ended}.log").read_text()
     assert "6 trials, 2 slots" in log and "interrupted; the same command goes on from here" in log
     assert Lease(StudyRecords(runs, "ended"), print).newest()[1].released
     (tmp_path / "ended.gate").unlink()
     again = send("ended", "--time=30")
-    wait_until(lambda: restarts(slurm, limited) == [1])
+    wait_for(lambda: restarts(slurm, limited) == [1])
     (tmp_path / "limited.gate").unlink()
     for job in (limited, again):
         assert (
@@ -159,14 +152,14 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
 
     declare(tmp_path, "array", seeds=list(range(12)))
     job = re.search(r"job: +(\d+) \(24 tasks\)", submit())[1]
-    wait_until(lambda: len(epochs(tmp_path, "array")) == 4)
+    wait_for(lambda: len(epochs(tmp_path, "array")) == 4)
     with pytest.raises(AssertionError, match=f"has been sent already, got '{job}'; scancel {job}"):
         submit()
     slurm.command("scontrol", "requeue", f"{job}_0")
-    wait_until(
+    wait_for(
         lambda: all(restarts(slurm, f"{job}_{task}") >= [1] for task in (0, 1))
     )  # the second by its time limit
-    wait_until(lambda: len(running(slurm)) == 2)
+    wait_for(lambda: len(running(slurm)) == 2)
     slurm.command("scancel", f"{job}_1")
     most = 0
     (tmp_path / "array.gate").unlink()
@@ -175,7 +168,7 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
         time.sleep(0.2)
     assert most == 2
     assert "(1 task)" in submit()  # what was ended by scancel has no record
-    wait_until(
+    wait_for(
         lambda: (
             not running(slurm)
             and "PENDING" not in slurm.command("squeue", "--noheader", "--format=%T")
@@ -226,10 +219,11 @@ def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path
     confirmed = {"confirm_on": "test", "confirm_seeds": [7, 8], "folds": 2, "search_folds": [0]}
     declare(tmp_path, "searched", type="sweep", searcher="random", trials_per_arm=4, **confirmed)
     job = send()
-    wait_until(lambda: len(epochs(tmp_path, "searched")) == 4)
+    wait_for(lambda: len(epochs(tmp_path, "searched")) == 4)
     slurm.command("scontrol", "requeue", job)
-    wait_until(lambda: restarts(slurm, job) == [1] and slurm.state(job) == "RUNNING")
-    [driver] = wait_until(lambda: list(drivers("searched.yaml")))
+    wait_for(lambda: restarts(slurm, job) == [1] and slurm.state(job) == "RUNNING")
+    wait_for(lambda: list(drivers("searched.yaml")))
+    [driver] = drivers("searched.yaml")
     driver.kill()
     assert slurm.wait(job, "FAILED", "COMPLETED", "CANCELLED") == "FAILED"
     (tmp_path / "searched.gate").unlink()

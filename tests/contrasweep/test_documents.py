@@ -1,14 +1,13 @@
 """What `--json` prints: each document of each command has the published schema, which says no more than it must."""
 
 import dataclasses
-import http.server
 import json
-import threading
 import time
 
 import jsonschema
 import pytest
 import yaml
+from answering import answering
 from calm import calm_run
 from command_line import contrasweep
 from folders import make_files
@@ -80,20 +79,9 @@ def dashboard():
     }
     answers = {"/api/jobs/": [job], "/api/jobs/contrasweep-grid-0123abcd": job}
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200 if self.path in answers else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(answers.get(self.path)).encode())
-
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with answering() as server:
+        server.answers = {path: (200, json.dumps(answer)) for path, answer in answers.items()}
+        yield server.address
 
 
 def document(name, *words, folder, status=0):

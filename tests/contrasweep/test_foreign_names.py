@@ -1,12 +1,11 @@
 """What only a storage names is neither imported nor called up: not as a trainable, a setting, data or an address."""
 
-import http.server
 import shutil
 import sys
-import threading
 from dataclasses import asdict, replace
 
 import pytest
+from answering import answering
 from calm import calm_run
 from command_line import contrasweep
 from folders import make_files
@@ -137,24 +136,8 @@ def test_a_run_logs_no_model_by_code_that_a_storage_names(mlflow_uri, here, caps
 
 @pytest.fixture
 def server():
-    """A server that keeps what it is asked, with the passwords that came along."""
-    asked = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append((self.path, self.headers.get("Authorization")))
-            self.send_response(200)
-            self.end_headers()
-
-        do_POST = do_GET
-
-        def log_message(self, *given):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_address[1]}", asked
-        running.shutdown()
+    with answering(otherwise=(200, "")) as server:
+        yield server.address, server.asked
 
 
 @pytest.mark.slow

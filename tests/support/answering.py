@@ -1,0 +1,31 @@
+"""An HTTP server of a test's own."""
+
+import contextlib
+import http.server
+import threading
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append((self.path, self.headers.get("Authorization")))
+        status, body = self.server.answers.get(self.path, self.server.otherwise)
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    do_POST = do_GET
+
+    def log_message(self, *args):
+        pass
+
+
+@contextlib.contextmanager
+def answering(otherwise=(404, "nothing here")):
+    """Yield a server that answers `server.answers[path]`, a (status, body), at `server.address`, and keeps what it was
+    `asked`: paths with what they had for authorization."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.answers, server.asked, server.otherwise = {}, [], otherwise
+        server.address = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
