@@ -1,6 +1,5 @@
 """Folders of pictures, tars and Parquet files as people have them: staged as they mean it, or refused in a line."""
 
-import importlib.util
 import io
 import json
 import logging
@@ -12,6 +11,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+import dataset_sources as sources
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,10 +25,6 @@ from contrasweep.data.staging import stage
 from contrasweep.planning.planner import plan
 from contrasweep.running.prepare import study_document
 
-_spec = importlib.util.spec_from_file_location("sources", Path(__file__).with_name("sources.py"))
-assert _spec and _spec.loader
-sources = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sources)
 CLASSES = ("café", "dog", "owl")
 Rows = dict[str, dict[str, int]]
 """Split -> class -> images."""

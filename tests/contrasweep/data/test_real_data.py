@@ -9,6 +9,7 @@ from benchmarks.stage_real_data import SOURCES
 from places import ROOT
 
 from contrasweep.data import open_dataset, resolve
+from contrasweep.data.importers.labelled_images import long_tail
 from contrasweep.data.resolving import find
 
 
@@ -25,18 +26,7 @@ def test_what_a_newcomer_stages_is_verified(name, staged):
 
 def test_cifar10_lt(staged):
     manifest = read(staged("cifar10-lt"))
-    assert manifest.counts["train"]["classes"] == [
-        5000,
-        2997,
-        1796,
-        1077,
-        645,
-        387,
-        232,
-        139,
-        83,
-        50,
-    ]
+    assert manifest.counts["train"]["classes"] == long_tail(5000, 10, 100)
     assert manifest.counts["test"]["classes"] == [1000] * 10
 
 

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -11,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dataset_sources import Exploit
 from refusals import refused
 from staged_data import check_staged
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.resolving import default_place, find
-from contrasweep.errors import DataError, NotStagedError, SpecError
+from contrasweep.errors import DataError, NotStagedError
 from contrasweep.trainables.review_helpfulness.datasets import mcr_reviews, reviews
 
 PACKAGE = "contrasweep.trainables.review_helpfulness.datasets"
@@ -140,21 +140,6 @@ def test_a_staged_dataset_is_whole_repeatable_and_readable(name, tmp_path):
     manifest = here(name, tmp_path)
     check_staged(manifest)
     assert here(name, tmp_path, "again").digest == manifest.digest
-
-
-@pytest.mark.parametrize("name", [CLOTHING, MCR])
-def test_a_source_that_is_not_one_is_a_data_error(name, tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_bytes(b"not a dataset")
-    for source in ("empty", "file", "missing"):
-        with refused(DataError, match=str(tmp_path)):
-            stage(name, str(tmp_path / "to"), source=tmp_path / source)
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_an_unknown_setting_is_a_spec_error(name, tmp_path):
-    with refused(SpecError, match=rf"{name}.*no_such"):
-        stage(name, str(tmp_path / "to"), source=tmp_path, settings={"no_such": 1})
 
 
 def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path, storage):
@@ -310,17 +295,9 @@ def test_real_clothing_reviews(staged):
     assert manifest.rows("products") == 853
 
 
-class Exploit:
-    def __init__(self, target):
-        self.target = target
-
-    def __reduce__(self):
-        return os.mkdir, (self.target,)
-
-
 def test_forged_region_features_are_refused(tmp_path):
     target = tmp_path / "executed"
-    (tmp_path / "x.pth").write_bytes(pickle.dumps([{"x": Exploit(str(target))}]))
+    (tmp_path / "x.pth").write_bytes(pickle.dumps([{"x": Exploit(target)}]))
     with refused(DataError, "not loaded"):
         mcr_reviews.load(tmp_path / "x.pth")
     assert not target.exists()

@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import pickle
 import struct
 import tarfile
@@ -288,3 +289,13 @@ SETTINGS = {
     "hugging-face": {"label": "fine"},
     "xbd": {"size": 16},
 }
+
+
+class Exploit:
+    """Unpickling it makes a folder."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.target),)
