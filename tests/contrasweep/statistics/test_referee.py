@@ -120,9 +120,18 @@ def test_a_candidate_is_kept_only_where_its_interval_is_above_zero_whatever_the_
     assert ruling.verdict != "keep" or ruling.low > 0
 
 
-@pytest.mark.parametrize("fields", [{"first": 0}, {"step": 0}, {"first": 4, "step": 3, "most": 6}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"first": 0},
+        {"step": 0},
+        {"first": 4, "step": 3, "most": 6},
+        {"first": 40},
+        {"first": 1, "step": 1},
+    ],
+)
 def test_a_rule_has_seeds_for_a_second_look(fields):
-    with pytest.raises(SpecError, match="seeds: seeds have a first number, a step and a most"):
+    with pytest.raises(SpecError, match="seeds: "):
         Rule(**fields)
 
 
@@ -169,18 +178,12 @@ def test_a_candidate_that_computes_the_same_is_not_confirmed():
     assert RULE.confirm([0.0] * 8, 0.05, 0).verdict == "discard"
 
 
-@pytest.mark.parametrize(
-    ("bad", "why"),
-    [
-        ([math.nan] * 6, "failed or collapsed in 6 of 32"),
-        ([-30.0] * 6, "failed or collapsed in 6 of 32"),
-    ],
-)
-def test_a_candidate_that_fails_more_often_is_not_kept_however_good_its_other_seeds(bad, why):
+@pytest.mark.parametrize("bad", [math.nan, -30.0])
+def test_a_candidate_that_fails_more_often_is_not_kept_however_good_its_other_seeds(bad):
     good = list(default_rng(1).normal(2.0, 0.3, 26))
     assert RULE.confirm([*good, *[1.0] * 6], 0.05, 6).verdict == "keep"
-    ruling = RULE.confirm([*good, *bad], 0.05, 6)
-    assert ruling.verdict == "discard" and why in ruling.why
+    ruling = RULE.confirm([*good, *[bad] * 6], 0.05, 6)
+    assert ruling.verdict == "discard" and "failed or collapsed in 6 of 32" in ruling.why
 
 
 def test_seeds_that_collapse_in_both_arms_do_not_hide_a_gain():
@@ -281,12 +284,6 @@ def test_a_hopeless_confirmation_ends_before_its_last_look_and_a_hopeful_one_goe
     assert (
         RULE.confirm(better, 0.0, 0).verdict == "discard"
     )  # where nothing is left no trial can help
-
-
-@pytest.mark.parametrize("wrong", [{"first": 40}, {"first": 1, "step": 1}])
-def test_a_rule_that_cannot_work_is_refused(wrong):
-    with pytest.raises(SpecError):
-        Rule(**wrong)
 
 
 @pytest.mark.parametrize(("most", "count"), [(8, 2), (12, 9), (16, 35), (20, 129)])
