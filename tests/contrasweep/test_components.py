@@ -244,6 +244,8 @@ def test_a_default_of_one_takes_a_fraction_unless_it_is_annotated_as_whole():
     parameters = parameters_class("loss", signature_fields(loss))
     assert [parameters(margin=value).margin for value in (1, 0.5, 2)] == [1, 0.5, 2]
     assert parameters(classes=(0.5, 1)).classes == (0.5, 1)
+    one, same = (digest(vars(parameters(margin=value))) for value in (1, 1.0))
+    assert one == same, "one trial"
     for wrong, said in (
         ({"power": 0.5}, "power: .*integer"),
         ({"margin": "far"}, "margin"),
@@ -251,11 +253,3 @@ def test_a_default_of_one_takes_a_fraction_unless_it_is_annotated_as_whole():
     ):
         with refused(SpecError, match=said):
             parameters(**wrong)
-
-
-def test_a_whole_number_and_the_same_as_a_fraction_are_one_trial():
-    def loss(embeddings, labels, *, margin=1):
-        raise NotImplementedError
-
-    parameters = parameters_class("loss", signature_fields(loss))
-    assert digest(vars(parameters(margin=1))) == digest(vars(parameters(margin=1.0)))

@@ -80,6 +80,9 @@ class Rule(StoppingRule):
     def on_report(self, trial, step, value):
         return self.answer if self.answer == "maybe" else super().on_report(trial, step, value)
 
+class Half:
+    def __init__(self, mode, budget): ...
+
 class NoRule:
     def __init__(self, mode, budget, *, rungs=()):
         rungs[0]
@@ -218,6 +221,7 @@ def test_conditional_parameters_are_asked_of_an_own_searcher_where_they_exist():
             "pruner: own_kinds:Rule fails in on_report; ZeroDivisionError: division by zero",
         ),
         ("OWN", {}, "pruner: the pruner's module has no such function or class"),
+        ("Half", {}, "pruner: the pruner lacks methods"),
     ],
 )
 def test_a_pruner_that_cannot_work_is_one_line(name, options, says):

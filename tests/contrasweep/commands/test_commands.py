@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from counting_trial import finish
 from drivers import has_ended
 from folders import make_files
+from raylets import wait_for
 from refusals import refused
 
 from contrasweep import Arm, Choice, SpecError, Sweep, data, plan
@@ -84,6 +86,11 @@ def project(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture
+def records(runs):
+    return StudyRecords(runs, "s")
+
+
 def trial_of(tmp_path, command, **config):
     arm = Arm(command=command, config=config)
     digits = data.resolve("digits", folds=2, storage=str(tmp_path / "runs"))
@@ -91,17 +98,13 @@ def trial_of(tmp_path, command, **config):
 
 
 def executed(trial, records):
-    execution = Execution(trial, train, records, metric="accuracy")
-    while True:
-        if (record := execution.advance().record) is not None:
-            return record
+    return finish(Execution(trial, train, records, metric="accuracy"))
 
 
 PYTHON = ["python", "train.py", "--lr", "{lr}", "--fold", "{fold}"]
 
 
-def test_a_python_script_reports_fails_and_goes_on_from_its_checkpoint(project, tmp_path, runs):
-    records = StudyRecords(runs, "s")
+def test_a_python_script_reports_fails_and_goes_on_from_its_checkpoint(project, tmp_path, records):
     trial = trial_of(tmp_path, [*PYTHON, "--die-at", "{die_at}"], lr=0.25, die_at=2)
     failed = executed(trial, records)
     assert (failed.status, failed.step) == (Status.FAILED, 2)
@@ -167,8 +170,7 @@ def test_a_pattern_reads_coloured_output(project, tmp_path):
     assert [report.metrics for report in train(trial)] == [{"accuracy": 0.5}]
 
 
-def test_a_shell_script_reads_the_dataset_as_files(project, tmp_path, runs, capfd):
-    records = StudyRecords(runs, "s")
+def test_a_shell_script_reads_the_dataset_as_files(project, tmp_path, records, capfd):
     record = executed(trial_of(tmp_path, ["./train.sh", "{score}", "{data}"], score=7), records)
     assert (record.status, record.metrics) == (Status.DONE, {"accuracy": 0.7})
     printed = capfd.readouterr().out
@@ -192,14 +194,6 @@ def test_a_trial_that_is_stopped_sends_sigterm(project, tmp_path, capfd):
     assert (tmp_path / "own/ended").read_text() == "by SIGTERM"
 
 
-def wait_until(true):
-    for _ in range(6000):
-        if true():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not come true within five minutes")
-
-
 @pytest.mark.slow
 def test_a_command_whose_worker_is_killed_has_time_to_save(tmp_path):
     """Ray kills its workers' children with SIGKILL: the command is no child of the worker."""
@@ -211,12 +205,12 @@ def test_a_command_whose_worker_is_killed_has_time_to_save(tmp_path):
         "time.sleep(600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], env=os.environ)
-    wait_until(lambda: (tmp_path / "ready").exists())
+    wait_for(lambda: (tmp_path / "ready").exists())
     for child in psutil.Process(parent.pid).children(recursive=True):
         child.kill()
     parent.kill()
     parent.wait()
-    wait_until(lambda: (tmp_path / "saved").exists() and (tmp_path / "saved").read_text() == "all")
+    wait_for(lambda: (tmp_path / "saved").exists() and (tmp_path / "saved").read_text() == "all")
 
 
 def test_what_cannot_be_started_says_why(tmp_path):
@@ -265,7 +259,7 @@ def test_daemons_and_ranks_that_ignore_sigterm_end_with_whoever_is_killed(tmp_pa
         [sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     launcher = int(worker.stdout.readline())
-    wait_until((tmp_path / "ready").exists)
+    wait_for((tmp_path / "ready").exists)
     ranks = [int(rank) for rank in (tmp_path / "ranks").read_text().split()]
     assert not any(map(has_ended, ranks))
     os.kill(
@@ -275,7 +269,7 @@ def test_daemons_and_ranks_that_ignore_sigterm_end_with_whoever_is_killed(tmp_pa
         9,
     )
     worker.wait(300)
-    wait_until(lambda: all(map(has_ended, [launcher, *ranks])))
+    wait_for(lambda: all(map(has_ended, [launcher, *ranks])))
 
 
 def test_a_command_that_ends_before_its_start_is_heard_of_has_ended(tmp_path, monkeypatch):
@@ -283,7 +277,7 @@ def test_a_command_that_ends_before_its_start_is_heard_of_has_ended(tmp_path, mo
     started = Process._started
 
     def late(process):
-        wait_until((tmp_path / "ended").exists)
+        wait_for((tmp_path / "ended").exists)
         time.sleep(1.0)
         return started(process)
 
@@ -507,13 +501,10 @@ def test_modules_beside_the_script_are_its_code_too(project):
     ids=["hydra", "runpy", "process"],
 )
 def test_what_a_script_names_is_code_too(project, script, changed):
-    for folder in ("src", "conf/optimizer"):
-        (project / folder).mkdir(parents=True)
-    for name in ("conf/config.yaml", "conf/optimizer/sgd.yaml"):
-        (project / name).write_text("lr: 0.1\n")
     make_files(
         project,
         {
+            **dict.fromkeys(("conf/config.yaml", "conf/optimizer/sgd.yaml"), "lr: 0.1\n"),
             "src/main_supcon.py": "import losses_here\n",
             "src/losses_here.py": "T = 1\n",
             "src/wrapper.py": script,
@@ -526,7 +517,7 @@ def test_what_a_script_names_is_code_too(project, script, changed):
     assert code(["python", "src/wrapper.py"]).digest != before.digest
 
 
-def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project, runs):
+def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project, records):
     make_files(
         project,
         {"conf/a.txt": "1", "wrapper.py": "import os, runpy\nrunpy.run_path(os.environ['X'])\n"},
@@ -535,7 +526,6 @@ def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project, run
     of = lambda: code_of(PATH, sorted(set(dotted_paths(arm.config))))  # noqa: E731
     before = of()
     assert {"file:conf/a.txt", "file:train.sh", "file:wrapper.py"} <= set(before.version.modules)
-    records = StudyRecords(runs, "s")
     write_code(records, before)
     (project / "conf/a.txt").write_text("2")
     assert changes_text(records, before.version.digest, of()) == "conf/a.txt changed"
@@ -666,7 +656,9 @@ def test_a_program_beside_the_running_python_is_found(project, tmp_path, monkeyp
     ]
 
 
-def test_each_trial_has_a_folder_in_the_storage_and_reads_its_project(project, tmp_path, runs):
+def test_each_trial_has_a_folder_in_the_storage_and_reads_its_project(
+    project, tmp_path, runs, records
+):
     make_files(
         project,
         {
@@ -677,7 +669,6 @@ def test_each_trial_has_a_folder_in_the_storage_and_reads_its_project(project, t
             "train.txt": "data",
         },
     )
-    records = StudyRecords(runs, "s")
     trial = trial_of(tmp_path, ["python", "src/writes.py", "train.txt"])
     record = executed(trial, records)
     assert (record.status, record.step, record.metrics) == (Status.DONE, 2, {"accuracy": 0.75}), (

@@ -98,59 +98,33 @@ def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_p
     assert by_run(read, "eval_accuracy") == {("base", "0"): whole["base", "0"]}
 
 
-def test_settings_called_arm_and_seed_pair_runs_whatever_their_paths_name(tmp_path):
-    """As those of the runs that `--tracking wandb:FOLDER` writes."""
-    for arm, seed in itertools.product("ab", range(3)):
-        score = 0.5 + 0.1 * (arm == "b") + 0.001 * seed
+@pytest.mark.parametrize(
+    ("arm_setting", "seed_setting"), [("arm", "seed"), ("config/method", "config/seed")]
+)
+def test_exports_of_neptune_are_read_with_their_settings(arm_setting, seed_setting, tmp_path):
+    """Written by hand after the schema that neptune-exporter's README gives; its servers are no more. Settings called
+    arm and seed, as of the runs that `--tracking wandb:FOLDER` writes, pair runs whatever their paths name."""
+    for (arm, gain), seed in itertools.product({"simclr": 0.0, "supcon": 0.1}.items(), range(3)):
         rows = [
-            {"attribute_path": "arm", "attribute_type": "string", "string_value": arm},
-            {"attribute_path": "seed", "attribute_type": "int", "int_value": seed},
-            {"attribute_path": "acc", "attribute_type": "float_series", "step": Decimal(1)}
-            | {"float_value": score},
+            {"attribute_path": arm_setting, "attribute_type": "string", "string_value": arm},
+            {"attribute_path": seed_setting, "attribute_type": "int", "int_value": seed},
         ]
-        frame = pd.DataFrame(rows).assign(run_id=f"{arm}-{seed}")
-        frame.to_parquet(tmp_path / f"{arm}-{seed}_part_0.parquet")
-    judged = cs.judge(tmp_path, metric="acc")
-    assert judged.design.startswith("2 arms, 3 seeds in common: paired by seed")
-
-
-def test_exports_of_neptune_are_read_with_their_settings(tmp_path):
-    """Written by hand after the schema that neptune-exporter's README gives; its servers are no more."""
-    for arm, gain in (("simclr", 0.0), ("supcon", 0.1)):
-        for seed in range(3):
-            rows = [
-                {
-                    "attribute_path": "config/method",
-                    "attribute_type": "string",
-                    "string_value": arm,
-                },
-                {"attribute_path": "config/seed", "attribute_type": "int", "int_value": seed},
-            ]
-            for step in range(12):
-                rows.append(
-                    {
-                        "attribute_path": "val/accuracy",
-                        "attribute_type": "float_series",
-                        "step": Decimal(step),
-                    }
-                    | {"float_value": 0.5 + gain + 0.01 * step + 0.001 * seed}
-                )
-            frame = pd.DataFrame(rows).assign(
-                project_id="team/thesis", run_id=f"THESIS-{arm}-{seed}"
-            )
-            for part, piece in enumerate((frame[:8], frame[8:])):
-                piece.to_parquet(tmp_path / f"THESIS-{arm}-{seed}_part_{part}.parquet")
+        series = {"attribute_path": "val/accuracy", "attribute_type": "float_series"}
+        for step in range(12):
+            score = 0.5 + gain + 0.01 * step + 0.001 * seed
+            rows.append(series | {"step": Decimal(step), "float_value": score})
+        frame = pd.DataFrame(rows).assign(project_id="team/thesis", run_id=f"THESIS-{arm}-{seed}")
+        for part, piece in enumerate((frame[:8], frame[8:])):
+            piece.to_parquet(tmp_path / f"THESIS-{arm}-{seed}_part_{part}.parquet")
     read, curves = read_folder(tmp_path)
     assert curves and len(read) == 6
     last = {
-        (row["config/method"], row["config/seed"]): row["val/accuracy"]
-        for _, row in read.iterrows()
+        (row[arm_setting], row[seed_setting]): row["val/accuracy"] for _, row in read.iterrows()
     }
     assert last["supcon", 2] == pytest.approx(0.712)
-    judged = cs.judge(
-        tmp_path, arm="config/method", pair="config/seed", metric="val/accuracy", at="step:3"
-    )
-    assert judged.design.startswith("2 arms, 3 seeds in common: paired by config/seed")
+    named = {} if arm_setting == "arm" else {"arm": arm_setting, "pair": seed_setting}
+    judged = cs.judge(tmp_path, metric="val/accuracy", at="step:3", **named)
+    assert judged.design.startswith(f"2 arms, 3 seeds in common: paired by {seed_setting}")
 
 
 @pytest.mark.slow

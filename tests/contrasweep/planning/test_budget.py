@@ -13,7 +13,6 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.planning.budget import Budget, covered
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.record import Record, Status, TrialNotes
-from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 
 
@@ -35,9 +34,9 @@ def record(i, start, seconds, **notes):
 ALL = {"budget_hours": 10, "budget_gpu_hours": 10}
 
 
-def test_hours_are_wall_time_and_gpu_hours_are_each_trials(storage):
+def test_hours_are_wall_time_and_gpu_hours_are_each_trials(records):
     ended = [record(0, 0, 3600, gpus=0.5), record(1, 1800, 3600, gpus=0.5), record(2, 90000, 3600)]
-    spent = Budget(study(**ALL), StudyRecords(storage, "s"), ended).spent()
+    spent = Budget(study(**ALL), records, ended).spent()
     assert spent == pytest.approx({"budget_hours": 2.5, "budget_gpu_hours": 2.0})
 
 
@@ -61,10 +60,10 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     )
 
 
-def test_what_runs_now_counts_too(storage, monkeypatch):
+def test_what_runs_now_counts_too(records, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    budget = Budget(study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(storage, "s"), [])
+    budget = Budget(study(budget_hours=2.0, budget_gpu_hours=2.0), records, [])
     budget.started("t0", 1.0)
     now[0] += 1800
     budget.started("t1", 0.5)
@@ -82,11 +81,11 @@ def test_what_runs_now_counts_too(storage, monkeypatch):
 
 
 def test_a_trial_that_waits_for_a_host_trains_no_hours_and_a_clock_that_is_set_changes_none(
-    storage, monkeypatch
+    records, monkeypatch
 ):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    budget = Budget(study(**ALL), StudyRecords(storage, "s"), [])
+    budget = Budget(study(**ALL), records, [])
     for clock, trained_s in ((1e9, 3600), (0.0, 7200)):  # unix time
         monkeypatch.setattr(time, "time", lambda clock=clock: clock)
         budget.started("t0", 1.0)
@@ -97,9 +96,9 @@ def test_a_trial_that_waits_for_a_host_trains_no_hours_and_a_clock_that_is_set_c
     assert budget.spent() == {"budget_hours": 2.0, "budget_gpu_hours": 2.0}
 
 
-def test_a_trial_that_is_paused_and_goes_on_is_counted_once(storage):
+def test_a_trial_that_is_paused_and_goes_on_is_counted_once(records):
     """Halving gives a paused trial a record, and another one whenever it pauses again."""
-    budget = Budget(study(**ALL), StudyRecords(storage, "s"), [])
+    budget = Budget(study(**ALL), records, [])
     for hours in (1, 3, 9):
         part = record(0, 0, hours * 3600, gpus=0.5)
         budget.started(part.trial_id, 0.5)
@@ -118,10 +117,10 @@ def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(records):
     assert Budget(study(budget_hours=1.0), records).used_up()
 
 
-def test_a_plan_says_what_will_not_do(storage):
+def test_a_plan_says_what_will_not_do(records):
     budget = Budget(
         study(budget_hours=3.0, budget_gpu_hours=100.0),
-        StudyRecords(storage, "s"),
+        records,
         [record(0, 0, 7200)],
     )
     to_come = Makespan(

@@ -118,13 +118,13 @@ def test_what_a_run_would_refuse_is_not_submitted(
 
 
 def test_numbers_of_numpy_are_written_and_a_function_as_trainable_is_refused(
-    package, tmp_path, storage
+    package, tmp_path, records
 ):
     axes = {"lr": [np.float64(0.1), np.float32(0.5)], "width": np.arange(1, 3), "on": [np.True_]}
     study = dataclasses.replace(STUDY, axes={axis: list(values) for axis, values in axes.items()})
-    StudyRecords(storage, "s").claim(study_document(plan(study)))
+    records.claim(study_document(plan(study)))
     plain = {"lr": [0.1, 0.5], "width": [1, 2], "on": [True]}
-    assert StudyRecords(storage, "s").document().spec["axes"] == plain
+    assert records.document().spec["axes"] == plain
     files = submitting._write_job_files(study, None, tmp_path)
     assert load_study(str(files[submitting.STUDY_FILE])).axes == plain
     study = dataclasses.replace(STUDY, arms={"a": Arm(import_path("thesis_method:train"))})

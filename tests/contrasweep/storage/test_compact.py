@@ -127,12 +127,6 @@ def test_what_changed_since_is_seen(records, change):
     assert_true(records)
 
 
-def test_a_record_rewritten_with_another_status_is_read_again(records):
-    recorded, _ = read(records)
-    records.write(replace(recorded[TRIALS[0]], status="pruned"))
-    assert read(records)[0][TRIALS[0]].status == "pruned"
-
-
 def test_curves_of_some_trials_and_of_one_that_still_runs(records):
     read(records)
     records.write_metrics("running", [{"step": 1, "time": 1.0, "loss": 5.0}])
@@ -154,12 +148,10 @@ def test_nothing_at_all(storage):
     assert recorded == {} and list(curves.columns) == ["trial_id", "step", "time"] and curves.empty
 
 
-def compacted(records):
-    compact.compact_finished(records)
+compacted = compact.compact_finished
 
 
 def test_what_has_not_changed_is_not_written_again(records, monkeypatch):
-    monkeypatch.setattr(compact, "PART_TRIALS", 4)
     monkeypatch.setattr(compact, "PART_TRIALS", 4)
     compacted(
         records

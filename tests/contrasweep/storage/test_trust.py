@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import string
 import tracemalloc
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from contrasweep.storage.archive import list_archived
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import kept_codes
 from contrasweep.storage.compact import read_curves, read_records
-from contrasweep.storage.names import check_file_name, check_name, is_key
+from contrasweep.storage.names import check_file_name, is_key
 from contrasweep.storage.parquet_file import (
     MAX_ROWS,
     decode_table,
@@ -38,7 +37,7 @@ from contrasweep.storage.parquet_file import (
     is_number,
     is_text,
 )
-from contrasweep.storage.record import RECORD_FILE, DatasetRef, Record, Status
+from contrasweep.storage.record import RECORD_FILE, Record, Status
 from contrasweep.storage.records import MAX_TRIAL_READ, MAX_TRIAL_VALUES, StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.tracking.tracker import TrialFiles
@@ -84,24 +83,15 @@ def test_a_name_that_leads_elsewhere_is_none(name):
         check_file_name(name)
 
 
-@given(st.text(string.printable + "äß", max_size=30))
-def test_a_checked_name_stays_in_its_folder(name):
+@given(st.text("ab0/._- =\\\n\x1bäß", max_size=30))
+@settings(max_examples=500)
+def test_a_checked_name_stays_in_its_folder_and_may_be_listed(name):
     try:
         check_file_name(name)
     except ValueError:
+        assert not is_key(name)
         return
-    assert os.path.normpath(f"/top/{name}") == f"/top/{name}"
-
-
-@given(st.text("ab0/._- =\\\n\x1bäß", max_size=30))
-@settings(max_examples=500)
-def test_what_is_listed_are_names_that_may_be_used(key):
-    try:
-        check_file_name(key)
-    except ValueError:
-        assert not is_key(key)
-        return
-    assert is_key(key)
+    assert is_key(name) and os.path.normpath(f"/top/{name}") == f"/top/{name}"
 
 
 @pytest.mark.parametrize("name", ["a\\b", "\x1b[2J", "a\nb", "q" * 220])
@@ -174,11 +164,7 @@ def test_a_file_of_one_trial_is_bounded_before_it_is_read(records, name):
     path.parent.mkdir(parents=True)
     with path.open("ab") as file:
         file.truncate(MAX_TRIAL_READ + 1)
-    read = {
-        "metrics.parquet": records.metrics,
-        "system.parquet": records.system,
-        "items.parquet": records.items,
-    }[name]
+    read = getattr(records, name.removesuffix(".parquet"))
     tracemalloc.start()
     try:
         with refused(
@@ -201,11 +187,7 @@ def test_a_small_file_of_many_reports_is_not_unfolded(records, name):
     data = encode_table(table)
     assert len(data) < 2**20
     records.store.write(records.key(TRIAL.id, name), data)
-    read = {
-        "metrics.parquet": records.metrics,
-        "system.parquet": records.system,
-        "items.parquet": records.items,
-    }[name]
+    read = getattr(records, name.removesuffix(".parquet"))
     with refused(
         BrokenFileError,
         match=rf"{name} is broken .it has {rows:,} rows of 2 columns in [0-9,]+ bytes",
@@ -325,13 +307,6 @@ def test_no_change_of_a_byte_in_a_record_goes_unseen(data):
         RECORD_FILE.decode(whole[:at] + bytes([byte]) + whole[at + 1 :], "record.json")
 
 
-@given(st.integers(0, 10_000))
-def test_no_truncated_record_is_read(length):
-    whole = RECORD.to_json()
-    with pytest.raises(StorageError):
-        RECORD_FILE.decode(whole[: length % len(whole)], "record.json")
-
-
 TABLE = pa.table({"step": [1, 2, 3], "time": [1.0, 2.0, 3.0], "accuracy": [0.5, None, 0.7]})
 
 
@@ -424,6 +399,7 @@ def test_a_text_that_stands_for_terabytes_is_not_read():
         forged(RECORD, colour=1),
         forged(RECORD, trial_id="other"),
         OTHER.to_json(),
+        RECORD.to_json()[:-9],
     ],
     ids=lambda content: repr(content[:20]),
 )
@@ -478,8 +454,6 @@ def test_broken_reports_of_an_unfinished_trial_cost_its_steps_and_not_its_end(
 def test_ids_of_trials_are_one_level(records):
     with pytest.raises(ValueError, match="slash"):
         records.key("../x", "record.json")
-    assert check_name("trial0") == "trial0"
-    assert DatasetRef("d").digest == ""
 
 
 DATASET = Manifest(

@@ -124,17 +124,6 @@ def test_any_record_that_is_written_is_read_back(trial, status, measured):
         assert 0 <= record.started <= record.ended
 
 
-def test_a_record_begins_with_its_first_report_and_ends_as_its_last():
-    rows = [{"step": step, "time": 10.0 + step, "accuracy": step / 8} for step in (2, 4, 5)]
-    record = Record.of(TRIAL, status=Status.DONE, rows=rows)
-    assert (record.started, record.ended, record.step, record.metrics) == (
-        12.0,
-        15.0,
-        5,
-        {"accuracy": 5 / 8},
-    )
-
-
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), st.integers(0, ERROR_BYTES))
 def test_a_long_error_keeps_its_head_and_its_tail_and_says_how_much_is_left_out(unit, more):
     error = f"Traceback: {unit}" + "x" * (ERROR_BYTES + more) + f"{unit} the end"
@@ -214,8 +203,7 @@ def test_the_values_of_an_axis_are_read_as_they_were_declared(tmp_path_factory, 
 
 
 @pytest.mark.parametrize("prefix", ["", "digits/"])
-def test_groups_of_items_may_be_texts_also_those_of_an_evaluation(runs, prefix):
-    records = StudyRecords(runs, "s")
+def test_groups_of_items_may_be_texts_also_those_of_an_evaluation(records, prefix):
     items = {f"{prefix}group": ["a", "b"], f"{prefix}hits": [0.0, 1.0]}
     records.write_encoded_items("t", encode_items(items))
     assert {name: values.tolist() for name, values in records.items("t", items).items()} == items

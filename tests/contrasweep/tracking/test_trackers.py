@@ -553,7 +553,7 @@ def test_wandb_is_asked_for_where_it_is_missing(monkeypatch):
         checked_tracking("wandb:w")
 
 
-def test_rows_of_system_use_are_sent_once_whatever_the_steps_of_reports(runs):
+def test_rows_of_system_use_are_sent_once_whatever_the_steps_of_reports(records):
     """Their steps count samples, those of reports epochs."""
 
     heard = []
@@ -565,7 +565,6 @@ def test_rows_of_system_use_are_sent_once_whatever_the_steps_of_reports(runs):
         def report(self, trial_id, step, metrics, at):
             heard.append((step, *metrics))
 
-    records = StudyRecords(runs, "s")
     trial = Trial("s", "a", "m:f", {}, Manifest("d", "/d", "image", {}), None, 0)
     tracker = ToldTracker("own", records, Heard)
     tracker.connect()

@@ -382,13 +382,6 @@ def test_a_follower_shows_what_sync_shows(study):
     assert study.parent().info.status == "FINISHED"
 
 
-def test_sync_needs_nothing_but_the_storage(study):
-    study.record_all()
-    sync(study.records, checked_tracking(study.uri))
-    assert len({frozenset(run.data.params) for run in study.children().values()}) == 1
-    study.assert_shows(study.trials[0])
-
-
 def test_another_follower_goes_on_where_one_was_killed(study):
     """MLflow has two of three reports; the trial goes on from its checkpoint at step 2 and makes the third again."""
     trial = study.trials[0]

@@ -1,7 +1,6 @@
-"""What a confirmation may rest on, and that each is written down: the search's findings 12 to 14, and the ledger."""
+"""What a confirmation may rest on, and that each is written down: the search's findings 12 and 13, and the ledger."""
 
 import json
-import random
 
 import numpy as np
 import pytest
@@ -17,8 +16,6 @@ from contrasweep.results.results import Results
 from contrasweep.storage.interim_log import Confirmation, read_confirmations, write_confirmation
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tuning.source import NextTrial
-from contrasweep.tuning.sweep_source import SweepSource
 
 
 def exchangeable(trial, notes, status="done"):
@@ -68,33 +65,6 @@ def test_finding_13_arms_of_one_definition_search_each_for_itself(tmp_path):
     assert drive(study, tmp_path)[0] == []
     counts = [sum(t.arm == arm and n.phase == Phase.SEARCH for t, n in first) for arm in "ab"]
     assert counts == [5, 5]
-
-
-@pytest.mark.parametrize("searcher", ["tpe", "random"])
-def test_finding_14_a_parallel_search_is_that_of_its_seed(tmp_path, searcher):
-    """Four trials at a time that end in any order: with declared slots the configurations are the same ones."""
-
-    def asked(order):
-        study = sweep(arms={"a": ARMS["long"]}, trials_per_arm=12, slots=4, searcher=searcher)
-        records = StudyRecords(str(tmp_path / f"{searcher}{order}"), study.name)
-        source = SweepSource(plan(study, storage=str(tmp_path)), records, lambda _: None)
-        running = []
-        seen = []
-        shuffled = random.Random(order)
-        while True:
-            while (
-                isinstance(given := source.next(), NextTrial) and given.notes.phase == Phase.SEARCH
-            ):
-                running.append(given)
-                seen.append(given.trial.id)
-            if not running:
-                return seen
-            ended = running.pop(shuffled.randrange(len(running)))
-            record = record_of(ended.trial, ended.notes)
-            records.write(record)
-            source.done(record)
-
-    assert asked(0) == asked(1) == asked(2) and len(asked(3)) == 12
 
 
 def test_a_confirmation_is_written_down_and_one_that_goes_on_is_the_same(storage):

@@ -113,49 +113,6 @@ def test_halving_keeps_the_best_and_what_is_not_finite_is_worst(mode, values, be
     assert decisions == [*[PAUSE] * (len(values) - 1), last]
 
 
-OUTSIDE = """
-from contrasweep.tuning.pruners import StoppingRule
-
-class Threshold(StoppingRule):
-    def __init__(self, mode, budget, *, least=0.5):
-        super().__init__(mode)
-        self.least = least
-
-    def should_continue(self, own, step, peers):
-        return own[step] >= self.least
-
-class Half:
-    def __init__(self, mode, budget): ...
-"""
-
-
-def test_a_pruner_of_another_package_is_named_by_its_path(tmp_path, monkeypatch):
-    (tmp_path / "own_pruners.py").write_text(OUTSIDE)
-    monkeypatch.syspath_prepend(tmp_path)
-    pruner = build("own_pruners:Threshold", mode="max", budget=None, folds=2, least=0.3)
-    pruner.add("a", 0, 0)
-    assert [pruner.on_report("a", step, value) for step, value in ((1, 0.3), (2, 0.2))] == [
-        CONTINUE,
-        STOP,
-    ]
-    for path, options, message in (
-        (
-            "own_pruners:Treshold",
-            {},
-            "pruner: the pruner's module has no such function or class.*did you mean",
-        ),
-        ("own_prunners:Threshold", {}, "pruner: the pruner's module cannot be imported"),
-        (
-            "own_pruners:Threshold",
-            {"most": 1},
-            "pruner_options: the pruner does not take these options.*most",
-        ),
-        ("own_pruners:Half", {}, "pruner: the pruner lacks methods"),
-    ):
-        with refused(SpecError, match=message):
-            build(path, mode="max", budget=3, **options)
-
-
 def run_halving(curves, order, known=True):
     """Drive halving as an engine would, on 2 folds for 8 steps: `curves[config][fold]` is a constant value; `order`
     permutes who is next; `known`: how many configurations come is known before. Returns the steps each trial

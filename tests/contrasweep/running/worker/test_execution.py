@@ -149,12 +149,12 @@ def test_the_reports_since_the_last_time_are_stored_before_the_record(trial, rec
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
-def test_a_trial_whose_last_value_is_no_number_has_failed_by_its_method(value, trial, storage):
+def test_a_trial_whose_last_value_is_no_number_has_failed_by_its_method(value, trial, records):
     def ends_badly(trial, resume=None):
         yield Report(1, {"accuracy": 0.5})
         yield Report(2, {"loss": 1.0} if value is None else {"accuracy": value})
 
-    record = finish(Execution(trial, ends_badly, StudyRecords(storage, "s"), metric="accuracy"))
+    record = finish(Execution(trial, ends_badly, records, metric="accuracy"))
     assert (record.status, record.cause, record.missing) == ("failed", "method", False)
 
 
@@ -182,7 +182,7 @@ def test_the_marker_comes_after_the_files_and_the_old_go_after_it(tmp_path):
 
 
 @pytest.mark.parametrize("declares", [True, False])
-def test_a_trainable_may_change_the_settings_that_it_is_given(trial, tmp_path, declares):
+def test_a_trainable_may_change_the_settings_that_it_is_given(trial, records, declares):
     """The record, which is read again, has those that the trial was planned with."""
     trial = replace(trial, config={"layers": [8], "opt": {"lr": 0.1}})
 
@@ -193,7 +193,6 @@ def test_a_trainable_may_change_the_settings_that_it_is_given(trial, tmp_path, d
 
     if declares:
         grows.settings = dict
-    records = StudyRecords(str(tmp_path), "s")
     finish(Execution(trial, grows, records, metric="accuracy"))
     assert records.read_one(trial.id).config == {"layers": [8], "opt": {"lr": 0.1}}
 
@@ -218,7 +217,7 @@ class Wordless(RuntimeError):
         ({"checkpoint": {"n": 1}}, "a report's checkpoint is a folder of files"),
     ],
 )
-def test_what_a_trainable_does_wrong_is_its_own_failure(trial, tmp_path, wrong, said):
+def test_what_a_trainable_does_wrong_is_its_own_failure(trial, records, wrong, said):
     """It is no fault of the machine or the storage, and what was reported before stays."""
 
     def careless(trial, resume=None):
@@ -227,7 +226,6 @@ def test_what_a_trainable_does_wrong_is_its_own_failure(trial, tmp_path, wrong, 
             raise wrong
         yield Report(**{"step": 2, "metrics": {"accuracy": 0.2}, **wrong})
 
-    records = StudyRecords(str(tmp_path), "s")
     record = finish(Execution(trial, careless, records, metric="accuracy"))
     assert (record.status, record.cause) == ("failed", "method")
     assert said in record.error and records.metrics(trial.id)[0]["accuracy"] == 0.1
@@ -267,7 +265,7 @@ def test_out_of_memory_is_left_to_the_scheduler(trial, records):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="host memory is limited on Linux")
 def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is_free_again(
-    trial, storage
+    trial, records
 ):
     """The guard is a real limit of this process: an array of 8 GiB is refused while the trial is open, not after it."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
@@ -279,7 +277,7 @@ def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is
         Execution(
             trial,
             greedy,
-            StudyRecords(storage, "s"),
+            records,
             metric="accuracy",
             limits=guard(host_memory_gib=0.5),
         ).advance()
@@ -302,7 +300,7 @@ def test_a_checkpoint_knows_what_the_trial_held(trial, records):
     assert execution.attempt.notes.phase == "search" and not hasattr(extra, "phase")
 
 
-def test_closing_runs_the_trainables_clean_up(trial, storage):
+def test_closing_runs_the_trainables_clean_up(trial, records):
     cleaned = []
 
     def tidy(trial, resume=None):
@@ -312,13 +310,13 @@ def test_closing_runs_the_trainables_clean_up(trial, storage):
         finally:
             cleaned.append(True)
 
-    execution = Execution(trial, tidy, StudyRecords(storage, "s"), metric="accuracy")
+    execution = Execution(trial, tidy, records, metric="accuracy")
     execution.advance()
     execution.close()
     assert cleaned == [True]
 
 
-def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, storage):
+def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, records):
     def reports(trial, resume=None):
         for step in (0, 1):
             yield Report(step, {"loss": 0.5})
@@ -326,7 +324,7 @@ def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, storage):
             yield RevisedReport(step, {"loss": 0.4, "accuracy": 0.7})
             yield RevisedReport(step, {"loss": 0.4, "accuracy": 0.8})
 
-    execution = Execution(trial, reports, StudyRecords(storage, "s"), metric="accuracy")
+    execution = Execution(trial, reports, records, metric="accuracy")
     rows = execution.advance(at_least_s=60).reports
     assert [(row["step"], row.get("accuracy")) for row in rows] == [
         (0, None),
