@@ -1,5 +1,6 @@
 """What a study comes to that nothing disturbs: each trial trained in this process, one after another, without Ray."""
 
+from tests.support.counting_trial import finish
 from tests.support.made_up import declared
 
 from contrasweep.imports import import_path
@@ -17,6 +18,5 @@ def calm_run(study, storage):
         execution = Execution(
             trial, import_path(trial.trainable, "trainable"), records, metric=study.metric
         )
-        while execution.advance().record is None:
-            pass
+        finish(execution)
     return Results.load(study.name, str(storage))

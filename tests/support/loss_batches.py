@@ -22,6 +22,30 @@ def value_and_gradient(loss, z, labels):
     return value.detach(), gradient
 
 
+def largest_tensor(loss, z, labels):
+    """The elements of the largest tensor that is made for a value and its gradient."""
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for made in out if isinstance(out, tuple | list) else [out]:
+                if isinstance(made, torch.Tensor):
+                    size = made.untyped_storage().nbytes() // made.element_size()
+                    largest = max(largest, size)
+            return out
+
+    with Watch():
+        value_and_gradient(loss, z, labels)
+    return largest
+
+
+def first_to_second(scores: torch.Tensor, *, scale: float = 10.0) -> torch.Tensor:
+    """A loss of two sides of somebody else's."""
+    return torch.nn.functional.cross_entropy(scale * scores, torch.arange(len(scores)))
+
+
 EDGES = {
     "duplicates": (torch.ones(6, 4), [0, 0, 1, 1, 2, 2]),
     "zeros": (torch.zeros(6, 4), [0, 0, 1, 1, 2, 2]),

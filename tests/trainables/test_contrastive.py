@@ -62,17 +62,6 @@ def test_it_learns(make_trial, loss):
     assert [r.step for r in reports] == list(range(1, 11))
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
     last = reports[-1].metrics
-    wanted = {
-        "accuracy",
-        "f1_macro",
-        "knn1",
-        "knn5",
-        "probe",
-        "map_at_r",
-        "similarity_margin",
-        *(f"f1_class_{k}" for k in range(10)),
-    }
-    assert wanted <= set(last)
     assert min(last[name] for name in ("accuracy", "knn1", "knn5", "probe")) > 0.8, last
     assert all(np.isfinite(value) for r in reports for value in r.metrics.values())
 

@@ -24,11 +24,14 @@ def golden(shared):
 
 
 @pytest.fixture(scope="module")
-def golden_neighbours(golden):
-    train = torch.tensor(golden["train_embeddings"])
-    test = torch.tensor(golden["test_embeddings"])
-    labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
-    return neighbours.search(train, labels[0], test, labels[1], ks=(1, 3, 5))
+def parts(golden):
+    names = (f"{part}_{kind}" for part in ("train", "test") for kind in ("embeddings", "labels"))
+    return [torch.tensor(golden[name]) for name in names]
+
+
+@pytest.fixture(scope="module")
+def golden_neighbours(parts):
+    return neighbours.search(*parts, ks=(1, 3, 5))
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
@@ -47,12 +50,8 @@ def test_target_and_noise_are_the_reference(golden, golden_neighbours):
     assert (golden_neighbours.target > golden_neighbours.noise).tolist() == expected["nn_is_target"]
 
 
-def test_the_similarity_margin_is_the_reference(golden):
-    train = torch.tensor(golden["train_embeddings"])
-    test = torch.tensor(golden["test_embeddings"])
-    labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
-    evaluation = evaluate(train, labels[0], test, labels[1], 3)
-    assert evaluation.metrics["similarity_margin"] == pytest.approx(
+def test_the_similarity_margin_is_the_reference(golden, parts):
+    assert evaluate(*parts, 3).metrics["similarity_margin"] == pytest.approx(
         golden["target_noise"]["median_margin"], abs=1e-6
     )
 
@@ -183,9 +182,10 @@ def test_tiles_change_nothing(monkeypatch):
     generator = seeded(0)
     z = torch.randn(50, 4, generator=generator)
     labels = torch.randint(3, (50,), generator=generator)
-    whole = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
+    parts = z[:30], labels[:30], z[30:], labels[30:]
+    whole = neighbours.search(*parts, retrieval=True)
     monkeypatch.setattr(neighbours, "TILE", 100)
-    tiled = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
+    tiled = neighbours.search(*parts, retrieval=True)
     assert torch.allclose(whole.target, tiled.target, atol=1e-6)
     assert all(torch.equal(whole.votes[k], tiled.votes[k]) for k in whole.votes)
     assert all(torch.allclose(whole.retrieval[k], tiled.retrieval[k]) for k in whole.retrieval)

@@ -51,6 +51,13 @@ def pretrained(digits, tmp_path_factory):
     return Path(shutil.copytree(saved, tmp_path_factory.mktemp("pretrained") / "checkpoint"))
 
 
+@pytest.fixture
+def averaged(pretrained):
+    """The averaged weights of its encoder."""
+    kept = checkpoint.part(pretrained, "average").items()
+    return {name[2:]: value for name, value in kept if name.startswith("0.")}
+
+
 def trial(data, start=None, seed=0, **config):
     source = StartRef("pretrain", "f" * 16) if start else None
     return Trial("study", "arm", PATHS["finetune"], QUICK | config, data, 0, seed, source, start)
@@ -65,33 +72,27 @@ def weights(method):
     return {name: value.clone() for name, value in method.model[0].state_dict().items()}
 
 
-def test_it_starts_from_the_averaged_encoder_of_the_checkpoint(digits, pretrained):
-    expected = {
-        k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")
-    }
+def test_it_starts_from_the_averaged_encoder_of_the_checkpoint(digits, pretrained, averaged):
     found = weights(built(digits, pretrained))
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
+    assert found.keys() == averaged.keys()
+    assert all(torch.equal(found[name], averaged[name]) for name in found)
     assert not all(
         torch.equal(found[name], value) for name, value in weights(built(digits)).items()
     )
 
 
-def test_a_contrastive_trial_starts_from_it_with_its_copies(digits, pretrained):
+def test_a_contrastive_trial_starts_from_it_with_its_copies(digits, pretrained, averaged):
     from contrasweep.trainables.contrastive.method import build
 
     config = {"encoder": CNN, "loss": "infonce", "targets": "byol"}
     source = StartRef("pretrain", "f" * 16)
     method = build(Trial("s", "a", PATHS["contrastive"], config, digits, 0, 0, source, pretrained))
-    expected = {
-        k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")
-    }
     assert all(
-        torch.equal(value, expected[name]) for name, value in method.model[0].state_dict().items()
+        torch.equal(value, averaged[name]) for name, value in method.model[0].state_dict().items()
     )
     copies = [part for part in method.targets.parts.values() if isinstance(part, torch.nn.Module)]
     assert any(
-        torch.equal(value, expected["body.0.weight"])
+        torch.equal(value, averaged["body.0.weight"])
         for c in copies
         for k, value in c.state_dict().items()
         if "body.0" in k

@@ -337,14 +337,3 @@ def test_lars_scales_a_layers_step_by_its_trust_and_leaves_biases_alone():
         weight, before[0] - 0.5 * 0.02 * before[0].norm() / full.norm() * full, atol=1e-6
     )
     assert torch.allclose(bias, before[1] - 0.5 * slopes[1], atol=1e-6)
-
-
-def test_without_the_new_settings_a_trial_has_the_id_it_had(digits):
-    config = trial(digits).config
-    assert {"clip", "ema"}.isdisjoint(config)
-    assert config["optimizer"] == {
-        "name": "sgd",
-        "weight_decay": 0.0001,
-        "momentum": 0.9,
-    }
-    assert config["encoder"] == {"name": "cnn", "width": 16}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from refusals import refused
 from to_the_bit import trained_and_resumed
 
@@ -48,11 +47,6 @@ def trial(data, **config):
     return Trial(
         "study", "arm", "contrasweep.trainables.texts:train", QUICK | config, data, None, 0
     )
-
-
-def first_to_second(scores: torch.Tensor, *, scale: float = 10.0) -> torch.Tensor:
-    """A loss of two sides of somebody else's."""
-    return F.cross_entropy(scale * scores, torch.arange(len(scores)))
 
 
 def alike(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
@@ -118,7 +112,7 @@ def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sic
     [
         {},
         {"positives": "entailed", "loss": "siglip", "learnable_temperature": True},
-        {"positives": "entailed", "loss": f"{__name__}:first_to_second"},
+        {"positives": "entailed", "loss": "loss_batches:first_to_second"},
         {"positives": "groups", "loss": f"{__name__}:alike"},
         {
             "positives": "groups",

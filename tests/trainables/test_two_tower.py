@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from refusals import refused
 from to_the_bit import trained_and_resumed
@@ -61,11 +60,6 @@ def trial(data, fold=None, **config):
     return Trial("study", "arm", PATH, QUICK | config, data, fold, 0)
 
 
-def first_to_second(scores: torch.Tensor, *, scale: float = 10.0) -> torch.Tensor:
-    """A loss of two sides of somebody else's."""
-    return F.cross_entropy(scale * scores, torch.arange(len(scores)))
-
-
 def test_recall_is_that_of_a_loop():
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(30, 4, generator=generator)
@@ -88,7 +82,7 @@ def test_recall_is_that_of_a_loop():
         ("clip", False),
         ("siglip", True),
         ("siglip", False),
-        (f"{__name__}:first_to_second", False),
+        ("loss_batches:first_to_second", False),
     ],
 )
 def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(digits, tmp_path, loss, learned):

@@ -6,13 +6,12 @@ import re
 import numpy as np
 import pytest
 from latex import assert_compiles
-from made_up import declared
+from made_up import trained
 from refusals import refused
 
 import contrasweep as cs
 from contrasweep.reporting import write_report
 from contrasweep.results.table import Cell, Replicate, TableStyle
-from contrasweep.storage.record import Record, Status
 
 NAMES = {"ocl": "OCL & co.", "knn1": "1NN", "knn5": "5NN", "lr": "learning rate"}
 
@@ -32,12 +31,11 @@ def results(tmp_path_factory):
         "metric": "knn1",
         "labels": NAMES,
     }
-    plan, records = declared(
-        cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder), folder
+    trained(
+        cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder),
+        folder,
+        lambda trial: {"knn1": score(trial, 1), "knn5": score(trial, 5), "at 1, 5": 0.5},
     )
-    for trial in plan.trials:
-        metrics = {"knn1": score(trial, 1), "knn5": score(trial, 5), "at 1, 5": 0.5}
-        records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
     return cs.load("paper", storage=folder)
 
 

@@ -3,6 +3,7 @@
 import time
 
 import pandas as pd
+from counting_trial import finish
 from reports import report_of
 
 from contrasweep.cluster.usage import Meter
@@ -40,8 +41,7 @@ def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(records):
     execution = Execution(trial, train, records, metric="accuracy")
     execution.advance()
     assert [row["process_memory_gib"] for row in records.system(trial.id)] == [1.0]
-    while execution.advance().record is None:
-        pass
+    finish(execution)
     frame = compact.read_curves(
         records, records.etags(), [trial.id, "another"], [], compact.SYSTEMS
     )

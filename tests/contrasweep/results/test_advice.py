@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from looks import drive_looks, noise
-from made_up import declared
+from made_up import trained
 from sweeps import finished, record_of, sweep
 
 from contrasweep import AblationGrid, Arm, Replicates
@@ -20,7 +20,6 @@ from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.predictive import detectable_difference
 from contrasweep.storage.interim_log import read_looks
-from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
 
@@ -128,11 +127,11 @@ def test_a_study_of_which_no_look_is_left_is_told_of_fresh_seeds(tmp_path):
 def test_an_arm_of_which_half_collapsed_is_to_be_mended_first(
     collapsed, said, axes, tmp_path, storage
 ):
-    planned, records = declared(plan(grid(arms="ab", axes=axes), storage=storage), tmp_path)
-    for trial in planned.trials:
+    def metrics(trial):
         stuck = trial.arm == "b" and trial.seed < collapsed and trial.config.get("lr", 0.1) == 0.1
-        metrics = {"accuracy": value(trial), "collapsed": float(stuck)}
-        records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
+        return {"accuracy": value(trial), "collapsed": float(stuck)}
+
+    trained(plan(grid(arms="ab", axes=axes), storage=storage), tmp_path, metrics)
     notes = Results.load("advised", storage).advice().notes()
     assert notes[0].startswith("Mend the training first") == said and len(notes) > 1
 

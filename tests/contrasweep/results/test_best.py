@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from made_up import declared, train
+from made_up import declared, train, trained
 from refusals import refused
 from sweeps import ARMS, finished, sweep, value_of
 
@@ -15,7 +15,7 @@ import contrasweep as cs
 from contrasweep.reporting import render
 from contrasweep.results.search import rerun, search_frame
 from contrasweep.running.prepare import study_document
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Status
 
 
 @pytest.mark.parametrize("search_folds", [None, [0, 2]])
@@ -134,10 +134,8 @@ def test_fresh_seeds_of_a_study_that_grows_are_none_that_it_may_use(storage, kin
 
 def test_a_setting_of_a_grid_that_is_best_without_a_value_has_none(tmp_path, storage):
     grid = cs.AblationGrid("g", {"a": cs.Arm(train)}, "digits-lt", axes={"clip": [2, None]})
-    planned, records = declared(cs.plan(grid, storage=storage), tmp_path)
-    for t in planned.trials:
-        score = 0.5 if t.config["clip"] is None else 0.1
-        records.write(Record.of(t, status=Status.DONE, metrics={"accuracy": score}))
+    score = lambda t: 0.5 if t.config["clip"] is None else 0.1  # noqa: E731
+    trained(cs.plan(grid, storage=storage), tmp_path, score)
     again = yaml.safe_load(render(cs.load("g", storage=storage), "yaml"))
     assert again["arms"]["a"]["config"] == {"clip": None}
 
@@ -150,10 +148,8 @@ def test_the_best_of_a_grid_is_the_best_cell_of_each_arm(tmp_path, storage):
         "digits-lt",
         axes={"lr": [0.1, 1.0]},
     )
-    planned, records = declared(cs.plan(grid, storage=storage), tmp_path)
-    for t in planned.trials:
-        score = t.config["lr"] if t.arm == "a" else 1 - t.config["lr"]
-        records.write(Record.of(t, status=Status.DONE, metrics={"accuracy": score}))
+    score = lambda t: t.config["lr"] if t.arm == "a" else 1 - t.config["lr"]  # noqa: E731
+    trained(cs.plan(grid, storage=storage), tmp_path, score)
     results = cs.load("g", storage=storage)
     assert dict(results.best()[["arm", "lr"]].to_numpy()) == {"a": 1.0, "b": 0.1}
     assert "Best settings" not in render(results, "text").decode()  # a grid's table says it

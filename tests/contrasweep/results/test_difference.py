@@ -4,21 +4,19 @@ from dataclasses import replace
 
 import pytest
 from command_line import contrasweep, shown_json
-from made_up import declared, train
+from made_up import train, trained
 
 import contrasweep as cs
 from contrasweep.results.difference import study_difference
-from contrasweep.storage.record import CodeRef, Record, Status
+from contrasweep.storage.record import CodeRef
 from contrasweep.storage.records import StudyRecords
 
 
 def made(folder, name, arms, versions=None, code="", **fields):
     """A study whose trials all ended at once."""
     fields = {"data": "digits-lt", "seeds": [0, 1]} | fields
-    plan, records = declared(cs.plan(cs.AblationGrid(name, arms, **fields), storage=folder), folder)
-    for trial in plan.trials:
-        ended = {"status": Status.DONE, "metrics": {"accuracy": 0.5}, "code": CodeRef(code)}
-        records.write(Record.of(trial, **ended, versions=versions or {}))
+    plan = cs.plan(cs.AblationGrid(name, arms, **fields), storage=folder)
+    trained(plan, folder, lambda trial: 0.5, code=CodeRef(code), versions=versions or {})
 
 
 def rows(found):

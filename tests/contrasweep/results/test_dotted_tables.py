@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from made_up import declared, nowhere, train
+from made_up import nowhere, train, trained
 from refusals import refused
 from typer.testing import CliRunner
 
@@ -12,7 +12,6 @@ from contrasweep.cli.app import app
 from contrasweep.planning.grid import make_plan
 from contrasweep.reporting import render
 from contrasweep.results.results import Results
-from contrasweep.storage.record import Record, Status
 
 DATA = nowhere(2)
 
@@ -35,9 +34,7 @@ def results(tmp_path):
         axes={"loss.temperature": [0.1, 0.2], "encoder.width": [4, 8]},
         folds=2,
     )
-    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path)
-    for trial in plan.trials:
-        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": value(trial)}))
+    trained(make_plan(grid, lambda name: DATA), tmp_path, value)
     return Results.load("nested", str(tmp_path))
 
 

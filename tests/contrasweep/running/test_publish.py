@@ -3,41 +3,31 @@
 from dataclasses import replace
 
 import pytest
-from made_up import declared, train
+from made_up import nowhere, train, trained
 from tracked import tracked_of
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cli.app import app
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.results.notes import add_note
 from contrasweep.results.results import Results
 from contrasweep.running import publish as module
 from contrasweep.running.publish import publish
-from contrasweep.storage.record import Record, Status
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.mlflow.address import TrackingAddress
 
-DATA = Manifest(
-    "d",
-    "/data/d",
-    "image",
-    {"train": (Shard("train-0.parquet", 100, 1, "0" * 64),)},
-    folds=Folds(5),
-)
+
+def study(name, storage):
+    grid = AblationGrid(name, {"a": Arm(train), "b": Arm(train)}, "d", folds=5, seeds=[0])
+    return trained(make_plan(grid, lambda _: nowhere()), storage, lambda trial: trial.fold / 10)
 
 
 @pytest.mark.slow
-def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(
-    mlflow_uri, tmp_path, monkeypatch
-):
+def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri, runs, monkeypatch):
     from mlflow import MlflowClient
 
-    grid = AblationGrid("shown", {"a": Arm(train), "b": Arm(train)}, "d", folds=5, seeds=[0])
-    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path / "runs")
-    for i, trial in enumerate(plan.trials):
-        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": i / 10}))
+    plan, records = study("shown", runs)
     client = MlflowClient(mlflow_uri)
     asked = []
     server = module.Server
@@ -71,13 +61,10 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(
 
 
 @pytest.mark.slow
-def test_sync_alone_shows_the_table_and_what_users_note(mlflow_uri, tmp_path):
+def test_sync_alone_shows_the_table_and_what_users_note(mlflow_uri, runs):
     from mlflow import MlflowClient
 
-    grid = AblationGrid("synced", {"a": Arm(train), "b": Arm(train)}, "d", folds=5, seeds=[0])
-    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path / "runs")
-    for trial in plan.trials:
-        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": 0.5}))
+    plan, records = study("synced", runs)
     add_note(records, "too few seeds")
     words = ["sync", "synced", "--storage", records.storage, "--tracking", mlflow_uri]
     assert CliRunner().invoke(app, words).exit_code == 0

@@ -12,7 +12,6 @@ from ray.tune.execution.tune_controller import TuneController
 from sweeps import ARMS, sweep
 
 from contrasweep import AblationGrid, Arm, Report, SpecError
-from contrasweep.planning.planner import plan
 from contrasweep.running.driver import run
 
 pytestmark = [
@@ -269,11 +268,6 @@ def test_another_plan_of_the_same_name_is_refused_unless_it_extends(calm):
     extended = run(larger, storage=calm.records.storage, tracking="none", extend=True)
     assert extended.statuses == {"done": 12}
     assert before.items() <= ended(extended.records).items()
-
-
-def test_a_plan_writes_nothing(tmp_path, runs):
-    assert len(plan(study(), storage=runs).trials) == 6
-    assert not (tmp_path / "runs").exists()
 
 
 def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(storage):

@@ -12,7 +12,6 @@ from contrasweep.trainables.review_helpfulness import (
     pairwise_ranking_loss,
 )
 from contrasweep.trainables.review_helpfulness.batch import Sequences
-from contrasweep.trainables.review_helpfulness.datasets.reviews import label
 from contrasweep.trainables.review_helpfulness.metrics import per_product, token_distances
 from contrasweep.trainables.review_helpfulness.networks.bimpm import (
     attentive_mean,
@@ -218,13 +217,6 @@ def test_metrics_of_interleaved_products(goldens, threshold):
     assert per_product(
         labels=labels, scores=scores, products=products, threshold=0
     ).products == list(dict.fromkeys(products))
-
-
-def test_votes_to_label(goldens):
-    case = goldens["votes_to_label"]
-    for votes, wanted in zip(case["votes"], case["labels"], strict=True):
-        if votes > 0:  # a review without votes is no row
-            assert label(votes) == wanted
 
 
 def test_token_distances(goldens):

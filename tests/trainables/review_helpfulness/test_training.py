@@ -210,13 +210,6 @@ def test_held_out_products_do_not_depend_on_the_order_of_rows():
     assert not set(train_part.product) & set(dev.product)
 
 
-def test_the_planted_set_says_that_it_is_synthetic(planted):
-    assert planted.synthetic and "SYNTHETIC" in planted.name
-    train_part = open_dataset(planted).split("train")
-    assert train_part.ragged("roi")[0].shape[1] == 8
-    assert np.bincount(train_part.labels, minlength=5).min() > 0.1 * len(train_part)
-
-
 @pytest.mark.slow
 def test_models_that_see_images_beat_those_that_only_read(storage):
     """Half of the helpfulness shows in the words, half in the regions."""
