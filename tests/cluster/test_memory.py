@@ -19,6 +19,7 @@ from contrasweep.cluster.memory import (
     NO_WORK,
     TURN_S,
     UTILISATION,
+    Count,
     Work,
     Workload,
     count,
