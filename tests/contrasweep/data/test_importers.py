@@ -23,7 +23,6 @@ from contrasweep.data.importers.sick import COLUMNS
 from contrasweep.data.manifest import MANIFEST
 from contrasweep.errors import DataError, SpecError
 
-
 REVIEWS = [
     f"contrasweep.trainables.review_helpfulness.datasets:{name}_REVIEWS"
     for name in ("CLOTHING", "MCR")

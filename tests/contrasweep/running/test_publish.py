@@ -64,7 +64,7 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri,
 def test_sync_alone_shows_the_table_and_what_users_note(mlflow_uri, runs):
     from mlflow import MlflowClient
 
-    plan, records = study("synced", runs)
+    _, records = study("synced", runs)
     add_note(records, "too few seeds")
     words = ["sync", "synced", "--storage", records.storage, "--tracking", mlflow_uri]
     assert CliRunner().invoke(app, words).exit_code == 0
