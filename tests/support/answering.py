@@ -5,7 +5,16 @@ import http.server
 import threading
 
 
+class Server(http.server.ThreadingHTTPServer):
+    answers: dict[str, tuple[int, str]]
+    asked: list[tuple[str, str | None]]
+    otherwise: tuple[int, str]
+    address: str
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
     def do_GET(self):
         self.server.asked.append((self.path, self.headers.get("Authorization")))
         status, body = self.server.answers.get(self.path, self.server.otherwise)
@@ -23,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def answering(otherwise=(404, "nothing here")):
     """Yield a server that answers `server.answers[path]`, a (status, body), at `server.address`, and keeps what it was
     `asked`: paths with what they had for authorization."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         server.answers, server.asked, server.otherwise = {}, [], otherwise
         server.address = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
