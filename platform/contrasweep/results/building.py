@@ -16,7 +16,7 @@ from contrasweep.errors import plural
 from contrasweep.results.answer import Pair, replicates_text
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import ItemValues
-from contrasweep.results.table import NO_INTERVAL, Cell, Key, Replicate, Table
+from contrasweep.results.table import CONSTANT, NO_INTERVAL, Cell, Key, Replicate, Table
 from contrasweep.rows import row_tuples
 from contrasweep.statistics.comparison import Comparison, freedom, judged_comparisons
 from contrasweep.statistics.design import Contrast, Design
@@ -614,7 +614,7 @@ def _replicates_text(done: pd.DataFrame, spread: Contrast) -> str:
 def _method(mean: Contrast, alpha: float) -> str:
     """Return how the interval of a mean was made, in words."""
     if mean.standard_error == 0:
-        return "constant"
+        return CONSTANT
     # A t interval over seeds alone covers as it says only where scores are about symmetric.
     needs_symmetry = (
         mean.test(alpha) == "t-test"

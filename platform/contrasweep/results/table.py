@@ -35,6 +35,7 @@ from contrasweep.results.rendering import (
 from contrasweep.rows import FrameRow, row_beside
 from contrasweep.statistics.comparison import decimals_of
 from contrasweep.statistics.design import Design
+from contrasweep.statistics.evidence import COPIES
 from contrasweep.statistics.family import Question
 from contrasweep.storage.record import COUNTING, Status
 from contrasweep.text_table import WIDTH, text_table
@@ -210,6 +211,8 @@ def number(value: float, decimals: int) -> str:
     return "∞" if value > 0 else "-∞"
 
 
+CONSTANT = "constant"
+"""How an interval without width is made: of replicates that all have one value."""
 NO_INTERVAL = "none"
 """The method of a cell without an interval."""
 MAX_NAMED = 8
@@ -366,6 +369,8 @@ class Table:
             lines.append(
                 f"mean{behind}{' (min–max)' if self.style.spread else ''} over {self._replicates}"
             )
+        if CONSTANT in methods:
+            lines.append(f"{CONSTANT}: all replicates of a cell have one value: {COPIES}")
         if self.style.spread and methods:
             lines.append("min and max are those of single trials")
 

@@ -20,6 +20,7 @@ from scipy import stats
 
 from contrasweep.reporting import verify
 from contrasweep.reporting.bundle import SAME_TIME
+from contrasweep.results.results import Results
 from contrasweep.storage.records import StudyRecords
 
 GOLDEN = ROOT / "tests/golden/0.1.0/storage"
@@ -119,6 +120,8 @@ def test_copies_and_values_that_are_not_finite_agree_with_their_records(tmp_path
     data = (tmp_path / "x.zip").read_bytes()
     differing, counted = verify.verify(data)
     assert differing == [] and counted["p"] == 1
+    legend = " ".join(Results.load("odd", str(tmp_path)).table(["arm"], []).legend)
+    assert ("all replicates of a cell have one value: do they use" in legend) == (score(0) < 1)
 
     def surer(files):
         report = json.loads(files["table.json"])
