@@ -17,6 +17,8 @@ FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MUL
 OURS = Path(__file__).parents[1]
 INSTALLED = (Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("stdlib")), OURS)
 """Folders whose code is not the study's own."""
+RELATIVE_PATH = re.compile(r"No such file or directory: '[^/']")
+"""How an error names a file that was looked for in the trial's working directory."""
 LACKS_METRIC = "the last report's metric {metric!r} is missing"
 NOTHING_REPORTED = (
     "all {} trials that have ended failed before they reported anything, and no arm has done better. Nothing more is "
@@ -37,6 +39,8 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     last = clipped(error_of(text) or "unknown error", 300)
     place = place_of(text)
     where = f" ({place})" if place else ""
+    if RELATIVE_PATH.search(last) and record.trainable != COMMAND_PATH:
+        where += "; a trial's working directory is empty: Path(__file__).parent / FILE"
     to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
     # `record.missing`: the cause was outside the method.
     again = "the same command" if record.missing else "--retry-failed"

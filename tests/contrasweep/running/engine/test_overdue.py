@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -278,6 +279,10 @@ def test_a_failure_in_a_line_names_the_own_code_and_what_to_do():
         "failed: a lr=0.1 data=d fold=2 seed=0: ValueError: on purpose (method.py:12); all of it: "
         "contrasweep logs s 01234567 --storage /st; again: --retry-failed"
     )
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '%swords.txt'"
+    for folder, empty in {"": 1, "data/": 1, "/data/": 0}.items():
+        line = failure_line(replace(record, error=missing % folder), "/st")
+        assert line.count("directory is empty: Path(__file__).parent / FILE;") == empty
     assert place_of("no traceback") == ""
     group = '  |   File "m.py", line 1\n  |     fails()\n  | ExceptionGroup: all (1 sub-exception)'
     assert error_of(group) == "ExceptionGroup: all (1 sub-exception)"
