@@ -204,7 +204,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         study = self.study
         space = list(study.arms[arm].space)
         cost = search_costs(known.values(), study.arms)[arm]
-        ended = _ended(known)
+        ended = self._ended(known)
         search_ended = ended[arm, Phase.SEARCH]
         confirmation_ended = ended[arm, Phase.CONFIRM]
         facts = {
@@ -242,7 +242,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         an_arm = self.search_total_an_arm
         if an_arm is None:
             return None
-        ended = _ended(known)
+        ended = self._ended(known)
         # The arms take turns, first in their searches and then in their confirmations. Trials that have ended count as
         # the first of their arm.
         return [
@@ -253,12 +253,32 @@ class SweepPlan(PlanDisplay, SweepDesign):
             if turn >= ended[arm, phase]
         ]
 
+    def _ended(self, known: RecordsById) -> Counter[tuple[str, Phase]]:
+        """Count the trials that have ended by arm and phase: search or confirmation.
+
+        Of trials of earlier confirmations those do not count that another trial replaces, or that have another seed.
+        """
+        searched = [record.arm for record in known.values() if record.notes.phase is Phase.SEARCH]
+        confirmed = {
+            (record.arm, record.fold, record.seed)
+            for record in known.values()
+            if record.notes.phase is Phase.CONFIRM
+        }
+        return Counter(
+            [(arm, Phase.SEARCH) for arm in searched]
+            + [(arm, Phase.CONFIRM) for arm, *key in confirmed if tuple(key) in self.replicates]
+        )
+
     def totals(self, known: RecordsById) -> dict[str, int | None]:
         """Return numbers of trials by name: `trials`, `search_trials` and `ended`.
 
         The first two are None where the budget does not count trials.
         """
-        return {"trials": self.total, "search_trials": self.search_total, "ended": len(known)}
+        return {
+            "trials": self.total,
+            "search_trials": self.search_total,
+            "ended": self._ended(known).total(),
+        }
 
     def lines(self, known: RecordsById) -> list[str]:
         """Return lines on the study, its search, its budget and what each arm spent, the confirmation, the trials."""
@@ -282,7 +302,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             ),
             f"confirm   each arm's best on {confirmed_on}; the table has these",
             *([f"looks     {study.replicates}"] if study.replicates else []),
-            f"trials    {trials}, {len(known)} ended",
+            f"trials    {trials}, {self._ended(known).total()} ended",
         ]
 
     def _search_data(self) -> str:
@@ -303,11 +323,6 @@ class SweepPlan(PlanDisplay, SweepDesign):
         if study.confirm_on == "all":
             return f"all {plural(study.folds, 'fold')}, searched ones too, x "
         return f"the {plural(len(study.confirm_folds), 'unsearched fold')} x "
-
-
-def _ended(known: RecordsById) -> Counter[tuple[str, Phase | None]]:
-    """Count the finished records by arm and phase: search or confirmation."""
-    return Counter((record.arm, record.notes.phase) for record in known.values())
 
 
 def _frame(design: SweepDesign) -> "pd.DataFrame":

@@ -1,6 +1,7 @@
 """What a confirmation may rest on, and that each is written down: the search's findings 12 and 13, and the ledger."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,6 +117,18 @@ def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_
     assert "this is confirmation 3 of the study" in note
     assert note.endswith("each earlier one counts as a look")
     assert any("this is look 3, whose p are multiplied by 16" in n for n in notes)
+
+
+def test_a_plan_counts_no_trials_of_earlier_confirmations(tmp_path, storage):
+    study = sweep(confirm_seeds=[1000, 1001])
+    results, _ = finished(study, tmp_path)
+    planned = plan(study, storage=storage)
+    known = {**results.search_records, **results.trial_records}
+    confirmed = results.trial_records.items()
+    other_best = {f"a{key}": record for key, record in confirmed}
+    other_seed = {f"b{key}": replace(record, seed=7) for key, record in confirmed}
+    assert planned.totals({**known, **other_best, **other_seed}) == planned.totals(known)
+    assert planned.totals(known)["ended"] == planned.total == len(known)
 
 
 def test_a_broken_ledger_is_said_and_not_taken_for_none(tmp_path):
