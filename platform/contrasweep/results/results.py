@@ -86,7 +86,12 @@ class Results(StudyData):
         if folds and frame["fold"].max() >= folds and "repeat" not in frame:
             frame.insert(frame.columns.get_loc("fold"), "repeat", frame["fold"] // folds)  # type: ignore[arg-type]
         design = asdict(self._design(self.metric))
-        frame.attrs |= {"metric": self.metric, "design": design, "notes": self.study_notes}
+        notes = list(self.study_notes)
+        if self._interim is not None:
+            notes.append(
+                "the study was looked at before: p in its own table allow for that, p here do not"
+            )
+        frame.attrs |= {"metric": self.metric, "design": design, "notes": notes}
         return frame
 
     def _design(self, metric: str) -> Design:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sweeps import ARMS, drive, finished, record_of, sweep
 
-from contrasweep import Arm, Float
+from contrasweep import Arm, Float, judge
 from contrasweep.cli.reports import summary
 from contrasweep.errors import BrokenFileError
 from contrasweep.planning.forecast import forecast
@@ -112,6 +112,7 @@ def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_
         p = now.compare("short", "long").p_value
         assert p == pytest.approx(min(1.0, 4**confirmations * first.p_value))
         assert p > 0.05 or first.p_value < 0.01
+    assert "the study was looked at before" in judge(now.to_frame(), metric="accuracy").to_text(200)
     notes = now.table().notes
     (note,) = (n for n in notes if "confirmation" in n)
     assert "this is confirmation 3 of the study" in note
