@@ -371,7 +371,10 @@ def _read_file(path: Path, read: Reader, problem: str) -> pd.DataFrame:
     if path.stat().st_size > MOST_BYTES:
         raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
     with errors_named(problem, str(path)):
-        return read(path)
+        frame = read(path)
+    # What a file says of a study's design is no part of its table.
+    frame.attrs = {}
+    return frame
 
 
 def _run_of(path: Path, kind: str) -> Path:

@@ -266,8 +266,10 @@ def test_a_study_is_judged_as_its_own_table_judges_it(replicates, source, tmp_pa
         for name, gain in (("a", 0), ("b", 0.03))
     }
     results = calm_run(cs.AblationGrid("small", arms, "digits-lt", **replicates), str(tmp_path))
-    results.to_frame().to_csv(tmp_path / "trials.csv", index=False)
-    sources = {"stored": f"contrasweep:{tmp_path}:small", "file": tmp_path / "trials.csv"}
+    frame = results.to_frame()
+    frame.attrs = {"design": 5, "notes": 5}  # which a file of somebody else's may have
+    frame.to_parquet(tmp_path / "trials.parquet")
+    sources = {"stored": f"contrasweep:{tmp_path}:small", "file": tmp_path / "trials.parquet"}
     judged = cs.judge(sources[source], metric="accuracy")
     (pair,), (stored,) = judged.pairs, results.table().pairs
     assert pair.comparison.p_value == stored.comparison.p_value > 0
