@@ -36,7 +36,7 @@ def inert_cell(value: Any) -> Any:
 def render_template(name: str, /, **context: Any) -> Markup:
     """Return the template `name`, filled with these values.
 
-    The report's own template is taken; where the report has none of this name, that of the results.
+    The report's own template is taken; where the report has none of this name, the results' template.
     """
     environment = templates("contrasweep.reporting", "contrasweep.results")
     environment.filters["drawn"] = draw
