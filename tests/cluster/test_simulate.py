@@ -13,6 +13,7 @@ GPU = Gpu("A100-80G", 80.0)
 ONE_GPU = Inventory((Node(cpus=16, memory_gib=128, gpus=1, gpu=GPU, cost_per_hour=3.0),))
 TWO_CORES = Inventory((Node(cpus=2, memory_gib=16, cost_per_hour=0.5),))
 CPU = Footprint(host_memory_gib=1)
+WHOLE, HALF, QUARTER = (Footprint(gpu_memory_gib=gib, margin=1) for gib in (80, 40, 20))
 
 
 def test_by_hand_cpu_trials_on_two_slots():
@@ -24,28 +25,20 @@ def test_by_hand_cpu_trials_on_two_slots():
 
 def test_by_hand_shares_of_one_gpu():
     """Two of 1/2 fill the GPU; 1/4 and 1/2 leave room for one more 1/4."""
-    half = Footprint(gpu_memory_gib=40, margin=1)
-    quarter = Footprint(gpu_memory_gib=20, margin=1)
-    assert simulate([half] * 4, [3600] * 4, ONE_GPU).hours == 2
-    assert simulate([quarter, half, quarter], [3600] * 3, ONE_GPU).hours == 1
-    assert simulate([half, half, quarter], [3600] * 3, ONE_GPU).utilisation == pytest.approx(
+    assert simulate([HALF] * 4, [3600] * 4, ONE_GPU).hours == 2
+    assert simulate([QUARTER, HALF, QUARTER], [3600] * 3, ONE_GPU).hours == 1
+    assert simulate([HALF, HALF, QUARTER], [3600] * 3, ONE_GPU).utilisation == pytest.approx(
         1.25 / 2
     )
 
 
 def test_a_small_trial_overtakes_a_large_one_that_waits():
-    half = Footprint(gpu_memory_gib=40, margin=1)
-    whole = Footprint(gpu_memory_gib=80, margin=1)
-    assert simulate([half, whole, half], [3600, 3600, 3600], ONE_GPU).hours == 2
+    assert simulate([HALF, WHOLE, HALF], [3600, 3600, 3600], ONE_GPU).hours == 2
 
 
 def test_trials_of_other_kinds_start_in_their_turn():
     """Half, quarter, half: the quarter starts beside the first half, before the second half, which waits for room."""
-    half = Footprint(gpu_memory_gib=40, margin=1)
-    quarter = Footprint(gpu_memory_gib=20, margin=1)
-    hours = [1, 4, 1]
-    spent = simulate([half, quarter, half], [3600 * h for h in hours], ONE_GPU)
-    assert spent.hours == 4
+    assert simulate([HALF, QUARTER, HALF], [3600, 4 * 3600, 3600], ONE_GPU).hours == 4
 
 
 def test_cores_and_host_memory_limit_too():

@@ -24,9 +24,10 @@ def train(trial, resume=None):
     yield
 
 
-def nowhere(folds=5):
-    """A dataset of 100 images that lie nowhere."""
-    return Manifest("d", "/nowhere", "image", {"train": SHARDS["train"]}, folds=Folds(folds))
+def nowhere(folds=5, kind="image", **fields):
+    """A dataset of 100 rows that lie nowhere."""
+    splits = {"train": SHARDS["train"]}
+    return Manifest("d", "/nowhere", kind, splits, folds=Folds(folds) if folds else None, **fields)
 
 
 def declared(plan, storage):

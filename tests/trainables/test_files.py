@@ -1,9 +1,9 @@
 """A file that settings name is known by its content."""
 
+from made_up import nowhere
 from refusals import refused
 
 from contrasweep.canonical import Config
-from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import DataError, SpecError
 from contrasweep.study.trainables import resolved
 from contrasweep.trainables.files import checked_file
@@ -11,7 +11,7 @@ from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.training import train
 from contrasweep.trial import Trial
 
-DATA = Manifest("d", "/nowhere", "reviews", {"train": (Shard("a", 100, 1, "aa"),)})
+DATA = nowhere(None, "reviews")
 
 
 def trial_of(**config):

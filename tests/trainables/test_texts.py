@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from made_up import nowhere
 from refusals import refused
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, stage
-from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.texts import Settings, memory, train
@@ -175,7 +175,7 @@ def test_memory_grows_with_the_hard_negatives(sick):
 
 def test_what_is_measured_of_one_head_is_not_taken_for_another():
     """The memory of a plan is that of trials with the same architecture and shape."""
-    data = Manifest("d", "/nowhere", "text-pair", {"train": (Shard("a", 100, 1, "aa"),)})
+    data = nowhere(None, "text-pair")
     shapes = {memory(QUICK | {"projection": name}, data).shape for name in HEADS}
     assert len(shapes) == len(HEADS) > 1
 

@@ -5,24 +5,17 @@ import pickle
 from typing import Annotated
 
 import pytest
+from made_up import nowhere
 from refusals import refused
 from sweeps import drive, record_of, sweep
 
 from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid, report
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.storage.record import RECORD_FILE, Record, Status
 
-DATA = Manifest(
-    "d",
-    "/nowhere",
-    "image",
-    {"train": (Shard("a", 100, 1, "aa"),)},
-    ("u", "v", "w"),
-    folds=Folds(5),
-)
+DATA, ON_3_FOLDS = (nowhere(folds, classes=("u", "v", "w")) for folds in (5, 3))
 
 
 @checked
@@ -136,9 +129,7 @@ def test_a_search_and_its_confirmation_keep_every_setting(tmp_path):
 def test_a_changed_default_is_another_search(monkeypatch):
     def digest(**config):
         arms = {"a": Arm(train, config=config, space={"lr": Float(0.01, 1.0)})}
-        planned = make_sweep_plan(
-            sweep(arms=arms), lambda name: dataclasses.replace(DATA, folds=Folds(3))
-        )
+        planned = make_sweep_plan(sweep(arms=arms), lambda name: ON_3_FOLDS)
         return planned.search_digest("a"), planned.digest
 
     before = digest()
@@ -174,7 +165,7 @@ def test_two_functions_of_one_name_are_refused_in_grids_and_searches():
     with refused(SpecError, "arms 'a' and 'b' are two functions of one name"):
         make_sweep_plan(
             sweep(arms={"a": Arm(one, space=space), "b": Arm(other, space=space)}),
-            lambda name: dataclasses.replace(DATA, folds=Folds(3)),
+            lambda name: ON_3_FOLDS,
         )
 
 

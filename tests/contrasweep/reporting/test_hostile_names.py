@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import nowhere, train
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.cli.app import app
-from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
 from contrasweep.reporting import render, write_report
@@ -40,13 +40,7 @@ from contrasweep.tracking.tracker import TrackedStudy
 SCRIPT = "<script>alert(1)</script>"
 PICTURE = "![x](http://evil/x.png)"
 commonmark = MarkdownIt("commonmark").enable("table")
-DATA = Manifest(
-    f'd"{SCRIPT}', "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2)
-)
-
-
-def train(trial, resume=None):
-    yield
+DATA = replace(nowhere(2), name=f'd"{SCRIPT}')
 
 
 @pytest.fixture

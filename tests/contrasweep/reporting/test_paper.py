@@ -1,6 +1,5 @@
 """Tables as papers print them: metrics side by side, display names, digits, percent; what they say is the study's."""
 
-import dataclasses
 import re
 
 import numpy as np
@@ -93,13 +92,6 @@ def test_only_the_studys_question_has_verdict_words(results, tmp_path):
     text = written(results, tmp_path, "text", "knn1,knn5")
     assert "is better" in text.split("Exploratory")[0]
     assert "is better" not in text[text.index("Exploratory") :]
-
-
-def test_names_change_no_trial_and_no_plan(results):
-    assert results.document.spec["labels"] == NAMES
-    grid = cs.AblationGrid("paper", {"a": cs.Arm("toy:train")}, "digits-lt")
-    named = dataclasses.replace(grid, labels={"a": "A"})
-    assert cs.plan(named).digest == cs.plan(grid).digest
 
 
 def test_bad_input_is_one_line(results, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from made_up import declared
 from numpy.random import default_rng
 
-from contrasweep import AblationGrid, Arm, SpecError, load
+from contrasweep import AblationGrid, Arm, load
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
@@ -262,23 +262,6 @@ def test_the_plan_and_the_table_have_one_family(tmp_path):
     assert len(decided) == 12, (
         "b differs from a and c by 20 sd in each cell, which the exact test can never say"
     )
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"smallest_difference": -0.01}, "smallest_difference"),
-        (
-            {"smallest_difference": 5.0},
-            "range of accuracy, which is from 0 to 1, got 5.0; it is in units",
-        ),
-        ({"question": "each"}, "'overall' or 'cells'"),
-        ({"reference": "c"}, "the reference must be an arm"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_when_it_is_declared(fields, says):
-    with pytest.raises(SpecError, match=re.escape(says)):
-        AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", **fields)
 
 
 def test_sentences_fit_a_terminal_and_say_what_is_common_once(tmp_path):
