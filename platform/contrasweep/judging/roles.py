@@ -139,8 +139,11 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     free = [name for name in names if not any(name in columns for columns in columns_of.values())]
     arms = columns_of["arm"] or _arm(frame, free)
     free = [name for name in free if name not in arms]
-    metric = (columns_of["metric"] or _metric(frame, free))[0]
-    mode = options["mode"] or mode_of_name(metric)
+    # The frame of a study says what its metric is, and which values of it are better.
+    studied = frame.attrs.get("metric")
+    metric = (columns_of["metric"] or ([studied] if studied in free else _metric(frame, free)))[0]
+    known_mode = frame.attrs.get("mode", "") if metric == studied else ""
+    mode = options["mode"] or known_mode or mode_of_name(metric)
     check_known(
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
     )

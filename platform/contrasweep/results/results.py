@@ -79,7 +79,7 @@ class Results(StudyData):
             One row per trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds (of training) and
             gpu_memory_gib. Metrics of a trial that has not ended are NaN. Where the data are partitioned into folds
             several times, the column `repeat` numbers the partition. `attrs` has what else `judge` needs: the study's
-            `metric`, its `design` (the fields of a `Design`) and `notes`.
+            `metric` and `mode`, its `design` (the fields of a `Design`) and `notes`.
         """
         frame = self.frame.copy()
         folds = self.document.folds or 0
@@ -91,7 +91,12 @@ class Results(StudyData):
             notes.append(
                 "the study was looked at before: p in its own table allow for that, p here do not"
             )
-        frame.attrs |= {"metric": self.metric, "design": design, "notes": notes}
+        frame.attrs |= {
+            "metric": self.metric,
+            "mode": self.document.mode,
+            "design": design,
+            "notes": notes,
+        }
         return frame
 
     def _design(self, metric: str) -> Design:
