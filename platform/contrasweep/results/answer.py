@@ -132,16 +132,16 @@ class Answer:
         """Heading of all sentences: what is compared, what the verdicts hold for, and by which test."""
         if not self.pairs:
             return ""
-        # Some comparisons of an answer may be exploratory; the heading is about those with a verdict, if there are any.
-        first = next((p.comparison for p in self.pairs if p.has_verdict), self.pairs[0].comparison)
+        first = self.pairs[0]
         where = ""
         if self.axes:
             where = f" averaged over {', '.join(map(self.names, self.axes))}"
-        elif self.pairs[0].context:
+        elif first.context:
             where = " in each cell"
         kind = "Verdicts" if self.decisive else "Exploratory"
-        metric = self.names(self.pairs[0].metric)
-        return f"{kind}: {metric}{where}, {first.scope} ({', '.join(self._basis())})"
+        # All comparisons of an answer hold for the same, as they are of one design.
+        scope = first.comparison.scope
+        return f"{kind}: {self.names(first.metric)}{where}, {scope} ({', '.join(self._basis())})"
 
     def _basis(self) -> list[str]:
         """Return what stands in brackets behind the heading: tests, replicates, correction and alpha."""

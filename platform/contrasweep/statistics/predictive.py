@@ -272,12 +272,7 @@ def predict(
     The design has the present replicates and more of them, or with `fresh` new ones alone. `margin` is the smallest
     difference of interest. None where `now` says nothing of the noise.
     """
-    if (
-        now.n < 2
-        or now.standard_error == 0
-        or now.seed_unknown
-        or (now.design.items and now.design.seeds < 2)
-    ):
+    if now.n < 2 or now.standard_error == 0 or now.seed_unknown:
         return None
     # The share of draws that decide, and the chance of a decision for the noise of each draw.
     futures = draw_predictive(now, design, fresh)
