@@ -168,6 +168,8 @@ CASES = [
         "",
         "lambda t: f(t, 1)",
     ),
+    ("t.py", "import ray.tune.search.optuna\n" + TUNE % "choice([1])", "mode", "max"),
+    ("o.py", OPTUNA + "def g(t): ...\ns.optimize(f)\ns.optimize(g)", "trainable", "optuna:o:f"),
     ("t.py", NAMED, "y", Float(0, 1)),
     ("o.py", "# There is much to tune. See there.\n" + STUDY % "", "trainable", "optuna:o:f"),
     ("o.py", OPTUNA + "def main(): optuna.load_study('s').optimize(f)", "mode", "min"),

@@ -196,6 +196,8 @@ def test_another_encoder_is_named_with_its_first_tensor(digits, pretrained):
         cs.SpecError, match=rf"{says} 1, 3, 3\]'; there it is \[8, 1, 3, 3\]: take the same encoder"
     ):
         built(digits, pretrained, encoder={"name": "cnn", "width": 16})
+    with refused(cs.SpecError, "got 'body.0.weight none'; there it is [8, 1, 3, 3]"):
+        checkpoint.load_encoder(pretrained, torch.nn.Identity())
 
 
 class Trap:

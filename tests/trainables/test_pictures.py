@@ -51,8 +51,11 @@ def test_a_single_test_image_is_drawn(tmp_path):
     train, test = (
         pictures.ShownPart(EMBEDDINGS[:n], LABELS[:n], lambda rows: images[rows]) for n in (30, 1)
     )
-    drawn = pictures.draw(train, test, [images[:2], images[:2]], ("a", "b", "c"), tmp_path, "title")
-    assert all(file.stat().st_size > 0 for file in drawn.values())
+    of = train, test, [images[:2], images[:2]], ("a", "b", "c"), tmp_path
+    titled, other = (
+        [file.read_bytes() for file in pictures.draw(*of, title).values()] for title in "ab"
+    )
+    assert all(a != b for a, b in zip(titled, other, strict=True))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])

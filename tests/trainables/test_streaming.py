@@ -14,7 +14,7 @@ from PIL import Image
 from refusals import refused
 from to_the_bit import numbers, trained_and_resumed
 
-from contrasweep.data import open_dataset, resolve, stage
+from contrasweep.data import column_files, open_dataset, resolve, stage
 from contrasweep.data.column_files import EncodedFile, EncodedWriter
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import images
@@ -106,10 +106,13 @@ def test_encoded_images_are_read_as_arrays_too(photos, tmp_path, monkeypatch):
     cache = encoded(monkeypatch, tmp_path)
     part, _ = open_dataset(photos).parts(1)
     assert np.array_equal(part.read("image", rows), expected[rows])
+    monkeypatch.setattr(column_files, "BLOCK_BYTES", 10)
     assert np.array_equal(np.concatenate(list(part.blocks("image"))), expected)
     assert not list(cache.rglob("image.npy"))
     assert np.array_equal(part.array("image"), expected)
-    assert np.array_equal(open_dataset(photos).split("train").array("image"), whole)
+    for limit in ("0", "1"):  # of one cache
+        monkeypatch.setenv("CONTRASWEEP_DECODED_GIB", limit)
+        assert np.array_equal(open_dataset(photos).split("train").array("image"), whole)
 
 
 def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(
@@ -195,6 +198,18 @@ def test_a_prefetched_iterator_is_the_iterator():
     assert next(endless) == 0 and threading.active_count() == before + 1
     endless.close()
     assert threading.active_count() == before
+
+
+def test_a_transform_of_the_user_runs_in_the_thread_that_trains(digits):
+    threads = []
+
+    def own(image):
+        threads.append(threading.current_thread())
+        return image
+
+    streamed = images.StreamedImages(open_dataset(digits).parts(1)[0], torch.device("cpu"))
+    next(images.batches(streamed, None, [own], torch.arange(4), 2, 0))
+    assert set(threads) == {threading.main_thread()}
 
 
 LIMITED = """

@@ -321,7 +321,11 @@ process.ended(600)
         ),
         (["bash", "run", "x"], {}, "command: there is no such script, got 'run'"),
         (["env", "A=1", "trian"], {}, "command: there is no such program, got 'trian'"),
-        (["python", "-m", "trian.run"], {}, "command: there is no such module, got 'trian.run'"),
+        (
+            ["env", "A=1", "python", "-m", "trian.run"],
+            {},
+            "command: there is no such module, got 'trian.run'",
+        ),
         (["python", "-m", "json.tol"], {}, "command: there is no such module, got 'json.tol'"),
         (
             [*PYTHON, "{seed}"],

@@ -125,7 +125,9 @@ def test_two_arms_of_a_source_are_an_a_a(tmp_path):
     assert not unpaired.paired and sorted(unpaired.first) == sorted(SEEDS)
     done = contrasweep("noise", "runs.csv", "--same", "base,base2", folder=tmp_path)
     assert done.returncode == 0 and "8 of 8 seeds gave another value" in done.stdout
-    done = contrasweep("noise", "runs.csv", "--same", "base,wide", "--json", folder=tmp_path)
+    (tmp_path / "mine.py").write_text("import pandas\nread = lambda s: pandas.read_csv(s[3:])\n")
+    words = ("--same", "base,wide", "--json", "--reader", "mine:read")
+    done = contrasweep("noise", "my:runs.csv", *words, folder=tmp_path)
     assert done.returncode == 5 and json.loads(done.stdout)["failed"]
     for same, says in (
         ("", "two arms are the same"),

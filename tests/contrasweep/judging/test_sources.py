@@ -170,7 +170,7 @@ def test_runs_of_wandb_are_read_with_their_settings_where_validation_was_best(tm
     quiet = wandb.Settings(silent=True, x_disable_stats=True, disable_git=True)
     for model in ("base", "wide"):
         for seed in range(2):
-            settings = {"model": model, "seed": seed, "optimizer": {"lr": 0.1}}
+            settings = {"model": model, "seed": seed, "optimizer": {"lr": 0.1}, "accuracy": 9}
             for steps in (
                 (range(2), range(2, 4)) if (model, seed) == ("base", 0) else (range(4),)
             ):  # it goes on

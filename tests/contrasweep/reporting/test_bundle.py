@@ -18,9 +18,11 @@ from made_up import made
 from places import ROOT
 from scipy import stats
 
+from contrasweep.code import code_of
 from contrasweep.reporting import verify
 from contrasweep.reporting.bundle import SAME_TIME
 from contrasweep.results.results import Results
+from contrasweep.storage.code_files import write_code
 from contrasweep.storage.records import StudyRecords
 
 GOLDEN = ROOT / "tests/golden/0.1.0/storage"
@@ -144,6 +146,18 @@ def test_a_bundle_agrees_with_itself_and_is_the_same_bytes_again(bundle, kind):
     )  # 20 seeds are drawn; a gap counts as a loss too
     text = data.decode("latin-1")
     assert "/runs" not in text.replace("contrasweep-runs", ""), "a path of this machine"
+
+
+def test_a_bundle_has_the_code_of_earlier_attempts_too(tmp_path):
+    plan = made(tmp_path, "s")
+    records = StudyRecords(str(tmp_path), "s")
+    code = code_of("contrasweep.trainables.finetune:train")
+    write_code(records, code)
+    first = records.read_one(plan.trials[0].id)
+    ran = dataclasses.replace(first.code, earlier=(code.version.digest,))
+    records.write(dataclasses.replace(first, code=ran))
+    printed(tmp_path, "bundle", "s", "--storage", ".", "-o", "x.zip")
+    assert f"code/{code.version.digest}.json" in verify.read((tmp_path / "x.zip").read_bytes())
 
 
 @given(st.floats(1, 1e4), st.floats(0, 60))

@@ -13,10 +13,11 @@ from rich.console import Console
 from toy import train
 
 import contrasweep as cs
+from contrasweep.cli.reports import summary
 from contrasweep.live.displays import View
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, progress_line
 from contrasweep.reporting import html_report, report_data, write_report
-from contrasweep.results.rendering import display_names
+from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
@@ -71,6 +72,9 @@ def test_tables_and_verdicts_show_display_names(storage, format):
         assert "OCL (ours)" in text and "Top-1" in text and "SupCon" in text
         where = ", learning rate a fifth" if shown is one_cell else ""
         assert f"named on long-tailed digits{where}: Top-1" in text
+    own = results.table(style=cs.TableStyle(names=DisplayNames({"ocl": "mine"})))
+    text = getattr(own, f"to_{format}")()
+    assert "mine" in text and "OCL (ours)" not in text and "Top-1" in text
 
 
 def test_the_report_shows_display_names(storage):
@@ -106,6 +110,8 @@ def test_data_keep_the_declared_names(storage, tmp_path):
     shown = printed(tmp_path, "report", "named", "--storage", storage, "--json")
     arms = {row["factors"]["arm"] for row in json.loads(shown)["table"]}
     assert arms == {"scl", "ocl"} and "OCL (ours)" not in shown
+    by_arm = results.table("arm", [])
+    assert summary(results, by_arm)["table"] == by_arm.to_rows() != results.table().to_rows()
     text = printed(tmp_path, "report", "named", "--storage", storage)
     assert "OCL (ours) against SupCon [1] is undecided" in text
 

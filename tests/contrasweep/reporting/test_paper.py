@@ -38,9 +38,9 @@ def results(tmp_path_factory):
     return cs.load("paper", storage=folder)
 
 
-def written(results, tmp_path, format, metric=None, **style):
+def written(results, tmp_path, format, metric=None, rows=None, **style):
     file = tmp_path / "table"
-    write_report(results, format, metric=metric, output=file, style=TableStyle(**style))
+    write_report(results, format, rows=rows, metric=metric, output=file, style=TableStyle(**style))
     return file.read_text()
 
 
@@ -51,6 +51,7 @@ def test_two_metrics_stand_side_by_side_under_their_names(results, tmp_path, for
         for cell in results.table(metric=metric).cells.values():
             assert f"{cell.mean:.4f}"[:5] in text
     assert "1NN" in text and "5NN" in text and "learning rate" in text
+    assert "1NN 1NN" not in written(results, tmp_path, format, "knn1,knn5", ["arm", "lr"])
     assert "at 1, 5 (" in written(results, tmp_path, format, "at 1, 5")
     assert "knn1 " not in text.split("\n\n")[0] or format == "latex"
 

@@ -20,6 +20,7 @@ from contrasweep import reporting
 from contrasweep.reporting import html_report
 from contrasweep.reporting.figures import Bars, Lines, Series, log_ticks
 from contrasweep.reporting.search_notes import SearchNotes
+from contrasweep.reporting.slices import slices
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.table import TableStyle
@@ -336,7 +337,8 @@ def source(frame, document=DOCUMENT, **more):
     )
 
 
-def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
+def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame, monkeypatch):
+    monkeypatch.setattr("contrasweep.reporting.curves.PANELS", 1)
     frame = frame.assign(error=None, cause=None)
     frame["error"] = frame["error"].astype(object)
     frame.loc[0, ["status", "error"]] = [
@@ -358,6 +360,7 @@ def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
         "2.15.0",
         "contrasweep run studies:S &lt;x&gt;",
         "is better than",
+        "Not drawn: 1 more combination.",
         "#/runs/ocl-4-0",
     ):
         assert shown in page
@@ -374,7 +377,12 @@ def test_a_report_without_axes(frame):
     alone = frame[frame["batch_size"] == 4].drop(columns="batch_size")
     report = report_of(alone, replace(DOCUMENT, axes=()))
     across = replace(report, table=table(alone, rows=(), columns=("arm",), axes=()))
-    assert all("f1_macro by arm" in html_report(shown) for shown in (report, across))
+    one_size = report_of(frame[frame["batch_size"] == 4], DOCUMENT)
+    means = list(alone.groupby("arm", sort=False)["f1_macro"].mean())
+    for shown in (report, across, one_size):
+        (figure,) = slices(shown)
+        assert figure.title in html_report(shown) and figure.title == "f1_macro by arm"
+        assert [y for arm in figure.chart.series for y in arm.y] == pytest.approx(means)
 
 
 def test_a_big_study_stays_small(frame):

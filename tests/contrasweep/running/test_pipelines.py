@@ -6,8 +6,10 @@ import signal
 import jsonschema
 import pytest
 import yaml
+from calm import calm_run
 from command_line import contrasweep, refusal, shown_json
 from drivers import output_of, ray_folder, start_driver
+from folders import make_files
 from places import ROOT
 from raylets import wait_for
 from refusals import refused
@@ -134,6 +136,25 @@ def test_commands_of_one_study_say_how_to_name_it(file, tmp_path):
     assert done.returncode == 2 and "contrasweep run pipeline.yaml:NAME --rerun" in done.stderr
     done = contrasweep("plan", "pipeline.yaml:prob", folder=tmp_path)
     assert done.returncode == 2 and "did you mean 'probe'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("p.yaml", "one is not complete, so that two, three did not begin\n"), ("p.yaml:one", "")],
+)
+def test_after_a_study_that_is_not_complete_the_rest_is_named(name, says, tmp_path, monkeypatch):
+    run = "contrasweep.running.driver.run"
+    monkeypatch.setattr(run, lambda study, storage, **_: calm_run(study, storage))
+    make_files(
+        tmp_path,
+        {
+            "fails.py": "def train(trial, resume=None):\n    raise ValueError\n    yield\n",
+            "p.yaml": "data: digits-lt\narms: {a: {trainable: 'fails:train'}}\n"
+            "studies: [{name: one}, {name: two}, {name: three}]\n",
+        },
+    )
+    done = contrasweep("run", name, "--tracking", "none", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, says)
 
 
 def await_records(driver, records, count):

@@ -255,6 +255,13 @@ def test_axes_that_both_have_pair_the_trials_and_others_are_ambiguous(studies):
         cs.plan(studies.grid("after", {"a": studies.arm()}), storage=studies.storage)
 
 
+def test_of_several_datasets_each_trial_starts_from_one_of_its_own(studies):
+    axes = {"data": ["digits-lt", "digits"]}
+    studies.run(studies.grid("before", {"a": cs.Arm("first:train")}, axes=axes))
+    planned = studies.plan(studies.grid("after", {"a": studies.arm()}, axes=axes))
+    assert len({trial.start.trial for trial in planned.trials}) == 8
+
+
 def test_networks_that_are_trained_again_make_exactly_their_cells_stale(studies):
     studies.run(studies.before)
     studies.run(studies.after)

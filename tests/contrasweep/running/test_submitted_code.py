@@ -62,7 +62,7 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
         STUDY,
         address="http://head:8265",
         storage=str(tmp_path),
-        tracking="none",
+        tracking="http://mlflow:5000,tensorboard:/events",
         changed="accept",
         max_concurrent=2,
         extend=True,
@@ -71,6 +71,8 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
         rerun=["a"],
     )
     assert sent["words"][sent["words"].index("--submitted-code") + 1] == submitting.CODE_FILE
+    tracking = "--tracking http://mlflow:5000,tensorboard:/events"
+    assert tracking in " ".join(sent["words"])
     flags = "--max-concurrent 2 --accept-code --extend --spend --retry-failed --rerun a"
     assert " ".join(sent["words"]).endswith(flags)
     check_submitted(STUDY, sent["code"])

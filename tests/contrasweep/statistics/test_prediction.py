@@ -6,11 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from contrasweep.statistics.design import Design, contrast
+from contrasweep.statistics.design import Components, Design, contrast, contrast_over_items
 from contrasweep.statistics.power_of_designs import detectable_effect, power
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
+    PredictiveDraws,
+    _chances,
+    _decided,
     detectable_difference,
+    draw_predictive,
+    moments,
     predict,
     smallest_sufficient_design,
 )
@@ -35,11 +40,12 @@ def of_folds(effect, fold, residual, m=2, seed=0):
     )
 
 
-def test_with_a_noise_that_is_known_the_assurance_is_that_of_a_normal_mean():
+@pytest.mark.parametrize("fresh", [False, True])
+def test_with_a_noise_that_is_known_the_assurance_is_that_of_a_normal_mean(fresh):
     """2,000 replicates say all of the noise, and three thousand more are decided as the normal distribution has it."""
-    prediction = predict(of_seeds(2000, 0.04), Design(seeds=5000), 0.05)
+    prediction = predict(of_seeds(2000, 0.04), Design(seeds=5000), 0.05, fresh=fresh)
     mean = 0.04 * 2000 / 2001
-    variance = 1 / 2000 - 1 / 5000
+    variance = 1 / 2000 + (1 if fresh else -1) / 5000
     bound = 1.96 / math.sqrt(5000)
     z = [(side * mean - bound) / math.sqrt(variance) for side in (1, -1)]
     expected = sum(0.5 * math.erfc(-x / math.sqrt(2)) for x in z)
@@ -77,6 +83,18 @@ def test_seeds_help_where_the_noise_is_of_training_and_not_where_it_is_of_the_fo
     assert smallest_sufficient_design(training, "seeds", 0.05) is not None
 
 
+@pytest.mark.parametrize("margin", [None, 1.5])
+def test_the_chance_for_one_noise_is_the_share_of_estimates_that_decide(margin):
+    now, design, noise = of_seeds(5, 0.8), Design(seeds=8), Components(residual=1.0)
+    mean, shrinkage, present, later = moments(now, design, noise)
+    assert (mean, shrinkage) == pytest.approx((0.8 * 5 / 6, 5 / 6))
+    spread = math.sqrt(shrinkage * present + later)
+    estimates = np.random.default_rng(0).normal(mean, spread, 100_000)
+    share = _decided(estimates, math.sqrt(later), 7.0, design, 0.05, margin).mean()
+    chance = _chances(now, design, PredictiveDraws(noise, 0, 0, 7.0), 0.05, margin, fresh=True)
+    assert chance == pytest.approx(share, abs=0.01)
+
+
 def test_enough_is_enough_and_hardly_more():
     now = of_seeds(8, 0.6)
     prediction = smallest_sufficient_design(now, "seeds", 0.05)
@@ -101,6 +119,18 @@ def test_fresh_seeds_do_not_count_what_there_is():
     advised = smallest_sufficient_design(now, "seeds", 0.05, fresh=True).design
     assert predict(now, advised, 0.05, fresh=True).assurance >= 0.8
     assert advised.seeds > smallest_sufficient_design(now, "seeds", 0.05).design.seeds
+
+
+OF_ITEMS = 0.2 + np.random.default_rng(0).normal(size=(5, 50)) + [[0], [0.5], [0], [0.5], [1]]
+
+
+@pytest.mark.parametrize(
+    "now", [of_seeds(10, 0.9), of_folds(0.4, 1.0, 0.1), contrast_over_items(OF_ITEMS)]
+)
+def test_a_fresh_study_of_the_same_size_is_as_precise(now):
+    drawn = draw_predictive(now, now.design, fresh=True)
+    precision = (np.median(drawn.error), np.median(drawn.degrees))
+    assert precision == pytest.approx((now.standard_error, now.degrees), rel=0.04)
 
 
 def test_nothing_is_predicted_without_an_estimate_of_noise():

@@ -213,3 +213,10 @@ def test_groups_of_items_may_be_texts_also_those_of_an_evaluation(records, prefi
     records.write_encoded_items("t", encode_table(pa.table(texts)))
     with pytest.raises(BrokenFileError):
         records.items("t", [f"{prefix}hits"])
+
+
+def test_what_a_trial_uses_later_only_is_kept_too(tmp_path):
+    records = StudyRecords(str(tmp_path), "s")
+    rows = [{"step": 1, "time": 1.0}, {"step": 2, "time": 2.0, "gpu_memory_gib": 0.5}]
+    records.write_system("t", rows)
+    assert records.system("t") == rows

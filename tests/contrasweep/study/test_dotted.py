@@ -216,7 +216,10 @@ def nested_value(trial):
 
 
 def test_a_search_draws_inside_components(tmp_path):
-    space = {"opt": Choice(["slow", "fast"]), "opt.lr": Float(0.01, 1.0, log=True)}
+    space = {
+        "opt": Choice(["slow", "fast"]),
+        "opt.lr": Float(0.01, 1.0, log=True, when={"head.dim": 4}),
+    }
     arms = {
         "base": Arm(f"{__name__}:train", config={"head.dim": 4}, space=space),
         "more": Arm(

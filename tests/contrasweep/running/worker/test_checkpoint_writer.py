@@ -90,7 +90,7 @@ def test_training_goes_on_while_a_checkpoint_is_stored(trial, s3, monkeypatch):
 
     def waits(key, path):
         if "checkpoint" in key:
-            assert trained.wait(WAIT_S)
+            assert trained.wait(WAIT_S) and records.metrics(trial.id)
         put_file(key, path)
 
     def counted(trial, resume=None):
