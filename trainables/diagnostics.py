@@ -57,8 +57,8 @@ def of_batch(
     if isinstance(loss, ComposedLoss):
         collapse = collapse_value(loss, ids, typical_score(loss, z))
         distance = float(value) - collapse
-        # A uniformity near 0 says that all directions coincide. Where lengths count too (there is no lowest score),
-        # they need not.
+        # A uniformity near 0 says that all directions coincide. They need not where the similarity depends on lengths,
+        # and so has no lowest score.
         coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
         collapsed = coincide and abs(distance) <= 0.01 * max(abs(collapse), 0.01)
         metrics |= {

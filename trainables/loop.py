@@ -179,9 +179,10 @@ class Trained:
         batches: Iterable[B],
         compute: Callable[[B], tuple[Tensor, list[Tensor], R]],
     ) -> Iterator[tuple[int, Tensor, R]]:
-        """Take a step for each batch, by what `compute` gives for it (see `Guard.step`).
+        """Take a step for each batch, unless `compute` gives a loss or gradient that is not finite.
 
-        `first` is the number of the first step in the whole training.
+        `first` is the number of the first step in the whole training. `compute` returns what `Guard.step` says: the
+        loss, the gradients, and what the method keeps of the batch.
 
         Yields:
             The number of each step that was taken, its gradient norm, and what the method keeps of the batch.

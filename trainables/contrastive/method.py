@@ -76,7 +76,7 @@ class Contrastive(loop.Trained):
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.trial = trial
         self.settings = settings = settings.resolve(trial.data)
-        # All draws follow from this key; the order of rows may have a seed that several trials share.
+        # All draws follow from this key, but the order of rows may have a seed that several trials share.
         self.key = (trial.seed, trial.fold)
         order_seed = trial.seed if settings.order_seed is None else settings.order_seed
         self.order_key = (order_seed, trial.fold)

@@ -96,7 +96,7 @@ def _tile(
     same = labels[:, None] == index_labels
     target = scores.masked_fill(~same, -torch.inf).amax(1)
     noise, noise_at = _first_max(scores.masked_fill(same, -torch.inf))
-    # The nearest of all vote. The index is ordered by label, so that its last item has the largest.
+    # The nearest items, of whatever class, vote. The index is ordered by label, so its last label is the largest.
     near, near_at = _nearest(scores, min(max(ks), len(index_labels)))
     classes = int(index_labels[-1]) + 1
     votes = {k: vote(near[:, :k], index_labels[near_at[:, :k]], classes) for k in ks}

@@ -121,7 +121,7 @@ class ExternalStages(ExternalEncoder):
         """
         with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
             module = self.target(shape, **options)
-        # A module of maps is taken as it is, one of features as a single map of one place.
+        # A module of maps is taken as it is, one of features as a single map of 1 x 1 pixel.
         if isinstance(module, nn.Module):
             if isinstance(getattr(module, "dims", None), Sequence):
                 return module

@@ -120,7 +120,7 @@ def _group_norm(channels: int) -> nn.GroupNorm:
 
 
 class OneStage(nn.Module):
-    """An encoder of features [n dim] as one stage of a single place."""
+    """An encoder of features [n dim] as one stage of maps of 1 x 1 pixel."""
 
     def __init__(self, body: nn.Module, dim: int) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ class PairPolicy:
 class Auto(PairPolicy):
     """The views that suit the input, by the dataset's manifest.
 
-    For pairs `pairs` with these parameters; for single images what `contrasweep.trainables.augmentations` takes,
+    Pairs get `pairs` with these parameters. Single images get what `contrasweep.trainables.augmentations` takes,
     whatever these parameters are.
     """
 

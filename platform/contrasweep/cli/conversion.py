@@ -955,21 +955,20 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
 def _as_command(script: _Script, path: str) -> None:
     """Let the study run the script at `path` with its flags, and note what the user has to write."""
     found = script.found
-    search = script.search
-    found.study["metric"] = search.get("metric", "accuracy")
+    found.study["metric"] = script.search.get("metric", "accuracy")
     found.config |= script.flags
     found.searcher = "random" if found.space else "grid"
     found.arm = {"command": ["python", path, *script.seed_words, "{args}"]}
     if script.names:
         found.arm["names"] = script.names
     # The script does search, but a study can only import a function at the top of the file.
-    if search:
+    if script.search:
         found.left_out.append(
             "trainable: no function at the top of this file is what Tuner, run or optimize calls"
         )
     # Flags have defaults, and no values to search.
     found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
-    if "metric" not in search:
+    if "metric" not in script.search:
         found.left_out.append(
             "metric: name what the script reports; accuracy stands there as a guess"
         )

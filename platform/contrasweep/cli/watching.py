@@ -48,7 +48,7 @@ def watch(
     records = known_study(reports.name(study), storage)
     if json:
         state = read_live(records)
-        # What a program waits for are members of the run, not the one member `run`.
+        # A program waits for a change of members of the run, not of the one member `run`.
         print_polled("watch", {"run": state}, since, {} if state is None else vars(state))
         return
     try:

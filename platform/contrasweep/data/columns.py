@@ -100,9 +100,9 @@ def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Return the rows with the one type `string` for texts, `binary` for bytes and `list` for lists, at any depth.
+    """Return the rows with every type of texts as `string`, of bytes as `binary` and of lists as `list`, at any depth.
 
-    `DataError` where a column has anything but these, bytes of a fixed length, numbers and truth values.
+    Bytes of a fixed length, numbers and truth values stay as they are. `DataError` for any other column.
     """
     for i, field in enumerate(rows.schema):
         kind = _plain_type(field.type, field.name)

@@ -130,6 +130,7 @@ class Manifest:
     @cached_property
     def digest(self) -> str:
         """The SHA-256, 64 hexadecimal digits, of all that a trial can see: schema, shards in order, classes, folds."""
+        # The digest of the rows where it is known, else that of the file.
         shards = {
             split: [[shard.rows, shard.content or shard.sha256] for shard in shards]
             for split, shards in self.splits.items()

@@ -99,12 +99,12 @@ class Board:
         return [head, *rows]
 
     def to_text(self, width: int = 100) -> str:
-        """Return the design, the sentences and the table, for a terminal."""
+        """Return the design, `lines` and the table, for a terminal."""
         table = text_table(self.cells(), rule=True, width=width)
         return "\n".join([self.design, self.columns, "", *self.lines, "", *table]) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the design, the sentences and the table in Markdown, for a README."""
+        """Return the design, `lines` and the table in Markdown, for a README."""
         paragraphs = map(markdown_text, (self.design, *self.lines))
         table = "\n".join(markdown_table(self.cells()))
         return "\n\n".join([*paragraphs, table]) + "\n"
@@ -118,7 +118,7 @@ class Board:
         return vars(self) | {"rows": [vars(row) for row in self.rows]}
 
     def to_html(self) -> str:
-        """Return the sentences and a table that draws the ranks which each arm may have."""
+        """Return `lines` and a table that draws the ranks which each arm may have."""
         head, *cells = self.cells()
         lines = (self.design, *self.lines)
         return render_fragment(

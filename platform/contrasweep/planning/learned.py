@@ -65,7 +65,7 @@ class Calibration:
         limits[count] = max(limits.get(count, 0.0), limit_gib)
 
     def constants(self, key: str) -> tuple[float, float]:
-        """Return a (GiB) and b of peak = a + b * count for a key.
+        """Return a (GiB) and b for a key.
 
         The fit to a key's peaks is drawn towards the fit to all other keys, which is drawn towards `prior`. Before
         anything is measured it is `prior` itself.
@@ -74,7 +74,7 @@ class Calibration:
         of_others: list[tuple[float, float]] = []
         for other, peaks in sorted(self.peaks.items()):
             rows = of_key if other == key else of_others
-            rows += [(counted, peak) for counted, (peak, _) in peaks.items()]
+            rows += [(count, peak) for count, (peak, _) in peaks.items()]
         return _fit(of_key, _fit(of_others, self.prior))
 
     def predict(self, key: str, counted_gib: float) -> float:

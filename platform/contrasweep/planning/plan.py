@@ -25,7 +25,7 @@ Resolve = Callable[[str], Manifest]
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of arm and axis values, and its replicates as far as they are known."""
+    """One combination of arm and axis values, with its trials; those of its confirmation for a search."""
 
     arm: str
     axes: Config

@@ -153,8 +153,8 @@ def render(
     if format == "yaml":
         return _best_study(results).encode()
     # Text and Markdown: the table, the advice on its verdicts, what the search found, and the notes. The advice is
-    # about the study's metric alone. In Markdown what is laid out in columns stands in a fence. There tables of the
-    # search are as wide as their columns (None). The advice has sentences too, which need a width to be wrapped.
+    # about the study's metric alone. In Markdown what is laid out in columns stands in a fence: the search, not folded
+    # (None), and the advice, whose sentences need a width.
     is_text = format == "text"
     shown = table.to_text(width) if is_text else table.to_markdown()
     advised = ""

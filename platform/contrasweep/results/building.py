@@ -256,12 +256,12 @@ def comparisons(
 
     # In the order in which the pairs were found.
     pairs = []
-    for i, (context, a, b, now, _) in enumerate(unjudged_pairs):
+    for i, (context, a, b, evidence, _) in enumerate(unjudged_pairs):
         comparison = comparison_at[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
         # Why an arm with a single run has no verdict, and how the runs of the other arm spread.
-        why = spread_beside(now, a, b)
+        why = spread_beside(evidence, a, b)
         if comparison.judgement is not None and why:
             comparison = replace(comparison, judgement=replace(comparison.judgement, reason=why))
         # The better side stands first.

@@ -233,7 +233,7 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     arms = {}
     for entry in entries:
         arm = declared["arms"][entry.arm]
-        # Without sub-grids each cell sets each axis, so that a None is declared.
+        # Without sub-grids each cell sets each axis, so a None among its settings is a value of the axis.
         config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(entry.settings))
         fixed = {key: arm[key] for key in ("trainable", "start", "resources") if arm.get(key)}
         # A command is declared by its own fields; in the study they are settings.

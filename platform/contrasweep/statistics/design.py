@@ -124,13 +124,13 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     fold, cautious_fold = _component(
         gain=float((around_seeds**2).sum()) - sum_of_squares,
         degrees=int(rank),
-        expected=n - float((counts**2 / in_seed).sum()),
+        per_unit=n - float((counts**2 / in_seed).sum()),
         residual=residual,
     )
     seed, cautious_seed = _component(
         gain=float((around_folds**2).sum()) - sum_of_squares,
         degrees=seed_degrees,
-        expected=n - float((counts**2 / in_fold[:, None]).sum()),
+        per_unit=n - float((counts**2 / in_fold[:, None]).sum()),
         residual=residual,
     )
     return FoldEstimate(
@@ -164,16 +164,17 @@ def _complete(d: Floats) -> FoldEstimate:
     return FoldEstimate(unbiased, cautious, m - 1, degrees)
 
 
-def _component(gain: float, degrees: int, expected: float, residual: float) -> tuple[float, float]:
+def _component(gain: float, degrees: int, per_unit: float, residual: float) -> tuple[float, float]:
     """Return a variance component and its cautious estimate; both are 0 without a degree of freedom.
 
     `gain` is the sum of squares that the component explains beside the other one, with this many `degrees` of freedom.
-    `expected` is what a component of 1 would add to it; `residual` is the mean square of the rest.
+    `per_unit` is what a component of 1 would add to it; `residual` is the mean square of the rest, of which the
+    cautious estimate subtracts less (`SUBTRACTED`).
     """
     if degrees < 1:
         return 0.0, 0.0
     noise = degrees * residual
-    return max(0.0, (gain - noise) / expected), max(0.0, (gain - SUBTRACTED * noise) / expected)
+    return max(0.0, (gain - noise) / per_unit), max(0.0, (gain - SUBTRACTED * noise) / per_unit)
 
 
 def weighted_mean(weights: Floats) -> tuple[Floats, Floats, float]:

@@ -73,7 +73,7 @@ class Noise:
 
     @property
     def failed(self) -> bool:
-        """Whether the same arm differs surely from itself."""
+        """Whether the same arm differs from itself at alpha .05."""
         return self.comparison.decided
 
     @property

@@ -291,15 +291,16 @@ class Rule:
         return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * level_now, why)
 
     def chance(self, differences: ArrayLike, level: float, more: int) -> float:
-        """Return the chance that `more` seeds keep the candidate or show it to be equivalent.
+        """Return the chance that `more` seeds keep the candidate or show it to be equivalent, by a test of `level`.
 
         The seeds to come are drawn from the present ones, with random weights by the Bayesian bootstrap (Rubin 1981),
         so that how good the candidate is does not count as known. The draws are the same on every machine.
         """
-        # The level of the look at which all n seeds are there.
         d = self._gains(differences).all
         n = len(d) + more
-        level = self.look_level(level, max(0, math.ceil((n - self.looks()[0]) / self.step)))
+        # The look at which all n seeds are there.
+        look = max(0, math.ceil((n - self.looks()[0]) / self.step))
+        spent = self.look_level(level, look)
         rng = np.random.default_rng(0)
         # In each draw the present gains have random weights, by which `more` of them are drawn as the seeds to come.
         shares = rng.dirichlet(np.ones(len(d)), DRAWS).cumsum(axis=1)
@@ -309,7 +310,7 @@ class Rule:
         all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
         # The test of `confirm` on all seeds of each draw: it counts Walsh averages of seeds that have not collapsed.
         within_bound = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
-        critical = np.array([_critical(k, level) for k in range(n + 1)])[within_bound.sum(axis=1)]
+        critical = np.array([_critical(k, spent) for k in range(n + 1)])[within_bound.sum(axis=1)]
         i, j = _pairs(n)
         pair_used = within_bound[:, i] & within_bound[:, j]
         averages = (all_seeds[:, i] + all_seeds[:, j]) / 2

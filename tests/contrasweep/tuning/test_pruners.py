@@ -179,7 +179,10 @@ def test_no_single_fold_kills_or_saves_a_configuration(curves, order):
     reached = run_halving(curves, order)
     pruner = build("halving", mode="max", budget=len(curves), folds=2, **WAITING)
     for a, b in itertools.combinations(range(len(curves)), 2):
-        if a // pruner.size == b // pruner.size and reached[f"{a}/0"] != reached[f"{b}/0"]:
+        if (
+            a // pruner.bracket_size == b // pruner.bracket_size
+            and reached[f"{a}/0"] != reached[f"{b}/0"]
+        ):
             further, other = (a, b) if reached[f"{a}/0"] > reached[f"{b}/0"] else (b, a)
             assert sum(curves[further]) >= sum(curves[other])
 

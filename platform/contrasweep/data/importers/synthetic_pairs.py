@@ -18,7 +18,7 @@ from contrasweep.data.content import Content, Importer
 from contrasweep.data.manifest import ColumnSpec
 from contrasweep.schema import checked
 
-SHARES = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fifths": 0.4}
+FLOODED = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fifths": 0.4}
 """Class -> share of the place that is newly flooded."""
 LAKES = 0.4  # the largest share that is under water before
 TEST_SHARE = 0.25  # test pairs for each training pair
@@ -47,11 +47,11 @@ def _read(source: Path, settings: Planted) -> Content:
     shape = settings.size, settings.size, 3
     specs: dict[str, ColumnSpec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
     # The test split has at least one pair of each class.
-    counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
+    counts = {"train": settings.pairs, "test": max(len(FLOODED), int(TEST_SHARE * settings.pairs))}
     tables = {
         split: [_table(random, count, settings.size, specs)] for split, count in counts.items()
     }
-    return Content("image-pair", tables, tuple(SHARES), specs, source={"synthetic": True})
+    return Content("image-pair", tables, tuple(FLOODED), specs, source={"synthetic": True})
 
 
 def _table(
@@ -61,9 +61,9 @@ def _table(
 
     The numbers of pairs of two classes differ by one at most.
     """
-    labels = random.permutation(np.arange(count) % len(SHARES))
-    shares = list(SHARES.values())
-    pairs = [_pair(random, size, shares[label]) for label in labels]
+    labels = random.permutation(np.arange(count) % len(FLOODED))
+    flooded = list(FLOODED.values())
+    pairs = [_pair(random, size, flooded[label]) for label in labels]
     arrays = {
         "pre": columns.from_array(np.stack([pre for pre, _ in pairs])),
         "post": columns.from_array(np.stack([post for _, post in pairs])),

@@ -319,6 +319,7 @@ class TrialLoop:
         There are two such cases. The trial ended without the study's metric, and no trial has reported the metric yet.
         Or many trials, of all arms, have failed before they reported anything.
         """
+        # A trial without an account has ended before.
         if not self.accounts.end(record):
             return
         self.queue.source.done(record)

@@ -181,7 +181,7 @@ class CheckpointWriter:
         self._scratch = scratch
         self.at_once = at_once
         self._changed = threading.Condition()
-        self._waiting: Snapshot | None = None
+        self._newest: Snapshot | None = None  # to be stored
         self._storing = False  # whether the thread is storing a snapshot
         self._closing = False  # whether the thread is to store what waits, and end
         self._urgent = False  # whether `drain` waits, so that the thread stores before `_due`
@@ -213,8 +213,8 @@ class CheckpointWriter:
             self._store(snapshot)
             return
         with self._changed:
-            replaced = self._waiting
-            self._waiting = replace(snapshot, folder=copy)
+            replaced = self._newest
+            self._newest = replace(snapshot, folder=copy)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
                 self._thread.start()
@@ -233,7 +233,7 @@ class CheckpointWriter:
             self._urgent = True
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: self._error is not None or (self._waiting is None and not self._storing)
+                lambda: self._error is not None or (self._newest is None and not self._storing)
             )
             self._urgent = False
         self.check()
@@ -241,7 +241,7 @@ class CheckpointWriter:
     def abandon(self) -> None:
         """Give up the snapshot that waits, and close."""
         with self._changed:
-            self._waiting = None
+            self._newest = None
         self.close()
 
     def close(self) -> None:
@@ -256,19 +256,19 @@ class CheckpointWriter:
             self._thread.join(CLOSE_TIMEOUT_S)
         with self._changed:
             self.left = True
-            self._waiting = None
+            self._newest = None
 
     def _work(self) -> None:
         """Store the newest snapshot when it is due, until the writer closes or an error ends it."""
         while True:
-            # Wait until there is a snapshot, and then until it is due, unless somebody waits in `drain` or `close`.
+            # Until there is a snapshot, and then until it is due; `drain` and `close` do not wait for that time.
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting is not None or self._closing)
+                self._changed.wait_for(lambda: self._newest is not None or self._closing)
                 self._changed.wait_for(
                     lambda: self._urgent or self._closing, max(0.0, self._due - time.monotonic())
                 )
-                snapshot = self._waiting
-                self._waiting = None
+                snapshot = self._newest
+                self._newest = None
                 # The writer closes, and no snapshot waits.
                 if snapshot is None:
                     return

@@ -110,8 +110,8 @@ def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any
     except MlflowException as error:
         # What the call names was deleted by somebody, and is made again at the next try.
         gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
-        # MLflow calls it a bad request when its database fails: out of connections, or another writes the row just now
-        passing = gone or _DATABASE_FAULT in str(error) or error.error_code not in _FINAL
-        raise TrackingError(str(error), retryable=passing) from error
+        # MLflow calls a fault of its database, such as a locked row, a bad request.
+        retryable = gone or _DATABASE_FAULT in str(error) or error.error_code not in _FINAL
+        raise TrackingError(str(error), retryable=retryable) from error
     except Exception as error:  # artifact stores raise what their own libraries raise
         raise TrackingError(f"{type(error).__name__}: {error}", retryable=True) from error

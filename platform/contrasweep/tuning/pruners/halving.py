@@ -50,9 +50,9 @@ class FoldHalving:
         self.sign = 1.0 if mode == "max" else -1.0
         self.reduction = reduction
         self.min_step = min_step
-        self.size = bracket or reduction * reduction
+        self.bracket_size = bracket or reduction * reduction
         self.folds = folds
-        self.configs = math.inf if budget is None else budget
+        self.total = math.inf if budget is None else budget  # configurations
         self.config_of: dict[str, int] = {}  # trial -> configuration
         self.trials: dict[int, list[str]] = defaultdict(list)  # configuration -> its trials
         # trial -> step -> value, of which larger is better
@@ -100,7 +100,7 @@ class FoldHalving:
 
     def on_search_end(self, configs: int) -> None:
         """Note that there are `configs` configurations in all, and decide the last bracket, which may not be full."""
-        self.configs = configs
+        self.total = configs
         for bracket in {self._bracket(t) for t in self.config_of}:
             self._advance(bracket)
 
@@ -121,8 +121,8 @@ class FoldHalving:
         return trial in self.halted and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:
-        """Return the number of a trial's bracket, which is `size` consecutive configurations."""
-        return self.config_of[trial] // self.size
+        """Return the number of a trial's bracket, which is `bracket_size` consecutive configurations."""
+        return self.config_of[trial] // self.bracket_size
 
     def _alive(self, bracket: int) -> list[int]:
         """Return the configurations of a bracket that may go on.
@@ -130,8 +130,8 @@ class FoldHalving:
         Before its first rung is decided these are all, also those that were not asked for yet.
         """
         if bracket not in self.alive:
-            end = int(min(self.configs, (bracket + 1) * self.size))
-            return list(range(bracket * self.size, end))
+            end = int(min(self.total, (bracket + 1) * self.bracket_size))
+            return list(range(bracket * self.bracket_size, end))
         return self.alive[bracket]
 
     def _goes_on(self, trial: str) -> bool:
