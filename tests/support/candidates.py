@@ -9,13 +9,14 @@ from contrasweep.trial import Report
 @checked
 class Settings:
     """`gain`: what it adds to .7 and noise of a deviation of about .01. `who`: another word, another noise. `fails`:
-    it raises an error; `fails_on`: with these seeds. `parameters`: a size that it reports, times 1 + `jitter` times the
-    noise. `log`: a file that gets a line "who seed" a trial."""
+    it raises an error; `fails_on`: with these seeds, `fails_in`: in this dataset. `parameters`: a size that it
+    reports, times 1 + `jitter` times the noise. `log`: a file that gets a line "who seed" a trial."""
 
     gain: float = 0.0
     who: str = "incumbent"
     fails: bool = False
     fails_on: tuple[int, ...] = ()
+    fails_in: str = ""
     parameters: int = 100
     jitter: float = 0.0
     log: str = ""
@@ -23,7 +24,8 @@ class Settings:
 
 def train(trial, resume=None):
     settings = Settings(**trial.config)
-    if settings.fails or trial.seed in settings.fails_on:
+    in_data = trial.data.name == settings.fails_in
+    if settings.fails or in_data or trial.seed in settings.fails_on:
         raise ValueError("this candidate is broken")
     if settings.log:
         with open(settings.log, "a") as file:

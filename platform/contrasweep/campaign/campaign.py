@@ -53,6 +53,7 @@ from contrasweep.statistics.referee import Gains, Rule, Ruling, surely_smaller
 from contrasweep.statistics.resampling import constant
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.names import as_label
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import Alpha
 from contrasweep.study.arm import Arm
@@ -253,7 +254,7 @@ class Campaign:
 
         Raises:
             ContrasweepError: Nothing is decided. The input is wrong, or the budget does not suffice; or all trials of
-                the candidate failed, or did not read one of its settings.
+                an arm on a dataset failed, or the candidate's did not read one of its settings.
         """
         with session(of_process=True):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
@@ -425,25 +426,32 @@ class Referee:
                 hint="mend the name, or put {args} into the command, or into `code` the file that reads "
                 "CONTRASWEEP_TRIAL",
             )
-        # What the ledger says of the candidate already.
+        # What the ledger says of the candidate already. With more seeds an undecided candidate is decided anew.
         rule = self.campaign.rule()
-        most_seeds = rule.looks()[-1]
         ledger = self.ledger
         digest = self.digest(name, candidate)
         number = ledger.number_of(digest)
         incumbent = ledger.incumbent
         decided = None if number is None else self._decision_on(number)
         grant = None if number is None else ledger.granted(number, incumbent)
-        # How many trials it takes at most. With more seeds an undecided candidate is decided anew, and its confirmation
-        # goes on without a screen.
+        most_seeds = rule.looks()[-1]
+        seeds = grant.seeds if grant else ledger.fresh_seeds(most_seeds)
         if decided is not None and decided.verdict == "undecided" and more_seeds:
+            if grant and not self._goes_on(number, grant):
+                seeds += ledger.fresh_seeds(self._rounded(more_seeds))
             decided = None
-            screening = 0
-            seeds = self._rounded(more_seeds)
-        else:
-            screening = self._screening_trials(incumbent)
-            seeds = most_seeds
-        confirmation = self._arm_count(incumbent) * seeds * self._trials_per_seed()
+        # How many trials it takes at most. A confirmation that was granted goes on without a screen.
+        asked = len(ledger.entries) if number is None else number
+        screening = 0
+        if not grant:
+            screens = range(rule.screens()[-1])
+            screens = ledger.screening_seeds(incumbent) if ledger.began else screens
+            screening = sum(
+                self._untrained(study, 1, screens)
+                for study in (ledger.candidate_study(asked), ledger.screening_study(incumbent))
+            )
+        arms = self._arm_count(incumbent, simpler=not grant or self._is_simpler(asked, incumbent))
+        confirmation = self._untrained(ledger.confirmation_study(asked, incumbent), arms, seeds)
         # Each trial is expected to spend as much as the campaign's trials so far, on average.
         spent = ledger.spent
         expected_spend = spent.of_trials(screening + confirmation) if spent.trials else None
@@ -472,21 +480,20 @@ class Referee:
             self._check(expected)
         return expected
 
-    def _screening_trials(self, incumbent: int) -> int:
-        """Return how many trials the screen of a candidate against this incumbent takes at most."""
-        # The incumbent is trained on the screening seeds once for all candidates.
-        is_trained = any(entry.incumbent == incumbent for entry in self.ledger.decisions)
-        most_seeds = self.campaign.rule().screens()[-1]
-        return most_seeds * self._trials_per_seed() * (1 if is_trained else 2)
+    def _untrained(self, study: str, arms: int, seeds: Sequence[int]) -> int:
+        """Return how many trials of so many arms on these seeds have no result in a study, which may not be there."""
+        records = self.ledger.records(study)
+        trained = sum(record.seed in seeds and not record.missing for record in records)
+        return max(0, arms * len(seeds) * self._trials_per_seed() - trained)
 
     def _trials_per_seed(self) -> int:
         """Return how many trials of an arm one seed takes."""
         return len(self.campaign.datasets) * (self.campaign.folds or 1)
 
-    def _arm_count(self, incumbent: int) -> int:
-        """Return how many arms a confirmation against this incumbent trains at most: two, or three with `BETTER`."""
+    def _arm_count(self, incumbent: int, *, simpler: bool) -> int:
+        """Return how many arms a confirmation against this incumbent trains: two, or of a simpler one three."""
         better_differs = self.ledger.better_than_all_before(incumbent) != incumbent
-        return 3 if self.campaign.size is not None and better_differs else 2
+        return 3 if self.campaign.size is not None and simpler and better_differs else 2
 
     def _rounded(self, more_seeds: int) -> int:
         """Return how many seeds are added when `more_seeds` are asked for: whole steps, rounded up."""
@@ -525,6 +532,11 @@ class Referee:
             now = called(self.ledger, self.ledger.incumbent)
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more_seeds = 0
+
+    def _goes_on(self, number: int, grant: Granted) -> bool:
+        """Return whether seeds of a grant are still to be judged: a killed process may have granted more."""
+        decided = self.ledger.decision(number)
+        return decided is None or decided.seeds < len(grant.seeds)
 
     def _write(self, decided: Decided, before: Decided | None) -> bool:
         """Write a decision to the ledger; return False where another process has decided on the candidate meanwhile.
@@ -577,7 +589,7 @@ class Referee:
                 fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
                 grant = self.ledger.granted(number, incumbent)
-        elif more_seeds:
+        elif more_seeds and not self._goes_on(number, grant):
             # Fresh seeds depend on the entries before, so after another entry they are taken anew.
             count = self._rounded(more_seeds)
             while not self.ledger.append(
@@ -782,16 +794,17 @@ class Referee:
         )
 
     def _train_with_retry(self, study: AblationGrid, who: str) -> Results:
-        """Train a study of screening seeds; if all of its trials failed before, they run again.
+        """Train a study of screening seeds; if all trials of a dataset failed before, those that failed run again.
 
-        Somebody may have mended the cause. Raises `ContrasweepError` where all trials fail, with the arm as `who` in
-        its message.
+        Somebody may have mended the cause. Raises `ContrasweepError` where all trials of a dataset fail, with the arm
+        as `who` in its message.
         """
         results = self._train(study, retry_failed=bool(self._failure_of_all(study.name)))
         failure = self._failure_of_all(study.name)
         if failure:
+            where = " on a dataset" if len(self.campaign.datasets) > 1 else ""
             raise ContrasweepError(
-                f"every trial of {who} failed, so nothing is decided and no level is spent; "
+                f"every trial of {who} failed{where}, so nothing is decided and no level is spent; "
                 f"mend it, and the same command runs it again: {failure}"
             )
         return results
@@ -804,13 +817,14 @@ class Referee:
         return self.campaign.grid(arms, list(dict.fromkeys([*seeds, *earlier])), name)
 
     def _failure_of_all(self, study: str) -> str:
-        """Return a line on the first failure where all ended trials of a study failed; "" else, and without trials."""
-        try:
-            records = list(Results.load(study, self.storage).trial_records.values())
-        except SpecError:
-            return ""
-        if records and all(record.status.failed for record in records):
-            return failure_line(records[0], self.storage)
+        """Return a line on the first failure where all ended trials of a study failed on a dataset; "" else."""
+        of_data: dict[str, list[Record]] = {}
+        for record in self.ledger.records(study):
+            of_data.setdefault(record.data.digest, []).append(record)
+        axes = [DATA_AXIS] if len(self.campaign.datasets) > 1 else []
+        for records in of_data.values():
+            if all(record.status.failed for record in records):
+                return failure_line(records[0], self.storage, axes)
         return ""
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
@@ -938,7 +952,8 @@ class Referee:
         It is the smallest such number of whole steps, or else the largest up to `MOST_TIMES` the seeds so far. None
         where a single step is more than that.
         """
-        trials_per_seed = self._arm_count(grant.incumbent) * self._trials_per_seed()
+        arms = self._arm_count(grant.incumbent, simpler=rule.simpler)
+        trials_per_seed = arms * self._trials_per_seed()
         spent = self.ledger.spent
         advice = None
         for seeds in range(rule.step, MOST_TIMES * len(differences) + 1, rule.step):

@@ -1,6 +1,7 @@
 """All decisions of a campaign in order, with a figure, and all comparisons of a storage's studies."""
 
 import math
+import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -24,7 +25,7 @@ from contrasweep.tracking.links import read_links
 
 # Columns of the table of a campaign.
 HEAD = (
-    "number",
+    "entry",
     "candidate",
     "asked by",
     "verdict",
@@ -163,8 +164,9 @@ class History:
     def figure(self) -> Lines:
         """The gain of the incumbents over the first one, as a line of steps, with the interval of each step as a band.
 
-        Candidates are points, from left to right in the order in which they were asked for. The height of a candidate
-        is its gain plus the height of the incumbent that it was compared with. One without a gain is left out.
+        Candidates are points, from left to right: in the order in which they were asked for, but after the incumbents
+        that they were compared with. The height of a candidate is its gain plus the height of that incumbent. One
+        without a gain is left out.
         """
         # The line so far, from left to right, and the lower and upper end of its band.
         x = [0.0]
@@ -173,10 +175,10 @@ class History:
         high = [0.0]
         heights = {f"the {INCUMBENT}": 0.0}  # of incumbents, by name
         points = []
-        for order, row in enumerate(self.rows, 1):
-            decision = row.decision
-            if decision is None:
-                continue
+        undrawn = [row.decision for row in self.rows if row.decision]
+        for order in range(1, len(undrawn) + 1):
+            decision = next((d for d in undrawn if d.incumbent in heights), undrawn[0])
+            undrawn.remove(decision)
             gain = decision.screened if decision.estimate is None else decision.estimate
             if gain is None:
                 continue
@@ -184,7 +186,7 @@ class History:
             points.append(Point(float(order), base + gain, decision))
             # A step of the line takes two points: the former height, and the new one. An unknown end has the gain.
             if decision.kept:
-                heights[row.candidate] = base + gain
+                heights[decision.candidate] = base + gain
                 x += [float(order), float(order)]
                 y += [y[-1], base + gain]
                 low += [low[-1], base + (gain if decision.low is None else decision.low)]
@@ -222,7 +224,7 @@ class History:
 def _texts(row: CandidateRow) -> dict[str, str]:
     """Return column of `HEAD` -> text, for the row of a candidate; a missing column or "" is an empty cell."""
     texts = {
-        "number": str(row.number),
+        "entry": str(row.number),
         "candidate": row.candidate,
         "asked by": row.by,
         "studies": ", ".join(row.studies),
@@ -346,11 +348,12 @@ def comparisons_of(storage: str) -> Comparisons:
     Studies of campaigns are left out, because a campaign's ledger counts its own. A study that cannot be read is named
     in `Comparisons.skipped`.
     """
-    campaigns = campaign_names(storage)
+    campaigns = "|".join(map(re.escape, campaign_names(storage)))
+    of_campaign = re.compile(rf"({campaigns})\.(incumbent-\d+|\d+(\.confirm(-\d+)?)?)")
     studies: list[tuple[float, Results]] = []  # (when it ended, results)
     skipped = []
     for name in study_names(storage):
-        if any(name.startswith(f"{campaign}.") for campaign in campaigns):
+        if of_campaign.fullmatch(name):
             continue
         try:
             results = Results.load(name, storage)

@@ -9,7 +9,7 @@ is believed: the times are for readers.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
@@ -23,7 +23,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.interim_log import Finite, Probability
 from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, Digest, Measure, Seed, Time, unix_time
+from contrasweep.storage.record import Count, Digest, Measure, Record, Seed, Time, unix_time
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 
@@ -342,8 +342,11 @@ class Ledger:
 
     def measured(self, study: str) -> Spent:
         """Return the number, GPU hours and cost of a study's ended trials."""
-        records = StudyRecords(self.storage, study)
-        return Spent.of(compact.read_records(records, []).values())
+        return Spent.of(self.records(study))
+
+    def records(self, study: str) -> Collection[Record]:
+        """Return the records of a study's ended trials; none where there is no such study."""
+        return compact.read_records(StudyRecords(self.storage, study), []).values()
 
     def screening_study(self, number: int) -> str:
         """Return the name of the study that trains the incumbent with this number on screening seeds."""

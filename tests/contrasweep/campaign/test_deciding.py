@@ -173,10 +173,11 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
     expected = campaign(budget_gpu_hours=15.0).outlook(
         arm(who="next"), "next", storage=str(tmp_path)
     )
-    assert (expected.cost, expected.gpu_hours, expected.gpu_hours_left) == (66.0, 11.0, 13.0)
-    assert "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines())
+    # The incumbent lacks four of its six screening seeds.
+    assert (expected.cost, expected.gpu_hours, expected.gpu_hours_left) == (78.0, 13.0, 13.0)
+    assert "13 hours of a GPU or slot, a cost of 78" in "".join(expected.lines())
     assert "13 hours" in expected.lines()[-1]
-    with refused(SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left.*at least 3 more"):
+    with refused(SpecError, match=r"budget_gpu_hours.*up to 13, and 8 are left.*at least 5 more"):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
 
 
@@ -212,13 +213,35 @@ def test_a_setting_that_no_trial_reads_decides_nothing(tmp_path):
     assert entries(tmp_path, Decided) == []
 
 
-def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_it(tmp_path):
+def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_it(
+    tmp_path, monkeypatch
+):
+    run = campaigns.run
     candidate = arm(gain=0.0175, who="u13")
     first = decide(tmp_path, candidate, "close")
     assert first.verdict == "undecided" and first.seeds == 8 and first.more is not None
+    monkeypatch.setattr(campaigns, "run", None)
+    with pytest.raises(TypeError):  # a kill after the grant
+        decide(tmp_path, candidate, "close", more=first.more.seeds)
+    monkeypatch.setattr(campaigns, "run", run)
     then = decide(tmp_path, candidate, "close", more=first.more.seeds)
     assert first.seeds < then.seeds <= 8 + first.more.seeds and then.level == first.level
     assert then.verdict == "keep" and then.low > 0
+    assert [len(grant.seeds) for grant in entries(tmp_path, Granted)] == [8, first.more.seeds]
+
+
+def test_an_undecided_candidate_is_asked_anew_where_the_incumbent_was_replaced(tmp_path, storage):
+    own = campaign(alpha=0.07)
+    candidate = arm(gain=0.0175, who="u13")
+    assert decide(tmp_path, candidate, "close", campaign=own).verdict == "undecided"
+    better = decide(tmp_path, BETTER, "better", campaign=own)
+    expected = own.outlook(candidate, "close", storage=storage, more=2)
+    assert (expected.screening_trials, expected.confirmation_trials) == (12, 16)
+    again = decide(tmp_path, candidate, "close", campaign=own, more=2)
+    assert again.incumbent == "better"
+    kept, others = stored_history("speed", storage).figure.dots
+    assert (kept.x, kept.y) == ([1.0], [better.estimate])
+    assert (others.x, others.y) == ([2.0], [better.estimate + again.screened])
 
 
 def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
@@ -243,7 +266,17 @@ def test_an_incumbent_that_only_fails_decides_nothing_and_one_that_mostly_does_i
         ContrasweepError, match=r"every trial of the incumbent failed.*this candidate is broken"
     ):
         decide(tmp_path, arm(who="works"), "works", campaign=broken)
+    partly = Campaign("partly", arm(fails_in="digits"), ["digits-lt", "digits"], **SMALL)
+    with refused(
+        ContrasweepError,
+        match=r"every trial of the incumbent failed on a dataset.*incumbent data=digits seed=0:",
+    ):
+        decide(tmp_path, arm(who="works"), "works", campaign=partly)
     assert entries(tmp_path, Decided | Granted) == []
+    assert [type(entry) for entry in Ledger(str(tmp_path), "partly").read().entries] == [
+        Began,
+        Asked,
+    ]
     kept = Decision(
         "speed",
         "works",
@@ -326,7 +359,8 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
     """The same command after a kill ends as one that nothing disturbs, and trains no trial again."""
     whole = tmp_path / "whole"
     killed = tmp_path / "killed"
-    expected = decide(whole, BETTER, "better")
+    own = campaign(budget_trials=28)  # what one decision takes at most
+    expected = decide(whole, BETTER, "better", campaign=own)
     append = Ledger.append
 
     def dies(before):
@@ -343,10 +377,10 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
     for before in (True, False):
         monkeypatch.setattr(Ledger, "append", dies(before))
         with pytest.raises(KeyboardInterrupt):
-            decide(killed, BETTER, "better")
+            decide(killed, BETTER, "better", campaign=own)
     monkeypatch.setattr(Ledger, "append", append)
     times = {path: path.stat().st_mtime_ns for path in killed.glob("speed.*/records/*/record.json")}
-    decision = decide(killed, BETTER, "better")
+    decision = decide(killed, BETTER, "better", campaign=own)
     assert (decision.verdict, decision.estimate, decision.level) == (
         expected.verdict,
         expected.estimate,

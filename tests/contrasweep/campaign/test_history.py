@@ -10,16 +10,16 @@ from contrasweep.statistics.referee import Confirmation, Rule
 
 
 def test_all_verdicts_of_a_storage_are_one_stream_in_the_order_of_their_ends(tmp_path, storage):
-    """Those of a campaign's own studies, `speed.1`, stand in its ledger; `speedup` is no study of campaign `speed`."""
-    # The first trial of `more` ends later than that of `speedup`, its last one earlier.
-    for name in ("speedup", "more", "speed.1"):
+    """Those of a campaign's own studies, `speed.1`, stand in its ledger; others are not of campaign `speed`."""
+    # The first trial of `speed.more` ends later than that of `speedup`, its last one earlier.
+    for name in ("speedup", "speed.more", "speed.1"):
         made(tmp_path, name)
     assert Ledger(storage, "speed").read().append(Began({"metric": "accuracy"}, screening=12))
     make_files(tmp_path, {"third/study.json": "{}"})
     found = comparisons_of(storage)
     ended = {
         name: max(record.ended for record in load(name, storage=storage).trial_records.values())
-        for name in ("speedup", "more")
+        for name in ("speedup", "speed.more")
     }
     first, second = found.comparisons
     assert [first.study, second.study] == sorted(ended, key=ended.__getitem__)
