@@ -37,7 +37,8 @@ def case_study(
         storage: The folder, or the address of the object store, that the study was run in.
 
     Raises:
-        SpecError: There is no such study or product, or the arms have not finished on the same data.
+        SpecError: There is no such study or product, the arms have not finished on the same data, or an arm keeps no
+            scores of reviews, as a ranking by length.
     """
     results = Results.load(study, storage)
     if not arms:
@@ -47,15 +48,19 @@ def case_study(
     if len(arms) < 2:
         raise SpecError("a case study compares two arms or more", place="arms", value=list(arms))
     trials, data = _trials(results, arms)
+    for arm, trial in zip(arms, trials, strict=True):
+        if REVIEWS not in results.trial_records[trial].artifacts:
+            raise SpecError(f"the arm's trials keep no {REVIEWS}", place="arms", value=arm)
     with tempfile.TemporaryDirectory() as folder:
         tables = [
             pd.read_parquet(results.records.artifact(trial, REVIEWS, Path(folder) / trial))
             for trial in trials
         ]
-    # All trials score the same test reviews in the same order: one table, with a column of scores for each arm.
-    reviews = tables[0].assign(
-        **{arm: table["score"] for arm, table in zip(arms, tables, strict=True)}
-    )
+    # All trials score the same test reviews in the same order: one table, with a column of scores for each arm, by its
+    # place among them, as an arm may have the name of another column.
+    reviews = tables[0]
+    for place, table in enumerate(tables):
+        reviews[place] = table["score"]
     # Products in the order of their first reviews, which is that of their scores, too (`PerProduct`).
     ids = reviews["product_id"].drop_duplicates().to_numpy()
     if product is None:
@@ -70,7 +75,7 @@ def case_study(
             "no test reviews of this product", place="PRODUCT", value=product, hint=hint
         )
     reviews = reviews[reviews["product_id"] == product]
-    return _text(reviews.sort_values(arms[0], ascending=False), arms, data, storage)
+    return _text(reviews.sort_values(0, ascending=False, kind="stable"), arms, data, storage)
 
 
 def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
@@ -95,7 +100,7 @@ def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
 def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -> str:
     """Return the product's text, then a line for each review: label, each arm's score with its rank, and text.
 
-    `reviews` are those of one product, with a column of scores for each arm.
+    `reviews` are those of one product, with a column of scores for each arm, by its place in `arms`.
     """
     # The texts of the product and of all reviews, from the dataset.
     dataset = open_dataset(find(data, storage=storage))
@@ -111,7 +116,8 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
         texts |= {
             review: text for owner, review, text in zip(*columns, strict=True) if owner == product
         }
-    ranks = [reviews[arm].rank(ascending=False, method="first") for arm in arms]
+    places = range(len(arms))
+    ranks = [reviews[place].rank(ascending=False, method="first") for place in places]
     lines = [
         f"product {product} of {data}: {about}"[:SHOWN],
         "",
@@ -119,8 +125,8 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
     ]
     for i, (review, label) in enumerate(zip(reviews["review_id"], reviews["label"], strict=True)):
         scored = [
-            f"{reviews[arm].iloc[i]:.3f} ({rank.iloc[i]:.0f})"
-            for arm, rank in zip(arms, ranks, strict=True)
+            f"{reviews[place].iloc[i]:.3f} ({rank.iloc[i]:.0f})"
+            for place, rank in zip(places, ranks, strict=True)
         ]
         lines.append(_line(label, scored, texts[review][:SHOWN]))
     return "\n".join(lines)

@@ -7,6 +7,8 @@ package is named by its dotted path (`package.module:Class`).
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import pydantic
+
 from contrasweep.components import Table
 from contrasweep.errors import SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
@@ -15,6 +17,7 @@ from contrasweep.trainables.review_helpfulness.losses import ContrastiveReductio
 
 HEADS = 4
 """Attention heads of MCR's region encoders."""
+Even = Annotated[int, pydantic.Field(ge=2, multiple_of=2)]
 
 
 @checked
@@ -76,7 +79,7 @@ class EGCNNOptions:
 class PRHNetOptions:
     """Settings of PRH-Net, whose review attends to the product."""
 
-    dim: Count = 128
+    dim: Even = 128
     """Size of the BiLSTM states, both directions together."""
     dropout: Dropout = 0.1
     """Dropout of word embeddings."""
@@ -86,7 +89,7 @@ class PRHNetOptions:
 class DRNetOptions:
     """Settings of the adapted D&R-Net."""
 
-    dim: Count = 128
+    dim: Even = 128
     """Size d of all features."""
     orthogonality: NotNegative = 1e-2
     """Weight lambda_o of the overlap of common and own projections."""

@@ -12,10 +12,10 @@ from contrasweep.data import open_dataset, stage
 from contrasweep.data.content import Importer, Rejected
 from contrasweep.data.importers import DATASETS
 from contrasweep.errors import SpecError
+from contrasweep.imports import import_path
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import encode_items
 from contrasweep.trainables.review_helpfulness import case_study as case_study_module
-from contrasweep.trainables.review_helpfulness import train
 from contrasweep.trainables.review_helpfulness.case_study import case_study
 from contrasweep.trainables.review_helpfulness.datasets.reviews import Product, Review, content
 from contrasweep.trainables.review_helpfulness.metrics import per_product
@@ -31,28 +31,39 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(runs):
         "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8"
     )
     manifest = stage(name, f"{storage}/datasets/planted")
-    models = {"prh_net": {"dim": 8}, "conv_knrm": {"filters": 8}}
-    arms = {
-        model: Arm(
-            "contrasweep.trainables.review_helpfulness:train",
-            config=TINY | {"model": {"name": model, **sizes}},
-        )
-        for model, sizes in models.items()
+    # An arm may have the name of a column of the scores.
+    models = {
+        "prh_net": {"name": "prh_net", "dim": 8},
+        "label": {"name": "conv_knrm", "filters": 8},
     }
-    study = AblationGrid("s", arms, "planted", seeds=[0], metric="map", reference="conv_knrm")
+    package = "contrasweep.trainables.review_helpfulness"
+    arms = {
+        name: Arm(f"{package}:train", config=TINY | {"model": model})
+        for name, model in models.items()
+    }
+    arms["longest"] = Arm(f"{package}.longest_first:train")
+    study = AblationGrid("s", arms, "planted", seeds=[0], metric="map", reference="label")
     planned, records = declared(plan(study, storage=storage), storage)
     with refused(SpecError, "these arms have no finished trials on the same data"):
         case_study("s", storage=storage)
     tables = {}
     for trial in planned.trials:
-        for report in train(trial):
+        for report in import_path(trial.trainable, "trainable")(trial):
             for file, path in report.artifacts.items():
                 records.store.put_file(records.key(trial.id, f"artifacts/{file}"), path)
                 tables[trial.arm] = pd.read_parquet(path)
         records.write_encoded_items(trial.id, encode_items(report.items))
         records.write(
-            record_of(trial, TrialNotes(), metrics=report.metrics, items=tuple(report.items))
+            record_of(
+                trial,
+                TrialNotes(),
+                metrics=report.metrics,
+                items=tuple(report.items),
+                artifacts=tuple(report.artifacts),
+            )
         )
+        if trial.arm == "longest":
+            continue
         scored = tables[trial.arm]
         values = per_product(
             labels=scored["label"],
@@ -67,8 +78,8 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(runs):
     product = test.column("product_id").to_pylist()[0]
     shown = case_study("s", product, storage=storage).splitlines()
     assert shown[0].startswith(f"product {product} of planted: ")
-    assert shown[2].split()[:3] == ["label", "conv_knrm", "prh_net"], "the reference comes first"
-    own = tables["conv_knrm"].query("product_id == @product").sort_values("score", ascending=False)
+    assert shown[2].split()[:3] == ["label", "label", "prh_net"], "the reference comes first"
+    own = tables["label"].query("product_id == @product").sort_values("score", ascending=False)
     other = tables["prh_net"].set_index("review_id")["score"]
     texts = dict(
         zip(test.column("review_id").to_pylist(), test.column("text").to_pylist(), strict=True)
@@ -77,10 +88,12 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(runs):
         assert line.split()[:2] == [str(review["label"]), f"{review['score']:.3f}"]
         assert f" {other[review['review_id']]:.3f} (" in line
         assert line.endswith(texts[review["review_id"]][-20:])
-    furthest = case_study("s", arms=["prh_net", "conv_knrm"], storage=storage).split()[1]
+    furthest = case_study("s", arms=["prh_net", "label"], storage=storage).split()[1]
     items = [
         records.items(trial.id)["map"]
-        for trial in sorted(planned.trials, key=lambda one: one.arm, reverse=True)
+        for arm in ("prh_net", "label")
+        for trial in planned.trials
+        if trial.arm == arm
     ]
     assert (
         furthest
@@ -88,6 +101,8 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(runs):
     )
     with refused(SpecError, match=r"a case study compares two arms.*'prh_net'"):
         case_study("s", arms=["prh_net"], storage=storage)
+    with refused(SpecError, "arms: the arm's trials keep no reviews.parquet, got 'longest'"):
+        case_study("s", arms=["label", "longest"], storage=storage)
     with refused(SpecError, "no test reviews of this product"):
         case_study("s", "none", storage=storage)
 
@@ -99,6 +114,6 @@ def test_ids_of_reviews_may_repeat_among_products(tmp_path, monkeypatch):
     importer = Importer(lambda *_: content(products, reviews, Rejected()), "two reviews", "none")
     monkeypatch.setitem(DATASETS, "two", importer)
     stage("two", f"{tmp_path}/datasets/two")
-    row = {"product_id": "a", "review_id": "1", "label": 0, "arm": 0.5}
+    row = {"product_id": "a", "review_id": "1", "label": 0, 0: 0.5}
     shown = case_study_module._text(pd.DataFrame([row]), ["arm"], "two", str(tmp_path))
     assert shown.splitlines()[-1].endswith("on a")

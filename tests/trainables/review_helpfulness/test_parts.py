@@ -219,6 +219,8 @@ def test_the_first_of_equally_good_epochs_is_kept():
         ({"model": "prh_net", "distances": True}, "distances"),
         ({"use_text": False, "use_images": False}, "cannot both be off"),
         ({"model": {"name": "mcr", "dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
+        ({"model": {"name": "dr_net", "dim": 33}}, "model.dim: .*multiple of 2"),
+        ({"model": {"name": "prh_net", "dim": 1}}, "model.dim: .*2"),
         ({"model": {"name": "eg_cnn", "kernel": 4}}, "model.kernel: kernel must be odd"),
         ({"model": {"name": "conv_knrm", "kernels": 1}}, "model.kernels: .*at least 2|greater"),
         ({"learning_rte": 1e-3}, "learning_rte"),
