@@ -29,6 +29,9 @@ from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.pruners import CONTINUE
 from contrasweep.tuning.source import NextTrial
 
+MOST_REPEATS = 100
+"""After so many candidates in a row that come to the trials of earlier ones a search ends: it would ask for ever."""
+
 
 @dataclass
 class Candidate:
@@ -124,6 +127,7 @@ class ArmSearch:
         self.folder = f"{records.study}/search/{plan.search_digest(arm)}/"  # of candidates' files
         self.stopped: set[str] = set()  # ids of trials without a record whose reports stop them
         self.closed = False  # whether there will be no more candidates
+        self.repeats = 0  # the newest candidates, in a row, that brought no trial of their own
         self.start_points = study.arms[arm].start_points or []  # tried before the searcher is asked
         self._restore()
 
@@ -214,7 +218,7 @@ class ArmSearch:
             return False
         if not all(candidate.learned for candidate in self.candidates[: self._due]):
             return False
-        config = self._ask()
+        config = None if self.repeats == MOST_REPEATS else self._ask()
         if config is None:
             self._close()
             return True
@@ -340,6 +344,7 @@ class ArmSearch:
         whole_config = dotted.merge(self.fixed, dotted.expand(config))
         trials = self.plan.search_trials(self.arm, whole_config)
         earlier = self.candidate_of.get(trials[0].id)
+        self.repeats = 0 if earlier is None else self.repeats + 1
         if earlier is not None:
             self.candidates.append(replace(earlier, config=config, learned=False))
             return self.candidates[-1]

@@ -186,6 +186,15 @@ def test_early_stopping_outlives_the_driver(tmp_path, pruner, trainable, kill):
         assert sorted([*first, *second]) == sorted(calm)
 
 
+def test_a_search_whose_settings_come_to_few_trials_ends_below_its_budget(tmp_path):
+    arms = {"long": dataclasses.replace(ARMS["long"], trainable="toy:coarse")}
+    budget = {"epochs": 10**6}
+    study = sweep(arms=arms, searcher="random", trials_per_arm=None, budget=budget)
+    ended, _ = drive(study, tmp_path)
+    searched = [trial.id for trial, notes in ended if notes.phase == "search"]
+    assert 1 < len(set(searched)) == len(searched) <= 28
+
+
 def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):
     study = sweep()
     storage = str(tmp_path)
