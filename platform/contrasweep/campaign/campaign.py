@@ -450,8 +450,9 @@ class Referee:
                 self._untrained(study, 1, screens)
                 for study in (ledger.candidate_study(asked), ledger.screening_study(incumbent))
             )
-        arms = self._arm_count(incumbent, simpler=not grant or self._is_simpler(asked, incumbent))
-        confirmation = self._untrained(ledger.confirmation_study(asked, incumbent), arms, seeds)
+        confirmation = self._untrained(
+            ledger.confirmation_study(asked, incumbent), self._arm_count(incumbent), seeds
+        )
         # Each trial is expected to spend as much as the campaign's trials so far, on average.
         spent = ledger.spent
         expected_spend = spent.of_trials(screening + confirmation) if spent.trials else None
@@ -490,10 +491,10 @@ class Referee:
         """Return how many trials of an arm one seed takes."""
         return len(self.campaign.datasets) * (self.campaign.folds or 1)
 
-    def _arm_count(self, incumbent: int, *, simpler: bool) -> int:
-        """Return how many arms a confirmation against this incumbent trains: two, or of a simpler one three."""
+    def _arm_count(self, incumbent: int) -> int:
+        """Return how many arms a confirmation against this incumbent trains at most: two, or three with `BETTER`."""
         better_differs = self.ledger.better_than_all_before(incumbent) != incumbent
-        return 3 if self.campaign.size is not None and simpler and better_differs else 2
+        return 3 if self.campaign.size is not None and better_differs else 2
 
     def _rounded(self, more_seeds: int) -> int:
         """Return how many seeds are added when `more_seeds` are asked for: whole steps, rounded up."""
@@ -952,8 +953,7 @@ class Referee:
         It is the smallest such number of whole steps, or else the largest up to `MOST_TIMES` the seeds so far. None
         where a single step is more than that.
         """
-        arms = self._arm_count(grant.incumbent, simpler=rule.simpler)
-        trials_per_seed = arms * self._trials_per_seed()
+        trials_per_seed = self._arm_count(grant.incumbent) * self._trials_per_seed()
         spent = self.ledger.spent
         advice = None
         for seeds in range(rule.step, MOST_TIMES * len(differences) + 1, rule.step):
@@ -995,22 +995,17 @@ class Referee:
                 hint="declare a campaign of more seeds; 32 suffice for any",
             )
         trials_needed = expected.screening_trials + expected.confirmation_trials
-        if expected.trials_left is not None and trials_needed > expected.trials_left:
-            raise SpecError(
-                f"a decision takes {plural(trials_needed, 'trial')} at most, and {expected.trials_left} are left",
-                place="budget_trials",
-                value=self.campaign.budget_trials,
-                hint=f"at least {trials_needed - expected.trials_left} more",
-            )
-        hours_left = expected.gpu_hours_left
-        needs = expected.gpu_hours or 0.0
-        if hours_left is not None and needs > hours_left:
-            raise SpecError(
-                f"a decision takes up to {needs:.3g}, and {max(0.0, hours_left):.3g} are left",
-                place="budget_gpu_hours",
-                value=self.campaign.budget_gpu_hours,
-                hint=f"at least {needs - hours_left:.3g} more",
-            )
+        for budget, unit, needed, left in (
+            ("trials", "trials", trials_needed, expected.trials_left),
+            ("gpu_hours", "hours", expected.gpu_hours or 0.0, expected.gpu_hours_left),
+        ):
+            if left is not None and needed > left:
+                raise SpecError(
+                    f"a decision takes {needed:g} {unit} at most, and {max(0, left):g} are left",
+                    place=f"budget_{budget}",
+                    value=getattr(self.campaign, f"budget_{budget}"),
+                    hint=f"at least {needed - left:g} more",
+                )
 
 
 def _finite(value: float) -> float | None:

@@ -363,7 +363,7 @@ class Gains:
 
     def __init__(self, gains: ArrayLike) -> None:
         self.all: Floats = np.sort(floats(gains))
-        self.bound = float(_bound(self.all))
+        self.bound = float(_bound(self.all)) if len(self.all) else 0.0
         inner = self.all[np.abs(self.all) <= self.bound]
         i, j = _pairs(len(inner))
         self.averages = np.sort((inner[i] + inner[j]) / 2)

@@ -177,7 +177,9 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
     assert (expected.cost, expected.gpu_hours, expected.gpu_hours_left) == (78.0, 13.0, 13.0)
     assert "13 hours of a GPU or slot, a cost of 78" in "".join(expected.lines())
     assert "13 hours" in expected.lines()[-1]
-    with refused(SpecError, match=r"budget_gpu_hours.*up to 13, and 8 are left.*at least 5 more"):
+    with refused(
+        SpecError, match=r"budget_gpu_hours.*13 hours at most, and 8 are left.*at least 5 more"
+    ):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
 
 

@@ -232,6 +232,7 @@ def test_collapses_down_to_the_worst_value_delay_a_keep_to_the_last_look_which_t
 def test_only_collapses_that_are_deep_beside_the_noise_tell_how_deep_others_are():
     rng = default_rng(4)
     assert [Gains(rng.normal(size=32)).collapse_depth for _ in range(20)] == [0.0] * 20
+    assert Gains([]).collapse_depth == 0.0  # of a screen whose trials were removed
     assert Gains(
         np.append(rng.normal(size=30), [-20.0, -24.0, -math.inf])
     ).collapse_depth == pytest.approx(22, abs=0.5)
