@@ -210,7 +210,10 @@ def check_encoder(encoder: Component, projection: Component, shape: Shape) -> No
 
 
 def _output(module: "nn.Module", values: Tensor, place: str, name: str) -> Tensor:
-    """Return what a module gives for `values`; `SpecError` at `place` where it fails or gives no tensor."""
+    """Return what a module gives for `values`; `SpecError` at `place` where it is lazy, fails or gives no tensor."""
+    if any(map(torch.nn.parameter.is_lazy, module.parameters())):
+        rule = "a lazy module has no weights before its first batch, and an optimizer needs them"
+        raise SpecError(rule, place=place, value=name)
     with errors_named(f"{name} fails on input {list(values.shape)}", place):
         output = module(values)
     if not isinstance(output, Tensor):

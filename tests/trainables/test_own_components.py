@@ -14,6 +14,7 @@ from to_the_bit import trained_and_resumed
 from contrasweep import SpecError, Trial, data
 from contrasweep.canonical import Config
 from contrasweep.study.trainables import resolved
+from contrasweep.trainables import losses
 from contrasweep.trainables.augmentations import AUGMENTATIONS, apply, draw, policy_of
 from contrasweep.trainables.contrastive import load_model, train
 from contrasweep.trainables.contrastive.settings import Settings
@@ -151,6 +152,8 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
     sized = trial(digits, epochs=2, checkpoint_every=1, loss="own_components:Sized", n_views=1)
     last = trained_and_resumed(train, sized, tmp_path)[-1]
     assert np.isfinite(last.metrics["loss"])
+    with refused(SpecError, "dim: its weights have the dimension of the embeddings, got 0"):
+        losses.build("own_components:Sized")
 
 
 @pytest.mark.parametrize(
@@ -184,6 +187,10 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
         (
             {"projection": "own_components:flat_head"},
             "projection: a head gives one embedding per row, got '[2, 64, 1]",
+        ),
+        (
+            {"projection": "torch.nn:LazyLinear"},
+            "projection: a lazy module has no weights before its first batch",
         ),
         (
             {"augmentation": "own_components:half"},

@@ -147,7 +147,8 @@ def build(
         A function (embeddings [n d], labels [n], instance_ids [n] = None) -> scalar.
 
     Raises:
-        SpecError: A name is unknown, or the loss makes no sense on this similarity. It is a `ValueError` too.
+        SpecError: A name is unknown, the loss makes no sense on this similarity, or a class of another package needs
+            `dim`. It is a `ValueError` too.
 
     Example:
         >>> import torch
@@ -162,7 +163,10 @@ def build(
         **{key: value for key, value in compared.items() if value is not None},
         **parameters,
     }
-    return compose(LOSSES.choose(chosen), dim, classes)
+    component = LOSSES.choose(chosen)
+    if not dim and external.needs_dim(component.entry):
+        raise SpecError("its weights have the dimension of the embeddings", place="dim", value=dim)
+    return compose(component, dim, classes)
 
 
 def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:

@@ -154,6 +154,13 @@ def build(
     return ExternalLoss(path, loss, weights)
 
 
+def needs_dim(entry: object) -> bool:
+    """Return whether an entry of the table of losses is a class that takes the dimension of the embeddings."""
+    if not isinstance(entry, ExternalEntry) or not inspect.isclass(entry.target):
+        return False
+    return not _names_taken(entry.target).isdisjoint(DIMS)
+
+
 def _names_taken(kind: type) -> set[str]:
     """Return the names of a class's parameters.
 
