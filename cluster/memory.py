@@ -207,7 +207,6 @@ def count(
     inputs: Inputs,
     *,
     loss: Callable[..., Any] | None = None,
-    optimizer_states: float = 2.0,
     precision: Precision = "fp32",
     fake: bool = True,
 ) -> Count:
@@ -218,7 +217,6 @@ def count(
         inputs: The shape of the one input tensor with all images of a step: (2 B, c, h, w) for B examples of which two
             images each go through the encoder together. Or a function that returns the model's arguments, as a tuple.
         loss: What the model's output goes through, where that keeps memory worth counting.
-        optimizer_states: How many values the optimiser keeps for each parameter.
         precision: The precision of autocast.
         fake: Whether tensors have no values.
 
@@ -246,7 +244,7 @@ def count(
                 output = model(*arguments)
                 if loss is not None:
                     output = loss(output)
-            return Count(sum(saved.values()), parameters, optimizer_states, work=work())
+            return Count(sum(saved.values()), parameters, work=work())
     except ClusterError:
         raise
     except Exception as error:

@@ -38,7 +38,7 @@ class Importance:
 
 
 def importance(
-    configs: Sequence[tuple[Config, float]], space: Space, *, mode: str = "max", seed: int = 0
+    configs: Sequence[tuple[Config, float]], space: Space, *, mode: str = "max"
 ) -> Importance:
     """Return the importance of each searched setting, from (config, value) pairs.
 
@@ -54,7 +54,6 @@ def importance(
             settings lie in `space`. A conditional setting may be missing.
         space: The searched settings.
         mode: Whether a larger (`max`) or a smaller (`min`) value is better.
-        seed: The seed by which scores are shuffled.
 
     Returns:
         The importance. Its shares are empty with fewer than four usable configurations or two different values, and
@@ -94,7 +93,7 @@ def importance(
     total = sum(measured.values())
     if not total > 0:
         return Importance(len(usable))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     shuffled = [divergences(rng.permutation(len(losses))) for _ in range(SHUFFLES)]
     names = sorted(measured, key=lambda name: -measured[name])
     shares = {name: float(measured[name] / total) for name in names}
