@@ -67,6 +67,8 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
             build(self, *map(_copied, args), **_copied(kwargs))
         except pydantic.ValidationError as error:
             raise from_pydantic(error, wrapped) from None
+        except RecursionError:
+            raise SpecError("a list or mapping contains itself", place=cls.__name__) from None
 
     __init__.__wrapped__ = build  # type: ignore[attr-defined]  # keeps the signature for help() and editors
     wrapped.__init__ = __init__

@@ -286,8 +286,10 @@ def _table(
     metric = roles.metric
     if metric in layout.trials and metric != "value":
         metric = f"metric.{metric}"
+    trials = layout.trials.copy()
+    trials[metric] = trials["value"]
     return build_table(
-        layout.trials.assign(**{metric: layout.trials["value"]}),
+        trials,
         rows=rows,
         columns=columns,
         axes=layout.axes,

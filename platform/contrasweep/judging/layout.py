@@ -63,7 +63,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         if axis in {*runs.columns.drop("block"), *OWN_COLUMNS}:
             axis = f"axis.{axis}"
         axes = (axis,)
-        runs = runs.assign(**{axis: runs["block"]})
+        runs = runs.join(runs["block"].rename(axis))
         if "item" in has and over == "these":
             axes = ()
             runs = runs.assign(item=row_labels(runs, ["block", "item"]))

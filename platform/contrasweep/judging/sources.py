@@ -258,12 +258,10 @@ def _wandb(path: Path) -> pd.DataFrame:
     curve = _rows(path)
     (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
     # A column of the curve takes precedence over a setting; W&B's own settings begin with an underscore.
-    settings_kept = {
-        str(name): value
-        for name, value in settings.items()
-        if name not in curve and str(name)[:1] != "_"
-    }
-    return curve.assign(**settings_kept, run=path.parent.name)
+    for name, value in settings.items():
+        if name not in curve and str(name)[:1] != "_":
+            curve[name] = value
+    return curve.assign(run=path.parent.name)
 
 
 def _neptune(path: Path) -> pd.DataFrame:

@@ -233,11 +233,11 @@ class GridPlan(PlanDisplay):
             for c in self.cells
             for t in c.trials
         ]
-        axes = {
-            name: axis_column([row.get(name) for row in rows]) for name in self.study.axis_names
-        }
         columns = ["trial_id", "arm", *self.study.axis_names, "fold", "seed"]
-        return pd.DataFrame(rows, columns=columns).assign(**axes)
+        frame = pd.DataFrame(rows, columns=columns)
+        for name in self.study.axis_names:
+            frame[name] = axis_column([row.get(name) for row in rows])
+        return frame
 
     def rows(self, known: RecordsById) -> tuple[PlanRow, ...]:
         """Return one row for each cell, in table order, given the finished records `known` by trial id."""

@@ -111,7 +111,8 @@ def trials_of(
     absent = pd.Series(np.nan, frame.index)
     values = pd.to_numeric(frame.get(metric, absent), errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
-    # A trial that is done, but whose value is no number, counts as a loss.
+    # A trial that is done, but whose value is no number, or one whose square would overflow, counts as a loss.
+    values = np.where(np.abs(values) > 1e150, np.nan, values)
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NO_VALUE
     # What failed for a cause outside the method, or fit on no host, says nothing of the method.
     outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()

@@ -32,8 +32,9 @@ def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str
     The frame has a row for each trial of the table, and the columns trial_id, arm, the axes, fold, seed, in this order.
     """
     # An axis may have values of any type: they are kept as JSON.
-    axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in axes_of(frame)}
-    frame = frame.assign(**axes).assign(fold=frame["fold"].astype("Int64"))
+    frame = frame.assign(fold=frame["fold"].astype("Int64"))
+    for axis in axes_of(frame):
+        frame[axis] = [json.dumps(value) for value in frame[axis]]
     table = pa.Table.from_pandas(frame, preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _DIGEST: plan_digest})
     records.store.write(f"{records.study}/{PLAN}", encode_table(table))

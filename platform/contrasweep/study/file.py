@@ -15,6 +15,7 @@ from contrasweep.data.yaml_text import MAX_CHARACTERS, read_yaml
 from contrasweep.errors import SpecError, check_known, choose_from
 from contrasweep.imports import import_from_here, import_module
 from contrasweep.schema import JsonSchema, json_schema, validate
+from contrasweep.storage.names import local_path
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Study, Sweep
@@ -92,7 +93,7 @@ def load_declared(
     """
     import_from_here()
     if name.endswith(YAML):
-        fields = _read_yaml(Path(name))
+        fields = _read_yaml(local_path(name, place))
     else:
         declared: T = _imported(name, tuple(kinds), place)
         if not sets:

@@ -381,6 +381,7 @@ def test_separators_at_the_ends_of_rows_shift_no_column(tmp_path):
     [
         lambda f: f.assign(fold=0),
         lambda f: f.rename(columns={"accuracy": "accuracy, top 1 "}),
+        lambda f: f.rename(columns={"accuracy": "self"}),
         lambda f: f.set_axis(pd.MultiIndex.from_product([["runs"], f.columns]), axis=1),
     ],
 )
@@ -390,6 +391,14 @@ def test_columns_of_one_fold_or_of_any_name_change_no_verdict(change):
     options = {"arm": arm, "metric": metric, "mode": "max", "pair": "" if fold else pair}
     assert only(cs.judge(frame, **options)).raw_p == only(cs.judge(runs(["a", "b"]))).raw_p
     assert rank(frame, **options).ties == ()
+
+
+def test_a_value_whose_square_overflows_is_lost():
+    lost, huge = (
+        runs("ab").assign(accuracy=lambda f, v=v: [v, *f["accuracy"][1:]])
+        for v in (np.nan, -sys.float_info.max)
+    )
+    assert only(cs.judge(huge)).to_dict() == only(cs.judge(lost)).to_dict()
 
 
 @pytest.mark.parametrize("index", ["seed", "model", ["model", "seed"]])

@@ -96,7 +96,7 @@ def test_a_metric_that_is_called_weight_weighs_nothing():
 
 
 @pytest.mark.parametrize(
-    "axis", ["lost", "missing", "collapsed", "weight", "n", "mean", "best", "a"]
+    "axis", ["lost", "missing", "collapsed", "weight", "n", "mean", "best", "a", "self"]
 )
 def test_an_axis_with_the_name_of_a_column_keeps_its_cells_and_its_labels(tmp_path, axis):
     value = lambda t: 0.7 + 0.1 * (t.config[axis] == 2) + noise(t)  # noqa: E731

@@ -95,6 +95,15 @@ def test_a_hostile_file_is_one_short_line(case, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
 
 
+def test_what_python_may_give_and_no_file_is_one_line_too():
+    config = {}
+    config["itself"] = [config]
+    with refused(SpecError, "Arm: a list or mapping contains itself"):
+        Arm("toy:train", config)
+    with refused(SpecError, f"STUDY: {NO_PATH}"):
+        load_study("s\0.yaml")
+
+
 TEXT = "the name of a dataset is text"
 NO_PATH = "this machine can have no such path"
 NO_YAML = "a dataset's parameter is not YAML"
