@@ -56,11 +56,11 @@ def case_study(
             pd.read_parquet(results.records.artifact(trial, REVIEWS, Path(folder) / trial))
             for trial in trials
         ]
-    # All trials score the same test reviews in the same order: one table, with a column of scores for each arm, by its
-    # place among them, as an arm may have the name of another column.
+    # All trials score the same test reviews in the same order: one table, with a column of scores for each arm. Its
+    # name has a blank, as an arm may be called as another column.
     reviews = tables[0]
-    for place, table in enumerate(tables):
-        reviews[place] = table["score"]
+    for arm, table in zip(arms, tables, strict=True):
+        reviews[f"score {arm}"] = table["score"]
     # Products in the order of their first reviews, which is that of their scores, too (`PerProduct`).
     ids = reviews["product_id"].drop_duplicates().to_numpy()
     if product is None:
@@ -75,7 +75,8 @@ def case_study(
             "no test reviews of this product", place="PRODUCT", value=product, hint=hint
         )
     reviews = reviews[reviews["product_id"] == product]
-    return _text(reviews.sort_values(0, ascending=False, kind="stable"), arms, data, storage)
+    best_first = reviews.sort_values(f"score {arms[0]}", ascending=False, kind="stable")
+    return _text(best_first, arms, data, storage)
 
 
 def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
@@ -100,7 +101,7 @@ def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
 def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -> str:
     """Return the product's text, then a line for each review: label, each arm's score with its rank, and text.
 
-    `reviews` are those of one product, with a column of scores for each arm, by its place in `arms`.
+    `reviews` are those of one product, with a column `score ARM` for each arm.
     """
     # The texts of the product and of all reviews, from the dataset.
     dataset = open_dataset(find(data, storage=storage))
@@ -116,8 +117,8 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
         texts |= {
             review: text for owner, review, text in zip(*columns, strict=True) if owner == product
         }
-    places = range(len(arms))
-    ranks = [reviews[place].rank(ascending=False, method="first") for place in places]
+    scores = [reviews[f"score {arm}"] for arm in arms]
+    ranks = [of_arm.rank(ascending=False, method="first") for of_arm in scores]
     lines = [
         f"product {product} of {data}: {about}"[:SHOWN],
         "",
@@ -125,8 +126,8 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
     ]
     for i, (review, label) in enumerate(zip(reviews["review_id"], reviews["label"], strict=True)):
         scored = [
-            f"{reviews[place].iloc[i]:.3f} ({rank.iloc[i]:.0f})"
-            for place, rank in zip(places, ranks, strict=True)
+            f"{of_arm.iloc[i]:.3f} ({rank.iloc[i]:.0f})"
+            for of_arm, rank in zip(scores, ranks, strict=True)
         ]
         lines.append(_line(label, scored, texts[review][:SHOWN]))
     return "\n".join(lines)

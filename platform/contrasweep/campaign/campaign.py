@@ -437,15 +437,16 @@ class Referee:
         most_seeds = rule.looks()[-1]
         seeds = grant.seeds if grant else ledger.fresh_seeds(most_seeds)
         if decided is not None and decided.verdict == "undecided" and more_seeds:
-            if grant and not self._goes_on(number, grant):
+            if grant and not self._goes_on(grant):
                 seeds += ledger.fresh_seeds(self._rounded(more_seeds))
             decided = None
         # How many trials it takes at most. A confirmation that was granted goes on without a screen.
         asked = len(ledger.entries) if number is None else number
         screening = 0
         if not grant:
-            screens = range(rule.screens()[-1])
-            screens = ledger.screening_seeds(incumbent) if ledger.began else screens
+            screens = list(range(rule.screens()[-1]))
+            if ledger.began:
+                screens = ledger.screening_seeds(incumbent)
             screening = sum(
                 self._untrained(study, 1, screens)
                 for study in (ledger.candidate_study(asked), ledger.screening_study(incumbent))
@@ -534,9 +535,9 @@ class Referee:
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more_seeds = 0
 
-    def _goes_on(self, number: int, grant: Granted) -> bool:
+    def _goes_on(self, grant: Granted) -> bool:
         """Return whether seeds of a grant are still to be judged: a killed process may have granted more."""
-        decided = self.ledger.decision(number)
+        decided = self.ledger.decision(grant.asked)
         return decided is None or decided.seeds < len(grant.seeds)
 
     def _write(self, decided: Decided, before: Decided | None) -> bool:
@@ -590,7 +591,7 @@ class Referee:
                 fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
                 grant = self.ledger.granted(number, incumbent)
-        elif more_seeds and not self._goes_on(number, grant):
+        elif more_seeds and not self._goes_on(grant):
             # Fresh seeds depend on the entries before, so after another entry they are taken anew.
             count = self._rounded(more_seeds)
             while not self.ledger.append(

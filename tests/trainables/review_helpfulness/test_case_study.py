@@ -114,6 +114,6 @@ def test_ids_of_reviews_may_repeat_among_products(tmp_path, monkeypatch):
     importer = Importer(lambda *_: content(products, reviews, Rejected()), "two reviews", "none")
     monkeypatch.setitem(DATASETS, "two", importer)
     stage("two", f"{tmp_path}/datasets/two")
-    row = {"product_id": "a", "review_id": "1", "label": 0, 0: 0.5}
+    row = {"product_id": "a", "review_id": "1", "label": 0, "score arm": 0.5}
     shown = case_study_module._text(pd.DataFrame([row]), ["arm"], "two", str(tmp_path))
     assert shown.splitlines()[-1].endswith("on a")
