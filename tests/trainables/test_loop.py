@@ -49,17 +49,19 @@ def trial(fold=0):
     return Trial("study", "arm", "module:train", {}, DATA, fold)
 
 
-@pytest.mark.parametrize(("fold", "scored"), [(0, [2, 4, 5]), (None, [5])])
-def test_it_evaluates_and_saves_when_due_and_at_the_end(fold, scored):
+@pytest.mark.parametrize(
+    ("fold", "scored", "every", "saved"), [(0, [2, 4, 5], 3, [3, 5]), (None, [5], 0, [5])]
+)
+def test_it_evaluates_and_saves_when_due_and_at_the_end(fold, scored, every, saved):
     method = Counter(epochs=5)
-    reports = list(loop.run(method, trial(fold), evaluate_every=2, checkpoint_every=3))
+    reports = list(loop.run(method, trial(fold), evaluate_every=2, checkpoint_every=every))
     assert [r.step for r in reports] == [1, 2, 3, 4, 5]
     assert [r.step for r in reports if "score" in r.metrics] == scored
     assert method.events == [
         *[False] * (len(scored) - 1),
         True,
     ]
-    assert [r.step for r in reports if r.checkpoint] == [3, 5]
+    assert [r.step for r in reports if r.checkpoint] == saved
     assert [r.step for r in reports if r.items] == [5]
     assert [r.metrics["nonfinite_steps"] for r in reports] == [1, 2, 3, 4, 5]
 

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.reading import Part
-from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import paired_images, raw_pixels
 from contrasweep.trial import Trial
 
@@ -59,15 +57,3 @@ def test_it_reports_what_a_network_reports(digits):
     )
     assert set(floor.metrics) <= set(network.metrics) and set(floor.items) == set(network.items)
     assert len(floor.items["recall"]) == len(network.items["recall"])
-
-
-def test_pairs_and_no_neighbours_are_refused(digits):
-    pairs = resolve(
-        "synthetic-pairs?pairs=20&size=8", folds=None, storage=digits.uri.rpartition("/datasets")[0]
-    )
-    with refused(
-        DataError, match=r"needs labelled images; synthetic-pairs\S* is of kind 'image-pair'"
-    ):
-        next(raw_pixels.train(trial(pairs)))
-    with refused(SpecError, "neighbours"):
-        raw_pixels.Settings(neighbours=0)

@@ -74,8 +74,11 @@ def fit(first, second, scale: float = 2.0):
 CONTRASTIVE = "contrastive"
 IMAGES = "paired_images"
 TEXTS = "paired_texts"
+PIXELS = "contrasweep.trainables.raw_pixels:train"
 TOWERS = "contrasweep.trainables.two_tower:train"
 REVIEWS = "contrasweep.trainables.review_helpfulness:train"
+LONGEST = "contrasweep.trainables.review_helpfulness.longest_first:train"
+COLOURS = "contrasweep.trainables.paired.colour_baseline:train"
 SYNTHETIC_REVIEWS = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS"
 OF_DIGITS: list[tuple[dict[str, Any], str]] = [
     ({"targets": "own_parts:Nothing"}, "targets: own_parts:Nothing cannot take a step; TypeE"),
@@ -120,7 +123,28 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (IMAGES, "digits-lt", {}, "needs a dataset of kind 'image-pair'"),
     (TEXTS, "digits-lt", {}, "paired_texts trains on text pairs"),
     (REVIEWS, "digits-lt", {}, "review_helpfulness trains on reviews"),
-    ("contrasweep.trainables.raw_pixels:train", "synthetic-pairs", {}, "needs labelled images"),
+    (LONGEST, "digits-lt", {}, "digits-lt is of kind 'image'"),
+    (COLOURS, "digits-lt", {}, "needs image pairs; digits-lt is of kind 'image'"),
+    (
+        COLOURS,
+        "synthetic-pairs",
+        {"rounds": 0},
+        "rounds: input should be greater than or equal to 1",
+    ),
+    (PIXELS, "synthetic-pairs", {}, "needs labelled images; synthetic-pairs"),
+    (
+        PIXELS,
+        "digits-lt",
+        {"neighbours": 0},
+        "neighbours: input should be greater than or equal to 1",
+    ),
+    (
+        "contrasweep.trainables.texts:train",
+        "digits-lt",
+        {},
+        "texts trains on text pairs; digits-lt is",
+    ),
+    (TOWERS, "synthetic-pairs", {}, "two_tower needs images with captions"),
     (
         TOWERS,
         "digits-lt",

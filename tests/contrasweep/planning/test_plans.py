@@ -194,5 +194,3 @@ def test_a_study_may_be_given_by_name_by_file_or_as_a_mapping(tmp_path, storage)
 def test_what_is_no_study_says_what_one_is():
     with refused(SpecError, "a study is an AblationGrid, a Sweep, module:NAME"):
         cs.plan(7)
-    with refused(SpecError, "metrik: there is no such field; did you mean 'metric'"):
-        cs.plan({**to_plain(STUDY), "metrik": "f1"})

@@ -244,12 +244,6 @@ def test_a_function_of_the_caller_is_a_trainable(mixed):
     assert [record.metrics["accuracy"] for record in mixed[1]["own"]] == [0.5, 0.6, 0.7]
 
 
-def test_a_metric_that_was_not_reported_is_said_so(mixed):
-    for record in mixed[1]["another"]:
-        assert record.status == "failed"
-        assert "'accuracy' is missing; it reported: acuracy" in record.error
-
-
 def test_a_metric_may_be_called_as_a_key_of_tunes_results(storage):
     def train(trial, resume=None):
         for step in (1, 2, 3, 4):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 from command_line import contrasweep, printed
@@ -172,15 +171,6 @@ def test_files_that_contradict_each_other_are_named(records):
     records.store.copy(records.key(other, "record.json"), records.key(one, "record.json"))
     [finding] = verify(records).findings
     assert finding.problem == f"it is the record of trial {other}"
-
-
-def test_a_record_of_other_settings_than_its_id_is_named(records):
-    one = sorted(records.finished())[0]
-    record = records.read_one(one)
-    records.write(replace(record, seed=99))
-    [finding] = verify(records).findings
-    assert "its settings, data, fold and seed are those of trial " in finding.problem
-    assert one in finding.problem
 
 
 def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):

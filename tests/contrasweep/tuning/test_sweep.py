@@ -282,7 +282,10 @@ def test_an_equal_budget_is_what_the_plan_says(storage):
         ),
         ({"pruner": "hyperbannd"}, "pruner: there is no such pruner"),
         ({"scheduler": "asha"}, "scheduler: there is no such field; known fields: alpha"),
-        ({"searcher": "tpee"}, "searcher: there is no such searcher"),
+        (
+            {"searcher": "tpee"},
+            "searcher: there is no such searcher, got 'tpee'; did you mean 'tpe'",
+        ),
         ({"search_folds": [0, 0]}, "search_folds: a fold is searched once"),
         ({"metric": "seconds"}, "metric: no metric has this name"),
         ({"search_seed": 2**63}, "search_seed: input should be less than or equal to"),

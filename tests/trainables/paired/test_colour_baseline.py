@@ -9,7 +9,7 @@ from refusals import refused
 from contrasweep.data import columns, open_dataset, resolve, stage
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import DATASETS
-from contrasweep.errors import DataError, SpecError
+from contrasweep.errors import SpecError
 from contrasweep.trainables.paired import colour_baseline
 
 
@@ -97,11 +97,3 @@ def test_many_rows_are_all_fitted_and_a_class_may_have_one(make_trial, tmp_path,
     trial = replace(baseline_of(make_trial(), rounds=3), data=data, fold=None)
     first, second = (next(colour_baseline.train(replace(trial, seed=seed))) for seed in (0, 1))
     assert first == second
-
-
-def test_errors_name_what_is_wrong(make_trial, storage):
-    digits = resolve("digits", folds=None, storage=storage)
-    with refused(DataError, "needs image pairs; digits is of kind 'image'"):
-        next(colour_baseline.train(replace(baseline_of(make_trial()), data=digits)))
-    with refused(SpecError, "rounds"):
-        next(colour_baseline.train(baseline_of(make_trial(), rounds=0)))

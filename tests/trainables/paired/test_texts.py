@@ -1,6 +1,5 @@
 """Sentence pairs: words, the encoder's padding, and the same guarantees as image pairs, on real SICK pairs."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import resolve
-from contrasweep.errors import DataError
 from contrasweep.trainables.paired_texts import Settings, train
 from contrasweep.trainables.paired_texts.inputs import TextInputs
 from contrasweep.trainables.texts.networks import ConvolutionEncoder
@@ -101,8 +99,3 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path):
 def test_it_trains_without_l(sick):
     metrics = next(train(trial(sick, loss="supcon", beta=0.0))).metrics
     assert metrics["contrast_z"] > 0 and "contrast_l" not in metrics
-
-
-def test_images_are_refused(sick):
-    with pytest.raises(DataError, match="trains on text pairs"):
-        next(train(trial(replace(sick, kind="image"))))

@@ -49,11 +49,6 @@ def test_words_beyond_what_a_ranker_reads_count_for_nothing(reviews):
     assert floor.metrics["map"] != all_words.metrics["map"]
 
 
-def test_it_needs_reviews(storage):
-    with refused(DataError, "digits is of kind 'image'"):
-        Settings().resolve(resolve("digits", folds=2, storage=storage))
-
-
 @pytest.mark.parametrize(("own", "chosen", "wanted"), [(None, None, 1), (0, None, 0), (0, 2, 2)])
 def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews, own, chosen, wanted):
     said = {} if own is None else {"relevance_threshold": own}

@@ -143,11 +143,6 @@ def test_folds_keep_products_apart(planted):
     assert not owners[1] & owners[2]
 
 
-def test_a_dataset_of_images_is_refused(planted):
-    with refused(DataError, "kind 'image'; review_helpfulness trains on reviews"):
-        next(train(trial(dataclasses.replace(planted, kind="image"))))
-
-
 @pytest.mark.slow
 def test_distances_of_the_test_part(planted):
     model = {"name": "proposed", "dim": 8, "depth": 1, "region_layers": 1}
