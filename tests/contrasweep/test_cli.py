@@ -90,6 +90,7 @@ def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
         (["run", QUICK, "--max-concurrent", "0"], "Invalid value for '--max-concurrent'"),
         (["list", "metods"], "did you mean 'methods'?"),
         (["list", "studies", "json"], "list studies: there are no entries, got 'json'"),
+        (["plan", "quickstart"], "got 'quickstart'; for example contrasweep.search_spaces"),
         (
             ["plan", "contrasweep.search_spaces.quickstart:STUDI"],
             "no such study in this module, got 'STUDI'; did you mean 'STUDY'? known studies: STUDY",

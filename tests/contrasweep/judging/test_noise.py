@@ -117,17 +117,19 @@ def test_two_arms_of_a_source_are_an_a_a(tmp_path):
         for model, values, gain in (("base", SEEDS, 0), ("base2", AGAIN, 0), ("wide", SEEDS, 0.1))
         for seed, x in enumerate(values)
     ]
-    (tmp_path / "runs.csv").write_text(pd.DataFrame(rows).to_csv(index=False))
+    (tmp_path / "my:runs.csv").write_text(pd.DataFrame(rows).to_csv(index=False))
     frame = pd.DataFrame(rows)
     found = noise_of(frame, "base,base2")
     assert found == Noise("results", ("base", "base2"), "accuracy", tuple(SEEDS), tuple(AGAIN))
     unpaired = noise_of(frame.drop(columns="seed"), "base,base2")
     assert not unpaired.paired and sorted(unpaired.first) == sorted(SEEDS)
-    done = contrasweep("noise", "runs.csv", "--same", "base,base2", folder=tmp_path)
+    done = contrasweep("noise", "my:runs.csv", "--same", "base,base2", folder=tmp_path)
     assert done.returncode == 0 and "8 of 8 seeds gave another value" in done.stdout
-    (tmp_path / "mine.py").write_text("import pandas\nread = lambda s: pandas.read_csv(s[3:])\n")
+    (tmp_path / "mine.py").write_text(
+        "import pandas\nread = lambda s: pandas.read_csv('my:' + s[:-1])\n"
+    )
     words = ("--same", "base,wide", "--json", "--reader", "mine:read")
-    done = contrasweep("noise", "my:runs.csv", *words, folder=tmp_path)
+    done = contrasweep("noise", "runs.csv:", *words, folder=tmp_path)
     assert done.returncode == 5 and json.loads(done.stdout)["failed"]
     for same, says in (
         ("", "two arms are the same"),

@@ -50,8 +50,8 @@ def package(tmp_path, monkeypatch):
 def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monkeypatch):
     sent = {}
 
-    def submission(words, *, files, **options):
-        sent["words"] = words
+    def submission(words, *, files, uris, **options):
+        sent.update(words=words, uris=uris)
         sent["code"] = Path(
             shutil.copy(files[submitting.CODE_FILE], tmp_path / "submitted-code.json")
         )
@@ -73,6 +73,10 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
     assert sent["words"][sent["words"].index("--submitted-code") + 1] == submitting.CODE_FILE
     tracking = "--tracking http://mlflow:5000,tensorboard:/events"
     assert tracking in " ".join(sent["words"])
+    assert {name: uri for name, uri in sent["uris"].items() if name != "storage"} == {
+        "tracking": "http://mlflow:5000",
+        "tracking tensorboard": "/events",
+    }
     flags = "--max-concurrent 2 --accept-code --extend --spend --retry-failed --rerun a"
     assert " ".join(sent["words"]).endswith(flags)
     check_submitted(STUDY, sent["code"])

@@ -80,6 +80,7 @@ def test_seeds_help_where_the_noise_is_of_training_and_not_where_it_is_of_the_fo
     assert predict(training, many, 0.05).assurance > 0.6
     assert predict(folds, many, 0.05).assurance < 0.1
     assert smallest_sufficient_design(folds, "seeds", 0.05) is None
+    assert not draw_predictive(folds, many, fresh=False).components.seed.any()
     assert smallest_sufficient_design(training, "seeds", 0.05) is not None
 
 
