@@ -7,7 +7,7 @@ metric, and knows how much the folds of one seed have in common.
 import contextlib
 import math
 import statistics as stats
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -42,25 +42,40 @@ no two folds share draws."""
 
 @dataclass(frozen=True)
 class EarlierNoise:
-    """The noise of a metric, from a study's finished trials: the paired differences of every two arms."""
+    """The noise of a metric, from a study's finished trials: the paired differences of every two arms.
 
-    study: str  # its name, or the file that the noise is from
-    contrasts: tuple["Contrast", ...]  # one for each two arms; at least one
+    `study` is its name, or the file that the noise is from. `contrasts` is number of cells over which a compared value
+    is averaged -> a contrast for each two arms; there is at least one. A mean over more cells has less noise.
+    """
 
-    def detectable(self, design: "Design", level: float) -> float:
+    study: str
+    contrasts: Mapping[int, tuple["Contrast", ...]]
+
+    def over(self, cells: int) -> tuple["Contrast", ...]:
+        """Return the contrasts of values that are averaged over `cells` cells, or the nearest number that is known."""
+        return self.contrasts[min(self.contrasts, key=lambda known: abs(known - cells))]
+
+    def detectable(self, design: "Design", level: float, cells: int) -> tuple[float, float, float]:
         """Return the smallest difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
 
         It is the median over the pairs of arms, and the larger one of the middle two for an even number of pairs.
+        Behind it stand the ends of its range for 80 % of the plausible noise, which few trials do not tell exactly.
         """
+        from scipy.special import chdtri
+
         from contrasweep.statistics.predictive import detectable_difference
 
-        return stats.median_high(
-            detectable_difference(estimate, design, level) for estimate in self.contrasts
-        )
+        found = [
+            (detectable_difference(estimate, design, level), estimate.degrees)
+            for estimate in self.over(cells)
+        ]
+        value, degrees = stats.median_high(found)
+        degrees = min(degrees, 1e6)
+        low, high = (value * math.sqrt(degrees / chdtri(degrees, p)) for p in (0.1, 0.9))
+        return value, low, high
 
-    @property
-    def seed_part(self) -> "SeedPart | None":
-        """The variance, between seeds, of a mean over the folds: the largest one of all pairs of arms.
+    def seed_part(self, cells: int) -> "SeedPart | None":
+        """Return the variance, between seeds, of a mean over folds and `cells`: the largest one of all pairs of arms.
 
         None where no pair has folds and several seeds.
         """
@@ -69,7 +84,7 @@ class EarlierNoise:
         # (variance, degrees of freedom) of each pair. The mean of n folds has the seed's own variance and 1/n of the
         # residual one.
         parts = []
-        for pair in self.contrasts:
+        for pair in self.over(cells):
             if pair.design.folds and pair.design.seeds > 1:
                 variance = pair.components.seed + pair.components.residual / pair.n
                 parts.append((variance, pair.design.seeds - 1.0))
@@ -90,9 +105,11 @@ def noise_of(
     records: RecordsById,
     metric: str,
     folds: int | None,
-    per_cell: bool = False,
+    cells: int,
 ) -> EarlierNoise | None:
     """Return the noise of a study's finished trials; None where no two arms have two pairs that differ.
+
+    It is that of single cells, and of means over `cells` cells or, where it has fewer, over all of them.
 
     Args:
         name: The study's name.
@@ -100,9 +117,11 @@ def noise_of(
         records: Trial id -> record. Those of trials that were not trained to their end or lack the metric are left out.
         metric: The metric's name.
         folds: The number of folds; None: trials are on one test split.
-        per_cell: Whether differences are taken in each cell alone; else values are averaged over the axes first.
+        cells: The number of cells over which the values that are to be compared will be averaged.
     """
-    from contrasweep.statistics.design import Design, SeedPart, contrast
+    import pandas as pd
+
+    from contrasweep.statistics.design import Design, SeedPart
 
     # How much the folds of a seed have in common: with shipped methods nothing, else it is not known.
     part = SeedPart(0.0)
@@ -120,8 +139,24 @@ def noise_of(
         fold=planned["fold"].fillna(-1),
         cell=list(map(repr, planned[axes_of(planned)].to_numpy().tolist())),
     ).dropna(subset=["value"])
+    codes, names = pd.factorize(frame["cell"])
+    contrasts = {}
+    for averaged in {1, cells}:
+        # Groups of as many cells, each of which shows the noise of such means.
+        groups = frame.assign(group=codes // averaged)
+        whole = min(MOST_GROUPS, max(1, len(names) // averaged))
+        found = _contrasts(groups[groups["group"] < whole], design)
+        if found:
+            contrasts[averaged] = found
+    return EarlierNoise(name, contrasts) if contrasts else None
+
+
+def _contrasts(trials: "pd.DataFrame", design: "Design") -> tuple["Contrast", ...]:
+    """Return the contrasts, in each `group` of the trials, of every two arms that have two pairs which differ."""
+    from contrasweep.statistics.design import contrast
+
     contrasts = []
-    for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:
+    for _, rows in trials.groupby("group"):
         # A row for each fold and seed, a column for each arm: two arms are paired within a row.
         wide = rows.pivot_table(index=["fold", "seed"], columns="arm", values="value")
         for a, b in combinations(wide.columns, 2):
@@ -130,13 +165,13 @@ def noise_of(
                 continue
             estimate = contrast(
                 differences,
-                folds=list(differences.index.get_level_values("fold")) if folds else None,
+                folds=list(differences.index.get_level_values("fold")) if design.folds else None,
                 seeds=list(differences.index.get_level_values("seed")),
                 design=design,
             )
             if estimate.n > 1 and estimate.standard_error > 0:
                 contrasts.append(estimate)
-    return EarlierNoise(name, tuple(contrasts)) if contrasts else None
+    return tuple(contrasts)
 
 
 def earlier_noise(
@@ -146,14 +181,14 @@ def earlier_noise(
     metric: str,
     folds: int | None,
     data: Collection[str],
+    cells: int,
     trainables: Collection[str] = (),
-    per_cell: bool = False,
 ) -> Iterator[EarlierNoise]:
     """Yield the noise of each study in the storage that is similar to `study`, the newest first.
 
     A similar study has the same `metric`, the same number of `folds` (None: no folds) and one of the datasets whose
     digests are `data`. If `trainables` (dotted paths) are given, it has run all of them. A study that is broken, or
-    whose trials show no noise, is passed over. `per_cell` is as for `noise_of`.
+    whose trials show no noise, is passed over. `cells` is as for `noise_of`.
     """
     store = open_store(storage)
     others: list[tuple[StudyDocument, StudyRecords]] = []
@@ -173,7 +208,7 @@ def earlier_noise(
             other_records = compact.read_records(records, [])
             if set(trainables) <= {record.trainable for record in other_records.values()}:
                 noise = noise_of(
-                    document.name, read_planned(records), other_records, metric, folds, per_cell
+                    document.name, read_planned(records), other_records, metric, folds, cells
                 )
                 if noise is not None:
                     yield noise
@@ -181,11 +216,11 @@ def earlier_noise(
             continue
 
 
-def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
+def study_design(study: Study, noise: "EarlierNoise | None" = None, averaged: int = 1) -> "Design":
     """Return how each cell of the study's table is replicated: seeds, folds, and repeats of the folds.
 
     Without folds, and for a sweep that confirms on the test split, these are seeds alone. How much the folds of one
-    seed have in common is taken from the `noise` of earlier trials, if they show it.
+    seed have in common is taken from the `noise` of earlier trials, if they show it, for means over `averaged` cells.
     """
     from contrasweep.statistics.design import Design, SeedPart
 
@@ -201,7 +236,7 @@ def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
     # Folds of one seed have something in common only where a trainable may draw from the seed alone.
     part = None
     if own_methods({arm.path for arm in study.arms.values()}):
-        part = (noise.seed_part if noise else None) or SeedPart()
+        part = (noise.seed_part(averaged) if noise else None) or SeedPart()
     return Design(
         folds=study.folds, repeats=repeats, seeds=seeds, seed_part=part, searched=searched
     )
@@ -225,15 +260,16 @@ def study_power(
     from contrasweep.statistics.power_of_designs import planned_power
 
     cells = _cells(study)
-    design = study_design(study, noise)
     wanted_question = question or (study.question if isinstance(study, AblationGrid) else "overall")
+    averaged = len(cells) if wanted_question == "overall" else 1
+    design = study_design(study, noise, averaged)
     size = family_size(cells, study.reference, wanted_question)
     if not size:
         return None
     # In a study of one cell both questions are the same, so none is named.
     question_name = wanted_question if len(cells) > 1 else ""
     family = Family(size, study.level / LEVEL_DIVISOR**looks, study.smallest_difference)
-    return _in_units(planned_power(design, family, what=question_name), noise)
+    return _in_units(planned_power(design, family, averaged, question_name), noise)
 
 
 def looks_before(plan: Plan, records: StudyRecords, finished: Collection[str]) -> int:
@@ -259,8 +295,10 @@ def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPo
     """Return `power` with its difference in units of the metric too, where the noise is known; else as it is."""
     if noise is None or not math.isfinite(power.least):
         return power
-    least = noise.detectable(power.design, power.family.level)
-    return replace(power, in_units=least, study=noise.study) if math.isfinite(least) else power
+    least, low, high = noise.detectable(power.design, power.family.level, power.averaged)
+    if not math.isfinite(least):
+        return power
+    return replace(power, in_units=least, plausible=(low, high), study=noise.study)
 
 
 def known_noise(plan: Plan, records: StudyRecords, known: RecordsById) -> EarlierNoise | None:
@@ -271,12 +309,12 @@ def known_noise(plan: Plan, records: StudyRecords, known: RecordsById) -> Earlie
     study = plan.study
     if not is_installed("scipy"):
         return None
-    per_cell = isinstance(study, AblationGrid) and study.question == "cells"
+    cells = len(_cells(study))
     # Where the table of the study's own trials is broken, other studies may still show noise.
     if known:
         with contextlib.suppress(StorageError):
             planned = read_planned(records)
-            noise = noise_of(study.name, planned, known, study.metric, plan.table_folds, per_cell)
+            noise = noise_of(study.name, planned, known, study.metric, plan.table_folds, cells)
             if noise is not None:
                 return noise
     data = {manifest.digest for manifest in plan.table_datasets}
@@ -286,7 +324,7 @@ def known_noise(plan: Plan, records: StudyRecords, known: RecordsById) -> Earlie
         metric=study.metric,
         folds=plan.table_folds,
         data=data,
-        per_cell=per_cell,
+        cells=cells,
     )
     return next(others, None)
 
@@ -304,7 +342,7 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
         raise SpecError(
             "an A/A tells the noise of one split", place="--noise", value=f"folds {study.folds}"
         )
-    return EarlierNoise(str(path), (noise.unpaired,))
+    return EarlierNoise(str(path), {1: (noise.unpaired,)})
 
 
 def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
@@ -334,6 +372,8 @@ EARLY = (
     "spending: power stops early, on seeds that may not show how often an arm collapses; obrien-fleming waits longer",
 )
 """The warning on a study that spends alpha early."""
+MOST_GROUPS = 20
+"""The most groups of cells of an earlier study from which its noise is taken."""
 TIMES = (1, 2, 4)
 """Sizes for which a plan says what can be decided, as multiples of the declared number of replicates."""
 
@@ -367,7 +407,7 @@ def planned_sizes(
     for times in TIMES:
         # Replicates are added as seeds, each on all folds.
         design = replace(power.design, seeds=times * power.design.seeds)
-        larger = _in_units(planned_power(design, power.family), noise)
+        larger = _in_units(planned_power(design, power.family, power.averaged), noise)
         all_trials = None if trials is None else times * trials
         sizes.append(PlannedSize(times, design.seeds, all_trials, larger.least, larger.in_units))
     return sizes

@@ -597,16 +597,20 @@ class Results(StudyData):
         if not document.folds or self.planned["seed"].nunique() > 1:
             return SeedPart()
         data = {dataset.digest for dataset in document.datasets}
+        cells = 1
+        if document.question == "overall" and self.axes:
+            cells = len(self.planned[list(self.axes)].astype(str).drop_duplicates())
         for noise in earlier_noise(
             self.records.storage,
             self.name,
             metric=self.metric,
             folds=document.folds,
             data=data,
+            cells=cells,
             trainables=trainables,
         ):
-            if noise.seed_part:
-                return noise.seed_part
+            if part := noise.seed_part(cells):
+                return part
         return SeedPart()
 
     def _build(

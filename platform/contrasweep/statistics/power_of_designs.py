@@ -72,12 +72,14 @@ def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
     return root(beyond_wanted, 1e4)
 
 
-def planned_power(design: Design, family: Family, *, what: str = "") -> "PlannedPower":
+def planned_power(
+    design: Design, family: Family, averaged: int = 1, what: str = ""
+) -> "PlannedPower":
     """Return what a design can decide of a family of comparisons, before anything is run.
 
-    `what` names the family's question in the sentences.
+    The compared values are means over `averaged` cells. `what` names the family's question in the sentences.
     """
-    return PlannedPower(design, family, _detectable(design, family.level), what)
+    return PlannedPower(design, family, _detectable(design, family.level), averaged, what)
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,17 @@ class PlannedPower:
     `least` is the smallest true difference that is decided, in spreads; infinite where nothing can be decided. A spread
     is the standard deviation of one trial's paired difference. `least` counts all noise as that of training; more seeds
     of a fold do not lower the noise of the folds. `in_units` is `least` in units of the metric, by the noise of the
-    trials of `study`; None where it is not known. `what` names the family's question.
+    trials of `study`, and `plausible` its range for 80 % of the plausible noise; None where these are not known. The
+    compared values are means over `averaged` cells. `what` names the family's question.
     """
 
     design: Design
     family: Family
     least: float
+    averaged: int = 1
     what: str = ""
     in_units: float | None = None
+    plausible: tuple[float, float] | None = None
     study: str = ""
 
     @property
@@ -107,9 +112,13 @@ class PlannedPower:
             return f"{count}: nothing"
         level = f" at alpha / {size}" if size > 1 else ""
         test = f"{self.design.test(self.family.level)}{level}"
-        if self.in_units is not None:
-            basis = f"{test}, 80 % of studies, noise as in {self.study}"
-            return f"{count}: a difference below {self.in_units:.2g} stays undecided with this design ({basis})"
+        if self.in_units is not None and self.plausible:
+            low, high = self.plausible
+            basis = f"{test}, 80 % of studies, noise as in {self.study}; in brackets: 80 % of the plausible noise"
+            return (
+                f"{count}: a difference below {self.in_units:.2g} [{low:.2g}, {high:.2g}] stays undecided with this "
+                f"design ({basis})"
+            )
         return (
             f"{count}: a difference below {self.least:.2g} spreads stays undecided with this design ({test}, 80 % of "
             "studies). The spread is the standard deviation of one trial's paired difference, which no trial tells yet"
@@ -144,7 +153,7 @@ class PlannedPower:
             remedy = (
                 self.remedy
                 if self.in_units is None
-                else f"the smallest difference is {self.in_units:.2g}"
+                else f"the smallest difference it decides is {self.in_units:.2g}"
             )
             lines.append(f"{little}; {remedy}")
         return tuple(lines)

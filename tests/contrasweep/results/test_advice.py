@@ -242,13 +242,31 @@ def test_a_plan_speaks_in_units_of_the_metric_where_earlier_trials_tell_the_nois
     own = forecast_of(grid(6), tmp_path)
     now = f"{statistics.median_high(one.detectable[0] for one in results.advice().forecasts):.2g}"
     text = own.to_text(200)
-    assert f"a difference below {now} stays undecided with this design" in text
+    low, high = own.power.plausible
+    told = f"a difference below {now} [{low:.2g}, {high:.2g}] stays undecided with this design"
+    assert told in text and low < own.power.in_units < high
     assert "noise as in advised" in text
     assert own.sizes[0].in_units > own.sizes[1].in_units > own.sizes[2].in_units
     assert "spread" not in text
     other = replace(grid(6), name="other")
-    assert f"a difference below {now} stays" in forecast_of(other, tmp_path).to_text(200)
+    assert told in forecast_of(other, tmp_path).to_text(200)
     assert forecast_of(replace(grid(2, folds=3), name="folds"), tmp_path).noise is None
+
+
+def test_a_plan_takes_the_noise_of_means_over_as_many_cells_as_it_averages(tmp_path):
+    """Means over four cells, each with noise of its own, have half of its spread."""
+    sizes = [8, 16, 32, 64]
+    earlier = grid(40, arms="ab", axes={"batch_size": sizes})
+    run(tmp_path, earlier, lambda trial: np.random.default_rng(list(trial.id.encode())).normal())
+    least = {}
+    for count in (1, 2, 4):
+        study = grid(40, arms="ab", axes={"batch_size": sizes[:count]})
+        planned = forecast_of(replace(study, name=f"of-{count}"), tmp_path)
+        least[count] = planned.power.in_units
+    assert least[1] / least[2] == pytest.approx(2**0.5, rel=0.2)
+    assert least[1] / least[4] == pytest.approx(2, rel=0.2)
+    cells = study_power(study, "cells", planned.noise)
+    assert cells.in_units > 2 * least[4]
 
 
 def test_advice_is_of_the_first_of_very_many(tmp_path):

@@ -44,7 +44,7 @@ def test_a_stored_plan_without_rows_teaches_no_noise():
     texts = pd.Series([], dtype="str")
     numbers = pd.Series([], dtype="Int64")
     planned = pd.DataFrame({"trial_id": texts, "arm": texts, "fold": numbers, "seed": numbers})
-    assert noise_of("earlier", planned, {}, "accuracy", None) is None
+    assert noise_of("earlier", planned, {}, "accuracy", None, 1) is None
 
 
 def test_cells_whose_values_read_alike_in_a_row_are_two(tmp_path):
@@ -59,7 +59,8 @@ def test_cells_whose_values_read_alike_in_a_row_are_two(tmp_path):
         f"t{i}": SimpleNamespace(status=Status.DONE, metrics={"m": i % 5 / 7}, trainable="x:y")
         for i in range(16)
     }
-    assert len(noise_of("earlier", planned, records, "m", None, per_cell=True).contrasts) == 2
+    noise = noise_of("earlier", planned, records, "m", None, 2)
+    assert [len(noise.over(cells)) for cells in (1, 2, 9)] == [2, 1, 1]
 
 
 def grid(rng, folds, seeds, fold=1.0, seed=0.0):
@@ -755,7 +756,7 @@ def test_one_seed_errs_within_alpha_by_what_an_earlier_study_says_of_seeds(seeds
             folds=np.repeat(range(10), seeds).tolist(),
             seeds=[*range(seeds)] * 10,
         )
-        part = EarlierNoise("pilot", (pilot,)).seed_part
+        part = EarlierNoise("pilot", {1: (pilot,)}).seed_part(1)
         one = contrast(
             draw(1).ravel(),
             folds=range(10),
