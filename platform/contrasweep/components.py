@@ -281,14 +281,15 @@ def parameters_of(entry: Any) -> type:
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
     """Return name -> type and default of a function's parameters.
 
-    With `after` None, they are the keyword-only parameters. Otherwise they are all but the first `after` parameters.
-    `*args` and `**kwargs` are left out always: they have no names that a setting could have.
+    With `after` None, they are the keyword-only parameters and those with a default. Otherwise they are all but the
+    first `after` parameters. `*args` and `**kwargs` are left out always: they have no names that a setting could have.
     """
-    parameters = list(inspect.signature(function).parameters.values())[after or 0 :]
-    kinds: list[object] = [inspect.Parameter.KEYWORD_ONLY]
-    if after is not None:
-        kinds.append(inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = [p for p in parameters if p.kind in kinds]
+    parameters = [
+        p
+        for p in list(inspect.signature(function).parameters.values())[after or 0 :]
+        if p.kind is p.KEYWORD_ONLY
+        or (p.kind is p.POSITIONAL_OR_KEYWORD and (after is not None or p.default is not p.empty))
+    ]
     hints = _hints(function, parameters)
     return {p.name: _field(p, hints) for p in parameters}
 

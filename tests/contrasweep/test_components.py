@@ -238,7 +238,7 @@ def test_a_partial_is_a_component_too() -> None:
 
 
 def test_a_default_of_one_takes_a_fraction_unless_it_is_annotated_as_whole():
-    def loss(embeddings, labels, *, margin=1, power: int = 2, hard=False, classes=(1, 2)):
+    def loss(embeddings, labels, margin=1, *, power: int = 2, hard=False, classes=(1, 2)):
         raise NotImplementedError
 
     parameters = parameters_class("loss", signature_fields(loss))

@@ -324,6 +324,7 @@ CASES = [
         "timeout: 60|storage: 'x'|sampler: PartialFixedSampler; the search is by tpe|directions: ['minimize']",
     ),
     ("o.py", STUDY.replace("(f)", "(f, 7)") % "", "trials_per_arm", 7),
+    ("o.py", STUDY.replace("(f)", "(f, args.n)") % "", "", "n_trials: args.n; 20 stand for it"),
     ("o.py", STUDY % "study_name='my first'", "name", "my-first"),
     ("o.py", STUDY % "", "mode", "min"),
     (

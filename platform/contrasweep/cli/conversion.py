@@ -644,7 +644,10 @@ class _Script:
                 try:
                     self._take_argument(name, key, argument)
                 except (ValueError, TypeError):
-                    self.found.left_out.append(f"{key}: {ast.unparse(self._assigned(argument))}")
+                    text = f"{key}: {ast.unparse(self._assigned(argument))}"
+                    if key in ("n_trials", "num_samples"):
+                        text += f"; {self.found.trials} stand for it"
+                    self.found.left_out.append(text)
         if name == "with_parameters":
             self.found.left_out.append(ast.unparse(node))
         elif name == "with_resources":

@@ -19,7 +19,7 @@ from contrasweep.markdown_text import markdown_text
 from contrasweep.reporting.formats import csv_text
 from contrasweep.results.rendering import markdown_table, render_fragment
 from contrasweep.statistics.design import Contrast, Design, contrast
-from contrasweep.statistics.family import holm
+from contrasweep.statistics.family import LEVEL_DIVISOR, holm
 from contrasweep.statistics.predictive import Unit, smallest_count_as_estimated
 from contrasweep.statistics.resampling import TIE, constant
 from contrasweep.statistics.unpaired import unpaired_evidence
@@ -77,7 +77,7 @@ class Board:
         lines = [
             f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",
             about_first,
-            f"to separate the first two with a chance of 80%: {times} {self.unit}s",
+            f"to separate the first two with a chance of 80% at a further look: {times} {self.unit}s",
         ]
         if self.single:
             lines.append(f"without a rank, as one run tells nothing: {', '.join(self.single)}")
@@ -243,12 +243,13 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
                 p_next=p_next,
             )
         )
-    # How many replicates would separate the first two, as the advice under a table forecasts it.
+    # How many replicates would separate the first two, as the advice under a table forecasts it: a further look has a
+    # quarter of alpha.
     first_two = contrasts(order[0], order[1])
     needed = None
     if first_two and first_two[-1].difference > 0:
         unit: Unit = "repeats" if design.folds else "seeds"
-        needed = smallest_count_as_estimated(first_two[-1], unit, alpha)
+        needed = smallest_count_as_estimated(first_two[-1], unit, alpha / LEVEL_DIVISOR)
     return Board(
         tuple(rows),
         alpha,

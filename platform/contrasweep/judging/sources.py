@@ -203,6 +203,9 @@ def _report(path: Path) -> pd.DataFrame:
     content: Any = json.loads(path.read_text())
     if "eval" in content:
         return _scores(path, content, content["samples"])
+    if "scores" not in content:
+        hint = "contrasweep:STORAGE:STUDY names a study of a storage"
+        raise SpecError("no result of inspect_ai or MTEB", place=str(path), hint=hint)
     subsets = [subset for split in content["scores"].values() for subset in split]
     mean = sum(subset["main_score"] for subset in subsets) / len(subsets)
     return pd.DataFrame([{"task": content["task_name"], "main_score": mean}])

@@ -369,7 +369,8 @@ class Table:
             lines.append(
                 f"mean{behind}{' (min–max)' if self.style.spread else ''} over {self._replicates}"
             )
-        if CONSTANT in methods:
+        # A rate of 0 or 1 is no sign of copies.
+        if any(c.interval == CONSTANT and c.mean not in (0, 1) for c in cells):
             lines.append(f"{CONSTANT}: all replicates of a cell have one value: {COPIES}")
         if self.style.spread and methods:
             lines.append("min and max are those of single trials")

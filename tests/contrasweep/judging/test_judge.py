@@ -22,6 +22,7 @@ from refusals import refused
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
 
 import contrasweep as cs
 from contrasweep.cli.schemas import document_schema
@@ -586,6 +587,12 @@ def test_a_board_of_the_command_line_is_at_the_level_that_was_asked_for(tmp_path
         document = json.loads(printed(tmp_path, *words))
         assert document["alpha"] == alpha
         assert [row["high"] for row in document["rows"]] == ([1, 2] if alpha == 0.4 else [2, 2])
+    # More runs are a further look, at a quarter of alpha.
+    wide = pd.DataFrame(rows).pivot(index=1, columns=0, values=2)
+    gains = wide["a"] - wide["b"]
+    effect = gains.mean() / gains.std()
+    needed = TTestPower().solve_power(effect, alpha=0.001 / 4, power=0.8)
+    assert abs(rank(tmp_path / "r.csv", alpha=0.001).needed - needed) < 3
 
 
 def test_a_board_has_the_ranks_that_independent_tests_leave():

@@ -495,3 +495,6 @@ def test_a_file_that_unpacks_to_more_than_it_says_or_never_ends_is_one_line(tmp_
     os.mkfifo(arm / "all_results.json")
     with refused(cs.SpecError, "no file of a known kind"):
         cs.judge(tmp_path)
+    (arm / "study.json").write_text("{}")
+    with refused(cs.SpecError, match="no result of inspect_ai or MTEB; contrasweep:STORAGE:STUDY"):
+        cs.judge(tmp_path)

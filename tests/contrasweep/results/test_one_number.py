@@ -316,9 +316,8 @@ def lists_have_their_mean(page, table):
 def legend_tells_replicates(table):
     """Every number of replicates that a cell has stands in the legend."""
     said = " ".join(table.legend)
-    assert ("have one value: do they use" in said) == (
-        "constant" in {c.interval for c in table.cells.values()}
-    )
+    constant = any(c.interval == "constant" and c.mean not in (0, 1) for c in table.cells.values())
+    assert ("have one value: do they use" in said) == constant
     if "no intervals" not in said and "other cells have another number" not in said:
         assert all(
             cell.over in said for cell in table.cells.values() if cell.interval not in ("", "none")
