@@ -246,6 +246,26 @@ def test_wrong_arguments_are_refused_and_lead_nowhere(name, arguments, tools, mo
     assert refused and began == []
 
 
+def test_no_tool_leads_to_the_jobs_of_a_cluster(tools, monkeypatch):
+    """A server whose environment names a dashboard stopped any job there, a colleague's too."""
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")
+    _, stopped = ask_here(tools, "stop", {"study": "raysubmit_1"})
+    assert stopped["exit_status"] == 2 and "there is no such study" in stopped["said"]
+    refused, shown = ask_here(tools, "status", {"study": "raysubmit_1"})
+    assert refused and "a job is known to its cluster" in shown["error"]
+
+
+def test_a_file_of_the_folder_names_its_study_in_the_storage(tools):
+    (_, by_file), (_, by_name) = (
+        ask_here(tools, "failures", {"study": study}) for study in ("grid.yaml", "grid")
+    )
+    assert by_file == by_name and len(by_name["failures"]) == 1
+    refused, shown = ask_here(tools, "describe_study", {"study": "other"})
+    assert refused and shown["hint"] == "known studies: grid"
+    _, shown = ask_here(tools, "describe_study", {"study": "grid.yaml:grid"})
+    assert shown["declaration"]["seeds"] == [0, 1, 2]
+
+
 def test_a_command_that_refuses_gives_its_error_in_parts(tools):
     refused, shown = ask_here(tools, "compare", {"study": "grid", "a": "a", "b": "z"})
     assert refused and (shown["schema"], shown["value"]) == ("error/1", "z")

@@ -28,6 +28,7 @@ from contrasweep.live.state import read_live
 from contrasweep.results.ledger import Ledger
 from contrasweep.storage import compact
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import YAML, is_declaration
 
 Answer = dict[str, Any]
 """What a tool returns: a document of `contrasweep.cli.documents`, or what stands in the tool's help."""
@@ -155,16 +156,20 @@ class Tools:
         return self._command("studies") | {"files": sorted(file.name for file in files)}
 
     def describe_study(self, study: str) -> Answer:
-        """Return how a study is declared: arms, axes, data, seeds, metric, question. Of a stored one, as it was run."""
+        """Return how a study is declared: arms, axes, data, seeds, metric, question. Of a stored one, as it was run.
+
+        Of a module's study it returns the `plan`, since only a command may import the module.
+        """
         study = self._study(study)
-        if study in study_names(self.storage):
-            document = StudyRecords(self.storage, study).document()
-            return {"study": study, "declaration": {} if document is None else document.spec}
-        if ":" in study:
-            return {"study": study, "declaration": self._command("plan", study)}
-        # A file is read and not planned, so that it can be described before its data are staged.
-        text = (self.folder / study).read_text("utf-8", "replace")
-        return {"study": study, "declaration": read_yaml(text, study)}
+        file = study.partition(":")[0]
+        if file.endswith(YAML):
+            # A file is read and not planned, so that it can be described before its data are staged.
+            text = (self.folder / file).read_text("utf-8", "replace")
+            return {"study": study, "declaration": read_yaml(text, file)}
+        if file != study:
+            return {"study": study, "plan": self._command("plan", study)}
+        document = known_study(study, self.storage).document()
+        return {"study": study, "declaration": document.spec if document else {}}
 
     def plan(self, study: str) -> Answer:
         """Return what a study would run, how long it takes, what it costs, and which differences it can decide."""
@@ -191,7 +196,7 @@ class Tools:
 
         `trial` is the trial's id or the beginning of it.
         """
-        records = known_study(self._study(study), self.storage)
+        records = self._records(study)
         trial_id = trial_logs.find_trial(records, self._name(trial, "trial"))
         text = trial_logs.read_log(records, trial_id)
         ending = trial_logs.ending(records, trial_id, records.read_one(trial_id))
@@ -202,7 +207,7 @@ class Tools:
 
         `broken` names the files that cannot be read, whose trials are not known.
         """
-        records = known_study(self._study(study), self.storage)
+        records = self._records(study)
         broken = list[Any]()
         rows = [
             {
@@ -421,9 +426,16 @@ class Tools:
 
         Whether the storage has a study of this name is not asked. `SpecError` for a text that is neither.
         """
-        if _NAME.fullmatch(study) and not study.endswith((".yaml", ".yml")):
+        if _NAME.fullmatch(study) and not study.endswith(YAML):
             return study
         return self._declared(study)
+
+    def _records(self, study: str) -> StudyRecords:
+        """Return the records of a study of the storage, which a declaration of the folder may name."""
+        study = self._study(study)
+        if is_declaration(study):
+            study = self._command("status", study)["study"]
+        return known_study(study, self.storage)
 
     def _declared(self, study: str) -> str:
         """Return a declaration of the folder as a command takes it: a .yaml file, a study of one, or module:NAME.
@@ -433,7 +445,7 @@ class Tools:
         """
         hint = "a .yaml file of the study folder, FILE.yaml:NAME, or module:NAME of a module in it"
         file_name, *chosen = study.split(":", 1)
-        if file_name.endswith((".yaml", ".yml")) and "\0" not in study:
+        if file_name.endswith(YAML) and "\0" not in study:
             file = (self.folder / file_name).resolve()
             if file.is_relative_to(self.folder) and os.path.isfile(file):
                 return ":".join([str(file.relative_to(self.folder)), *chosen])
@@ -502,6 +514,8 @@ class Tools:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                # No tool leads to the jobs of a cluster, whoever sent them.
+                env=os.environ | {"RAY_API_SERVER_ADDRESS": ""},
             )
         except (ValueError, OSError) as error:  # a NUL, a lone surrogate, too many characters
             raise SpecError(
