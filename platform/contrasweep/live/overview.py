@@ -11,7 +11,7 @@ from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, is_living, read_
 from contrasweep.storage import compact
 from contrasweep.storage.lease import is_held_here
 from contrasweep.storage.planned import planned_rows
-from contrasweep.storage.record import Phase
+from contrasweep.storage.record import Phase, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
@@ -74,9 +74,10 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     """
     # Trials of an earlier plan do not count: of a larger grid, or confirmations of what is no longer the best.
     planned = {row["trial_id"] for row in planned_rows(records)}
+    broken = list[BrokenFileError]()
     recorded = [
         record
-        for record in compact.read_records(records).values()
+        for record in compact.read_records(records, broken).values()
         if not planned or record.trial_id in planned or record.notes.phase == Phase.SEARCH
     ]
     live = read_live(records)
@@ -104,11 +105,13 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         state = "complete" if all(record.status.trained for record in table) else "failures"
     elif ended == USED_UP:
         state = "budget used up"
+    statuses = Counter(str(record.status) for record in recorded)
+    statuses.update([str(Status.BROKEN)] * len(broken))
     return Overview(
         study=document.name,
         metric=document.metric,
         trials=document.trials,
-        statuses=dict(Counter(str(record.status) for record in recorded)),
+        statuses=dict(statuses),
         running=len(live.running) if live is not None and alive else 0,
         alive=alive,
         state=state,

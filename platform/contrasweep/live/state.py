@@ -459,7 +459,7 @@ class Progress:
             axes = axes_as_text(self.axes, trial)
             steps = self.pace.steps(cell_of(trial.arm, axes))
             epochs = dotted.lookup(trial.config, EPOCHS)
-            if not steps and type(epochs) is int:
+            if not steps and type(epochs) is int and epochs > 0:  # -1: without an end
                 steps = epochs
             self.state.running[trial.id] = RunningTrial(
                 trial.id, trial.arm, axes, trial.fold, trial.seed, time.time(), steps=steps

@@ -29,6 +29,7 @@ from contrasweep.live.state import (
     start_line,
 )
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.trial import Trial
 
@@ -103,6 +104,15 @@ def test_the_state_follows_the_events():
     assert "1 failed, 1 with warnings, " in progress_line(watched.state)
     assert len(watched.planned) == 1
     assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
+
+
+def test_a_trial_of_epochs_without_an_end_is_no_broken_state(tmp_path):
+    """Lightning's `max_epochs: -1`: nobody could read the state until the trial reported."""
+    trials = [trial(epochs=-1)]
+    watched = progress(trials)
+    watched.started(trials[0])
+    LiveFile(StudyRecords(str(tmp_path), "s")).close(watched.state)
+    assert read_live(StudyRecords(str(tmp_path), "s")).running[trials[0].id].steps is None
 
 
 def test_an_evaluation_is_told_by_the_axes_of_its_network_and_has_no_best_score():
