@@ -659,7 +659,10 @@ def test_a_job_is_found_by_the_name_of_its_study_on_the_same_storage_alone(
     said = {
         "stop": (2, "this job has ended: SUCCEEDED, got 'contrasweep-a-00000001'"),
         "logs": (0, "log of 1"),
-        "status": (0, "SUCCEEDED"),
+        "status": (
+            0,
+            "contrasweep-a-00000001: SUCCEEDED\nlog: contrasweep logs contrasweep-a-0000",
+        ),
     }
     status, printed = ask(mine)
     assert (status, said[command][1] in printed) == (said[command][0], True), printed

@@ -151,7 +151,8 @@ def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path, stor
     records = StudyRecords(storage, "changed")
     records.store.write(records.key(removed["removed"][0], "record.json"), b"\x00")
     assert not document("verify", "verify", *words, folder=tmp_path, status=1)["sound"]
-    assert document("report", "report", *words, folder=tmp_path)["statuses"]["broken"] == 1
+    for name in ("report", "status"):
+        assert document(name, name, *words, folder=tmp_path)["statuses"]["broken"] == 1
 
 
 @pytest.mark.slow
@@ -191,6 +192,7 @@ ERRORS = [
     ("plan nothing.yaml", "SpecError", "nothing.yaml", None),
     ("compare grid a z --storage runs", "SpecError", "study grid", "z"),
     ("status grid --storage runs --since never", "SpecError", "--since", "never"),
+    ("compare grid a c --at 0.1 --storage runs", "SpecError", "--at", "0.1"),
     ("report grid --digits many", "BadParameter", "", None),
 ]
 

@@ -35,6 +35,7 @@ from contrasweep.shell import command_line
 
 if TYPE_CHECKING:
     from contrasweep.cluster.jobs import Job
+    from contrasweep.storage.records import StudyRecords
 
 JobOrStudy = Annotated[
     str,
@@ -180,13 +181,13 @@ def status(
             watching.print_overview(entry)
         return
     if address is None:  # raises, with the names of the studies that there are
-        watching.known_study(study, storage)
+        _stored(name, storage)
     job = _job(name, str(address), storage)
     state = job.status()
     if json:
         watching.print_polled("status", {"job": job.id, "status": state}, since)
     else:
-        print(state)
+        print(f"{job.id}: {state}\nlog: {command_line('logs', job.id, address=job.address)}")
     # So that a script sees a job that failed or was stopped.
     raise typer.Exit(EXIT.get(state, 1))
 
@@ -194,7 +195,8 @@ def status(
 def logs(
     name: JobOrStudy,
     trial: Annotated[
-        str | None, typer.Argument(help="A trial's id, or its beginning: print that trial's log.")
+        str | None,
+        typer.Argument(help="A trial's id, or its beginning; left out for a job, or to see ids."),
     ] = None,
     address: AddressOrNone = None,
     storage: Storage = STORAGE,
@@ -204,11 +206,11 @@ def logs(
 
     The log of a trial that failed ends with its traceback. Following a job attaches again when the connection breaks.
     """
-    if trial is not None:
+    if trial is not None or address is None:
         from contrasweep.live import logs as trial_logs
 
-        records = watching.known_study(reports.name(name), storage)
-        trial_id = trial_logs.find_trial(records, trial)
+        records = _stored(name, storage)
+        trial_id = trial_logs.find_trial(records, trial or "")
         if follow:
             trial_logs.follow(records, trial_id, _write)
             return
@@ -216,17 +218,20 @@ def logs(
         _write(trial_logs.read_log(records, trial_id))
         _write(trial_logs.ending(records, trial_id, records.read_one(trial_id)))
         return
-    if address is None:
-        raise SpecError(
-            "the log of a job needs --address, that of a trial its id",
-            place="logs",
-            value=name,
-            hint=f"{command_line('logs', name, 'TRIAL')}, or {command_line('logs', name, address='http://HEAD:8265')}",
-        )
     job = _job(name, address, storage)
     if follow:
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
     _write(job.logs())
+
+
+def _stored(name: str, storage: str) -> "StudyRecords":
+    """Return the records of a study of the storage; `SpecError` where it has none, or only a cluster knows the job."""
+    from contrasweep.cluster.jobs import JOB_ID
+    from contrasweep.live.overview import study_names
+
+    if JOB_ID.fullmatch(name) and name not in study_names(storage):
+        raise SpecError("a job is known to its cluster", place="--address", hint="http://HEAD:8265")
+    return watching.known_study(reports.name(name), storage)
 
 
 def _write(text: str) -> None:

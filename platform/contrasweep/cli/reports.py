@@ -119,8 +119,10 @@ def declarations(document: "StudyDocument") -> list[list[str]]:
 
 def compare(
     study: StoredStudy,
-    arm_a: Annotated[str, typer.Argument(autocompletion=completion.arms)],
-    arm_b: Annotated[str, typer.Argument(autocompletion=completion.arms)],
+    a: Annotated[str, typer.Argument(help="An arm.", autocompletion=completion.arms)],
+    b: Annotated[
+        str, typer.Argument(help="The arm that it is to beat.", autocompletion=completion.arms)
+    ],
     storage: Storage = STORAGE,
     json: Json = False,
     format: Annotated[str, option("text, markdown, latex or csv.")] = "text",
@@ -141,8 +143,10 @@ def compare(
 
     requirement = Requirement.parse(require) if require else None
     # `batch_size=8`, as --set takes it, gives the axis and the value.
-    fixed = {".".join(path): value for path, value in map(parse_set, at or [])}
-    versus = load(study, storage).versus(arm_a, arm_b, metric, fixed)
+    fixed = {
+        ".".join(path): value for path, value in (parse_set(text, "--at") for text in at or [])
+    }
+    versus = load(study, storage).versus(a, b, metric, fixed)
     outcome = requirement.outcome_of_all([versus.overall]) if requirement else None
     if json:
         document = versus.to_dict() | {"required": required(require, outcome)}

@@ -29,12 +29,12 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
         ids |= {trial_id for trial_id in live.running if trial_id.startswith(prefix)}
     if len(ids) == 1:
         return ids.pop()
-    hint = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}" if ids else _listed(records)
+    begun = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}"
     raise SpecError(
         "the id of one trial of this study, or its beginning",
         place="TRIAL",
         value=prefix,
-        hint=hint,
+        hint=begun if ids and prefix else _listed(records),
     )
 
 

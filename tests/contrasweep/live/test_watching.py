@@ -326,7 +326,8 @@ def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
     for words, says in (
         (["s", "zz"], "the id of one trial"),
         (["t", failed], "there is no such study"),
-        (["s"], "--address"),
+        (["s"], "the study has 2 trials, such as "),
+        (["contrasweep-s-0123abcd"], "--address: a job is known to its cluster"),
     ):
         wrong = contrasweep("logs", *words, "--storage", records.storage, folder=tmp_path)
         assert wrong.returncode == 2 and says in wrong.stderr
