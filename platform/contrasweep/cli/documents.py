@@ -57,14 +57,11 @@ def polled(members: Mapping[str, object], since: str | None) -> dict[str, object
     two calls. `since` is the token of an earlier call; None: `changed` is None too. A member that is gone is not named.
     `SpecError` where `since` is no token.
     """
-    text = {
-        name: json.dumps(value, sort_keys=True, default=str).encode()
-        for name, value in members.items()
-    }
-    # The name is part of it, so that two members with the same value have digests of their own.
-    digests = {
-        name: hashlib.sha256(name.encode() + data).hexdigest()[:8] for name, data in text.items()
-    }
+    digests = dict[str, str]()
+    for name, value in members.items():
+        # The name is part of it, so that two members with the same value have digests of their own.
+        text = name + json.dumps(value, sort_keys=True, default=str)
+        digests[name] = hashlib.sha256(text.encode()).hexdigest()[:8]
     if since is not None and not _TOKEN.fullmatch(since):
         hint = "`token` of an earlier answer of the same command"
         raise SpecError("this is no token", place="--since", value=since, hint=hint)

@@ -127,10 +127,7 @@ def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: boo
     """
     from contrasweep.running.slurm import submit_slurm
 
-    options = {}
-    for word in sbatch:
-        name, _, value = word.partition("=")
-        options[name] = value
+    options = dict(word.partition("=")[::2] for word in sbatch)
     array, tasks = submit_slurm(study, options=options, **asked)
     if json:
         print_json("submit", {"job": array, "address": "slurm"})
@@ -176,7 +173,7 @@ def status(
 
         entry = overview(records, document)
         if json:
-            watching.print_polled("status", entry.to_dict(), since)
+            watching.print_polled("status", vars(entry), since)
         else:
             watching.print_overview(entry)
         return
@@ -263,8 +260,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     study = reports.name(name)
     if study in campaign_names(storage):
         names = (other for other in study_names(storage) if other.startswith(f"{study}."))
-        studies = [StudyRecords(storage, other) for other in names]
-        running = [records for records in studies if has_driver(records)]
+        running = [found for other in names if has_driver(found := StudyRecords(storage, other))]
         if not running:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         # Where several run at once, the last by name is stopped; the same command then stops the next.

@@ -148,12 +148,12 @@ class Tools:
     def list_studies(self) -> Answer:
         """List the studies of the storage with how far each is, and the study files of the folder."""
         # A link that leads out of the folder is no file of it.
-        files = (
-            file
+        files = sorted(
+            file.name
             for file in self.folder.glob("*.y*ml")
             if file.resolve().is_relative_to(self.folder)
         )
-        return self._command("studies") | {"files": sorted(file.name for file in files)}
+        return self._command("studies") | {"files": files}
 
     def describe_study(self, study: str) -> Answer:
         """Return how a study is declared: arms, axes, data, seeds, metric, question. Of a stored one, as it was run.
@@ -182,8 +182,8 @@ class Tools:
     def table(self, study: str, metric: str | None = None) -> Answer:
         """Return a study's table with intervals, the verdicts of its comparisons, and what would decide the others."""
         shown = self._command("report", self._study(study), metric=metric)
-        # A row for each trial is more than a reader of the table asks for.
-        return {name: value for name, value in shown.items() if name != "rows"}
+        del shown["rows"]  # one for each trial is more than a reader of the table asks for
+        return shown
 
     def compare(
         self, study: str, a: str, b: str, metric: str | None = None, at: str | None = None
@@ -570,7 +570,7 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
             bounded(str(k), cut, place): bounded(v, cut, f"{place}.{k}" if place else str(k))
             for k, v in entries
         }
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         if len(value) > MAX_LIST:
             cut.append(f"{place}: {MAX_LIST} of {len(value)} entries")
         return [bounded(inner, cut, place) for inner in value[:MAX_LIST]]

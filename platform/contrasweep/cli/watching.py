@@ -41,18 +41,17 @@ def watch(
 
     Shows what `run` shows, until the study ends.
     """
+    from contrasweep.live import state as live
     from contrasweep.live.displays import display_here
-    from contrasweep.live.state import read_live
-    from contrasweep.live.state import watch as watch_run
 
     records = known_study(reports.name(study), storage)
     if json:
-        state = read_live(records)
+        state = live.read_live(records)
         # A program waits for a change of members of the run, not of the one member `run`.
         print_polled("watch", {"run": state}, since, {} if state is None else vars(state))
         return
     try:
-        state = watch_run(records, display_here(), once=once)
+        state = live.watch(records, display_here(), once=once)
     except KeyboardInterrupt:  # nothing but the watching ends
         return
     if state is None:
@@ -70,7 +69,7 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
 
     listed = list(overviews(storage))
     if json:
-        print_json("studies", {"studies": [entry.to_dict() for entry in listed]})
+        print_json("studies", {"studies": list(map(vars, listed))})
     elif not listed:
         print(f"there are no studies in {storage}")
     else:

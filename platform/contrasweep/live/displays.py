@@ -124,16 +124,15 @@ class LiveFile:
         """Write the last state, once a write that still goes on has ended; waits `CLOSE_S` seconds for each at most."""
         if self._thread is not None:
             self._thread.join(CLOSE_S)
-        self._begin(state)
-        assert self._thread is not None
-        self._thread.join(CLOSE_S)
+        self._begin(state).join(CLOSE_S)
 
-    def _begin(self, state: RunState) -> None:
-        """Start the thread that writes `state`, which must not change any more."""
+    def _begin(self, state: RunState) -> threading.Thread:
+        """Start the thread that writes `state`, which must not change any more, and return it."""
         self._thread = threading.Thread(
             target=self._write, args=(state,), name="live-file", daemon=True
         )
         self._thread.start()
+        return self._thread
 
     def _write(self, state: RunState) -> None:
         """Write the state to the study's `live.json`; a storage that fails is no error."""

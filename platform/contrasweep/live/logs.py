@@ -29,12 +29,14 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
         ids |= {trial_id for trial_id in live.running if trial_id.startswith(prefix)}
     if len(ids) == 1:
         return ids.pop()
-    begun = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}"
+    hint = _listed(records)
+    if ids and prefix:
+        hint = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}"
     raise SpecError(
         "the id of one trial of this study, or its beginning",
         place="TRIAL",
         value=prefix,
-        hint=begun if ids and prefix else _listed(records),
+        hint=hint,
     )
 
 

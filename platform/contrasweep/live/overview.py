@@ -46,10 +46,6 @@ class Overview:
     labels: dict[str, str] = field(default_factory=dict)
     codes: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return every field, for programs."""
-        return dict(vars(self))
-
 
 def study_names(storage: str) -> list[str]:
     """Return the names of the studies of a storage, sorted."""
@@ -105,13 +101,15 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         state = "complete" if all(record.status.trained for record in table) else "failures"
     elif ended == USED_UP:
         state = "budget used up"
-    statuses = Counter(str(record.status) for record in recorded)
-    statuses.update([str(Status.BROKEN)] * len(broken))
     return Overview(
         study=document.name,
         metric=document.metric,
         trials=document.trials,
-        statuses=dict(statuses),
+        statuses=dict(
+            Counter(
+                [record.status.value for record in recorded] + [Status.BROKEN.value] * len(broken)
+            )
+        ),
         running=len(live.running) if live is not None and alive else 0,
         alive=alive,
         state=state,

@@ -187,9 +187,8 @@ class RunState:
 
 def start_line(state: RunState) -> str:
     """Return in a line what a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
-    trials = "trials until the budget is used up"
-    if state.total is not None:
-        trials = plural(state.total, "trial")
+    until = "trials until the budget is used up"
+    trials = until if state.total is None else plural(state.total, "trial")
     before = f", {state.before} done before" if state.before else ""
     parts = f"{state.study}: {trials}{before}, {plural(int(state.slots), 'slot')}"
     if state.eta_s is None:

@@ -16,7 +16,6 @@ from contrasweep.errors import SpecError, check_known, choose_from
 from contrasweep.imports import import_from_here, import_module
 from contrasweep.schema import JsonSchema, json_schema, validate
 from contrasweep.storage.names import local_path
-from contrasweep.shell import command_line
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Study, Sweep
@@ -344,10 +343,8 @@ def _build(fields: MutableConfig, name: str) -> Study:
     has_budget = bool({"trials_per_arm", "budget"} & fields.keys())
     kind = fields.get("type", "sweep" if has_budget else "ablation_grid")
     if kind == "campaign":
-        hint = command_line("decide", name, "CANDIDATE", **{"dry-run": True})
-        raise SpecError(
-            "a campaign is no study", place=name, hint=f"what a decision would train: {hint}"
-        )
+        hint = "contrasweep decide CAMPAIGN CANDIDATE --dry-run says what a decision would train"
+        raise SpecError("a campaign is no study", place=name, hint=hint)
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
     study: Study = built(kinds[kind], fields, name)
     return study

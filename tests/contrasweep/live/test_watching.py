@@ -74,7 +74,7 @@ def keep(records, **fields):
 def test_the_best_of_a_sweep_is_that_of_its_confirmations(records):
     confirm = TrialNotes(phase=Phase.CONFIRM)  # the search's .75 is of other rows, and chosen
     records.write(Record.of(TRIALS[2], status=Status.DONE, metrics={"f1": 0.5}, notes=confirm))
-    (entry,) = (found.to_dict() for found in overviews(records.storage))
+    (entry,) = map(vars, overviews(records.storage))
     assert (entry["best"], entry["best_arm"]) == (0.5, "ocl")
 
 

@@ -35,7 +35,7 @@ HOSTILE = {
     "not finite": (BASE + "alpha: .inf", "numbers are finite"),
     "a Python object": ("a: !!python/object/apply:os.system ['touch pwned']", "not YAML"),
     "a type that is no text": (BASE + "type: [x]", "there is no such type of study"),
-    "a campaign": (BASE + "type: campaign", "decide s.yaml CANDIDATE --dry-run"),
+    "a campaign": (BASE + "type: campaign", "contrasweep decide CAMPAIGN CANDIDATE --dry-run"),
     "a long type": (BASE + f"type: {'x' * 19_000}", "there is no such type of study"),
     "a long key": (BASE + f"{'x' * 100_000}: 1", "s.yaml: "),
     "a long name": (BASE.replace("name: s", f"name: {'x' * 15_000}"), "name: string should"),
