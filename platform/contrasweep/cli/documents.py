@@ -62,13 +62,11 @@ def polled(members: Mapping[str, object], since: str | None) -> dict[str, object
         # The name is part of it, so that two members with the same value have digests of their own.
         text = name + json.dumps(value, sort_keys=True, default=str)
         digests[name] = hashlib.sha256(text.encode()).hexdigest()[:8]
-    if since is not None and not _TOKEN.fullmatch(since):
-        hint = "`token` of an earlier answer of the same command"
-        raise SpecError("this is no token", place="--since", value=since, hint=hint)
-    before = set(re.findall(".{8}", since or ""))
-    changed = (
-        None
-        if since is None
-        else [name for name, digest in digests.items() if digest not in before]
-    )
+    changed = None
+    if since is not None:
+        if not _TOKEN.fullmatch(since):
+            hint = "`token` of an earlier answer of the same command"
+            raise SpecError("this is no token", place="--since", value=since, hint=hint)
+        before = re.findall(".{8}", since)
+        changed = [name for name, digest in digests.items() if digest not in before]
     return {"token": "".join(digests.values()) or "0" * 8, "changed": changed}

@@ -6,6 +6,7 @@ the server starts. Names, logs and errors come from studies: they are data, boun
 escaped. What spends is there where it is allowed, within a budget of which each call takes its part beforehand.
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -528,11 +529,9 @@ def _ended(process: "subprocess.Popen[bytes]", printed: Sequence[bytes]) -> Answ
 
     `printed` has its standard output and its standard error, or nothing. Rows of trials are left out of the document.
     """
-    try:
+    document = None
+    with contextlib.suppress(ValueError, IndexError):
         document = json.loads(printed[0])
-    except (ValueError, IndexError):
-        document = None
-    if isinstance(document, dict):
         document.pop("rows", None)
     said = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
     return {"exit_status": process.returncode, "document": document, "said": said}

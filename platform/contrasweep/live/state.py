@@ -413,11 +413,6 @@ class Progress:
                 arm.total += 1
             self._count(record, record.seconds)
 
-    @property
-    def scored(self) -> bool:
-        """Whether a trial of the study has a score."""
-        return any(arm.scored for arm in self.state.arms.values())
-
     @contextmanager
     def shown(self, used_up: Callable[[], str]) -> Iterator[None]:
         """Show the run while the context is open; then show how it ended.
@@ -701,8 +696,7 @@ class Watched:
         # A state that was written since the last look: from now on its age is counted by this process's clock.
         if state.updated != self.updated:
             # The first state may be of any age, which only the clocks of both machines tell. A later one is new.
-            is_first = not self.updated
-            age = max(0.0, now - state.updated) if is_first and not state.ended else 0.0
+            age = 0.0 if self.updated or state.ended else max(0.0, now - state.updated)
             self.updated = state.updated
             self.written = clock - age
             self.silence_told = False

@@ -118,7 +118,7 @@ def train(
             if not (source.adaptive or isinstance(records.store, LocalStore)):
                 has_files = records.with_files()
             # As long as no trial has reported the metric, its name may be wrong, which then ends the run.
-            unreported = "" if progress.scored else study.metric
+            unreported = "" if progress.state.best else study.metric
             progress.begin(slots)
             loop = TrialLoop(
                 queue,
