@@ -74,17 +74,19 @@ class Moments(NamedTuple):
     later: Any
 
 
-def moments(now: Contrast, design: Design, components: Components) -> Moments:
+def moments(now: Contrast, design: Design, components: Components, fresh: bool) -> Moments:
     """Return what predicts the estimate of `design` after the comparison `now`, for noise of these `components`."""
     present: Any = now.design.variance(components)
-    later: Any = np.minimum(design.variance(components), present)
+    later: Any = design.variance(components)
+    if not fresh:  # an estimate with the present replicates in it is no noisier than theirs
+        later = np.minimum(later, present)
     shrinkage = components.total / (components.total + present)
     return Moments(shrinkage * now.difference, shrinkage, present, later)
 
 
 def _estimate(now: Contrast, design: Design, components: Components, rng: Any, fresh: bool) -> Any:
     """Return draws [draws] of the larger design's estimate of the difference."""
-    mean, shrinkage, present, later = moments(now, design, components)
+    mean, shrinkage, present, later = moments(now, design, components, fresh)
     delta = mean + np.sqrt(shrinkage * present) * rng.normal(size=DRAWS)
     if fresh:
         return delta + np.sqrt(later) * rng.normal(size=DRAWS)
@@ -325,7 +327,7 @@ def _chances(
     """
     # The distribution of the estimate to come; the present estimate is a part of it, by its weight. The rest of it
     # varies by the doubt about the true difference, and by the noise of the replicates to come.
-    mean, shrinkage, present, later = moments(now, design, futures.components)
+    mean, shrinkage, present, later = moments(now, design, futures.components, fresh)
     weight: Any = 0.0 if fresh else later / present
     centre = mean + weight * (now.difference - mean)
     variance = (1 - weight) ** 2 * shrinkage * present + later * (1 - weight)

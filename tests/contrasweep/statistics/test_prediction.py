@@ -84,11 +84,11 @@ def test_seeds_help_where_the_noise_is_of_training_and_not_where_it_is_of_the_fo
     assert smallest_sufficient_design(training, "seeds", 0.05) is not None
 
 
-@pytest.mark.parametrize("margin", [None, 1.5])
-def test_the_chance_for_one_noise_is_the_share_of_estimates_that_decide(margin):
-    now, design, noise = of_seeds(5, 0.8), Design(seeds=8), Components(residual=1.0)
-    mean, shrinkage, present, later = moments(now, design, noise)
-    assert (mean, shrinkage) == pytest.approx((0.8 * 5 / 6, 5 / 6))
+@pytest.mark.parametrize(("margin", "seeds"), [(None, 8), (1.5, 8), (1.5, 7), (None, 7)])
+def test_the_chance_for_one_noise_is_the_share_of_estimates_that_decide(margin, seeds):
+    now, design, noise = of_seeds(8, 0.8), Design(seeds=seeds), Components(residual=1.0)
+    mean, shrinkage, present, later = moments(now, design, noise, fresh=True)
+    assert (mean, shrinkage, later) == pytest.approx((0.8 * 8 / 9, 8 / 9, 1 / seeds))
     spread = math.sqrt(shrinkage * present + later)
     estimates = np.random.default_rng(0).normal(mean, spread, 100_000)
     share = _decided(estimates, math.sqrt(later), 7.0, design, 0.05, margin).mean()
