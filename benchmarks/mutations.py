@@ -698,7 +698,7 @@ MUTANTS = (
         GROUP_SEQUENTIAL,
         (
             "all of alpha is spent at each look",
-            "due = np.maximum(spend(one_sided, min(1.0, looks.times[look])) - spent, 0.0)",
+            "due = np.maximum(allowed(one_sided, min(1.0, looks.times[look])) - spent, 0.0)",
             "due = one_sided",
         ),
         ("looks do not know of each other", "        spent = spent + due\n", ""),

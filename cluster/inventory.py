@@ -272,7 +272,7 @@ def read_inventory(path: str | Path) -> Inventory:
         except pydantic.ValidationError as error:
             raise InventoryError(_first(error, place)) from None
         nodes.append(node)
-        # Of two memories under one name, a share of such a GPU would be two amounts.
+        # With two memories under one name, a share of such a GPU would be two amounts.
         if node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu:
             raise InventoryError(
                 f"{place}.gpu: {node.gpu.type} stands for two memories or speeds; "
@@ -325,7 +325,7 @@ def this_machine() -> Inventory:
     memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30
     gpus = _nvml_gpus()
     cores = float(len(os.sched_getaffinity(0)))
-    # A node has one type here, as in Ray. Of two types the smaller memory is safe for both.
+    # A node has one type here, as in Ray. The smaller memory of two types is safe for both.
     smallest = min(gpus, key=lambda gpu: gpu.memory_gib, default=None)
     return Inventory((Node(cores, memory_gib, len(gpus), smallest),))
 

@@ -19,7 +19,7 @@ from contrasweep.cluster.packing import Footprint, Packing, Placement, fits, pla
 UNITS = 720720
 """Parts of a GPU: divisible by every n up to 16, so that shares add up exactly."""
 SIMILAR = 1.5
-"""Of trials that take less than this times as long as each other none is taken to be the longer one."""
+"""A trial counts as the longer one only where it takes this times as long as the other, or more."""
 
 
 def near_end(remaining_s: float, longest_s: float, places: int) -> bool:

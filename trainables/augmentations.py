@@ -163,8 +163,8 @@ def resolve_augmentation(
     """Return `augmentation`; `auto` is replaced by the one that suits the images in the `column` of `data`.
 
     The importer may say what the images are (`source.content`, a name of `AUGMENTATIONS`). Otherwise images of one
-    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable. Of these
-    only the datasets in `PHOTOGRAPHS_IN_GRAY` are known to be photographs.
+    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable. Only
+    the datasets in `PHOTOGRAPHS_IN_GRAY` are known to be photographs.
     """
     if augmentation.name != "auto":
         return augmentation
@@ -242,7 +242,7 @@ class ExternalDraws:
         with torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):
             for image, seed in zip(images, self.seeds.tolist(), strict=True):
                 torch.manual_seed(seed)
-                # Of a copy: a transform may work in place, and the other views are of the same image.
+                # A copy: a transform may work in place, and the other views are of the same image.
                 views.append(self.transform(image.clone()))
         return torch.stack(views)
 

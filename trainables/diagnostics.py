@@ -46,7 +46,7 @@ def of_batch(
     direction, else 0. Where the similarity depends on lengths, the directions may differ: embeddings far shorter than
     the margin or temperature also bring a loss to its collapse value.
     """
-    # For a function of somebody else's, positives are the rows with the same label.
+    # The positives of a function of another package are the rows with the same label.
     ids = loss.ids(labels, instance_ids) if isinstance(loss, BatchLoss) else labels
     z = widened(embeddings.detach())
     metrics = {

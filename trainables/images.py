@@ -197,7 +197,7 @@ class Images:
         The deviation is 1 for a channel that never varies. Both come from sums of integers, which are the same on every
         device and in any order.
         """
-        # Of each channel: the number of values, their sum, and the sum of their squares.
+        # For each channel: the number of values, their sum, and the sum of their squares.
         n = 0
         totals = torch.zeros(self.shape[0], dtype=torch.int64, device=self.device)
         squares = torch.zeros_like(totals)
@@ -550,7 +550,7 @@ def _batches_of_group(
     # For each view its tensor in each piece.
     tensors_of_views = list(zip(*pieces, strict=True))
     for start in range(0, len(rows), size):
-        # Of a group in several pieces this is the whole group, so that every piece is taken whole.
+        # This is the whole group where it has several pieces, so that every piece is taken whole.
         in_batch = slice(start, start + size)
         batch = [tensor[in_batch] for tensors in tensors_of_views for tensor in tensors]
         joined = torch.cat(batch) if normalise is None else normalise.as_one_batch(batch)

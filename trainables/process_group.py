@@ -40,7 +40,7 @@ from contrasweep.trainables import checkpoint, loop, seeding
 from contrasweep.trial import Trial
 
 TIMEOUT = timedelta(minutes=10)
-"""Of one collective, which waits for the slowest rank's step."""
+"""The limit on one collective, which waits for the slowest rank's step."""
 
 
 @dataclass

@@ -79,9 +79,9 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory and the work of a trial with this config, for images of `data`.
 
-    A step of the network has all views of a batch, or one chunk of them. Beside the network the device holds the images
-    as uint8 and the views that are drawn ahead. It also holds the loss's own weights, with their gradients and the
-    optimizer's state. Three things are not counted:
+    A step of the network has all views of a batch, or one chunk of them. The device holds the images as uint8 and
+    the views that are drawn ahead, beside the network. It also holds the loss's own weights, with their gradients and
+    the optimizer's state. Three things are not counted:
 
     - the loss's matrices [2B 2B], which with a ResNet stay below 3 % of the rest;
     - the networks of targets (BYOL, MoCo);
@@ -101,7 +101,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     # The views of some batches are drawn at once, in float32, beside a copy of the images that they are drawn from.
     ahead = min(data.rows("train", "test"), max(s.batch_size, CHUNK["cuda"] // pixels))
     view_bytes = (s.n_views + 1) * ahead * pixels * FLOAT
-    # Of streamed images, prefetched batches wait too, and one is in use.
+    # Prefetched batches of streamed images wait too, and one is in use.
     if not image_bytes:
         view_bytes += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
     # Each weight of the loss counts for itself, for its gradient, and for each of the optimizer's states.

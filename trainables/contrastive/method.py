@@ -128,7 +128,7 @@ class Contrastive(loop.Trained):
     def _built_loss(self) -> losses.AnyLoss:
         """Return the loss, its own weights and buffers (if any) on the device."""
         loss = self.settings.build_loss()
-        # Of ours, those without weights need no sizes; one of another package may ask for them.
+        # Our losses without weights need no sizes; a loss of another package may ask for them.
         if self.settings.loss.name in losses.LOSSES and not loss.has_weights:
             return loss
         # The built network says the dimension of the embeddings.

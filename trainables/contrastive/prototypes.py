@@ -8,7 +8,7 @@ from contrasweep.trainables.similarities import cosine
 
 
 class Prototypes(nn.Module):
-    """Cosines of embeddings with learned vectors: a linear layer whose weights and inputs have length 1."""
+    """Cosines of embeddings [n dim] with `count` learned vectors: a linear layer of weights and inputs of length 1."""
 
     def __init__(self, count: int, dim: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Prototypes(nn.Module):
 
 
 class Centre(nn.Module):
-    """Running mean [k] of the teacher's scores of k classes, which DINO subtracts from them; 0 at the start."""
+    """Running mean [count] of the teacher's scores of the classes, which DINO subtracts from them; 0 at the start."""
 
     value: Tensor
 

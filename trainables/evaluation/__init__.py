@@ -73,7 +73,7 @@ def evaluate(
     metrics |= {name: float(hits.mean()) for name, hits in correct.items()}
     metrics |= {name: float(values.mean()) for name, values in neighbours.retrieval.items()}
     metrics |= _similarity_medians(neighbours)
-    # For each test item whether each classifier is right, and the item's similarities.
+    # Whether each classifier is right on each test item, and the item's similarities.
     items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
     items["target_similarity"] = neighbours.target.cpu().numpy()
     items["noise_similarity"] = neighbours.noise.cpu().numpy()

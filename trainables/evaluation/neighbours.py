@@ -111,7 +111,10 @@ def _first_max(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest of each row and their places; of equal ones the first (`topk` leaves their order open)."""
+    """Return the k largest scores of each row [t k] and their places [t k].
+
+    The first of equal scores comes first; `topk` leaves their order open.
+    """
     remaining = scores.clone()
     values = []
     places = []
@@ -127,8 +130,8 @@ def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _retrieval(scores: Tensor, same: Tensor, recall_at: tuple[int, ...]) -> dict[str, Tensor]:
     """Return MAP@R, R-precision and recall@k of each query of a tile, by name (Musgrave et al. 2020, section 3.2).
 
-    R is the number of index items of the query's class. Recall@k is 1 where one of the k nearest is of the class. All
-    are 0 for a query whose class the index lacks.
+    `scores` and `same` (whether the class is the query's) are [t m]. R is the number of index items of the class.
+    Recall@k is 1 where one of the k nearest is of the class. All are 0 for a query whose class the index lacks.
     """
     # R of each query; the ranking is looked at down to the largest of them.
     relevant = same.sum(1)
@@ -140,8 +143,8 @@ def _retrieval(scores: Tensor, same: Tensor, recall_at: tuple[int, ...]) -> dict
     hits_in_first_r = torch.where(rank <= relevant[:, None], hits, 0)
     precision = hits_in_first_r.cumsum(1) / rank
     r = relevant.clamp(min=1)
-    scored = {
+    by_name = {
         "map_at_r": (precision * hits_in_first_r).sum(1) / r,
         "r_precision": hits_in_first_r.sum(1) / r,
     }
-    return scored | {f"recall_at_{k}": hits[:, :k].amax(1) for k in recall_at}
+    return by_name | {f"recall_at_{k}": hits[:, :k].amax(1) for k in recall_at}

@@ -189,14 +189,16 @@ def _protocol(
     return scored.metrics, scored.items
 
 
-def _checked(scored: Any, function: str, *, alone: bool) -> tuple[dict[str, float], ItemColumns]:
-    """Return what a function gave as scores, and as scores of single items; `SpecError` where it is anything else.
+def _checked(returned: Any, function: str, *, alone: bool) -> tuple[dict[str, float], ItemColumns]:
+    """Return the scores that a function `returned`, and those of single items; `SpecError` where it is anything else.
 
     `function` is its dotted path, "" for our own protocol. Scores of items are kept where one dataset is scored
     `alone`, since those of several have different lengths.
     """
     # A function may return scores alone, or a pair of scores and items.
-    scores, items = scored if isinstance(scored, tuple) and len(scored) == 2 else (scored, {})
+    scores, items = (
+        returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
+    )
     if not isinstance(scores, Mapping) or not scores or not isinstance(items, Mapping):
         raise SpecError(
             "a function of an evaluation returns {metric: number}, or that and {score: values of the items}",

@@ -172,7 +172,7 @@ def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[An
 
 
 def _points(figure: Any, test: ShownPart, words: Sequence[str]) -> None:
-    """Draw test embeddings in the plane of their first two principal components, a colour per class."""
+    """Draw test embeddings in the plane of their first two principal components, a colour per class (`words`)."""
     axes = figure.subplots()
     # The components are those of all points; of many, evenly spaced ones are drawn.
     count = len(test.labels)
@@ -240,7 +240,7 @@ def _image(axes: Any, image: Tensor, frame: str = "") -> None:
 
 
 def _matrix(figure: Any, values: np.ndarray, words: Sequence[str], label: str, low: float) -> None:
-    """Draw a matrix by class, from `low` to 1, as a heat map."""
+    """Draw a matrix by class, with values from `low` to 1, as a heat map; `words` name the classes."""
     axes = figure.subplots()
     image = axes.imshow(values, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
     axes.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")

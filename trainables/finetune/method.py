@@ -168,7 +168,7 @@ def labelled_rows(
     """Return the rows whose labels are used, in their order: of each class this `fraction`, and at least one row."""
     if fraction == 1:
         return torch.arange(len(labels))
-    # Of each class a random choice.
+    # A random choice from each class.
     chosen = []
     for label in torch.unique(labels):
         rows = (labels == label).nonzero().flatten()

@@ -28,7 +28,8 @@ class ComposedLoss(BatchLoss):
 
     It is computed in float32, or in float64 if the embeddings are float64, whatever the autocast. Call `backward`
     outside of autocast. Large batches of the cross-entropy family are computed in tiles. In a process group, the loss
-    is that of the joined batch (see `distributed`).
+    is that of the joined batch (see `distributed`). `definition` is its row of `LOSSES`, `reduction` a name of
+    `REDUCTIONS`, and `params` are the parameters of its function.
     """
 
     definition: Loss
@@ -38,7 +39,7 @@ class ComposedLoss(BatchLoss):
     scale: Tensor | None = None
     """What scores are multiplied by, where it is learned (see `temperature`); batches are not tiled then."""
     tally: tiled.NegativeTally | None = None
-    """What is told the scores and which of them are negatives (see `negatives`)."""
+    """Counts the scores of negatives (see `negatives`)."""
     weights: "LearnedNumbers | None" = None
     """Parameters that are learned with the network, in place of those in `params`."""
 

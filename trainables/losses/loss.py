@@ -115,6 +115,7 @@ class Loss(TableRow):
       where the loss averages over pairs or triplets. In a tuple of `Terms` each is reduced by itself; then they are
       added.
     - `positives`: "labels" are rows with the same label, "instances" views of the same instance.
+    - `reduction`: the default reduction, a name of `REDUCTIONS`.
     - `defaults`: similarity -> parameter -> default, where it differs from that of the function's signature.
     - `all_pairs`: an anchor's value needs the scores of other rows too.
     - `tile_function`: takes a tile of logits: inner products of some anchors with all rows, divided by the temperature.

@@ -111,7 +111,7 @@ class ComposedViewsLoss(BatchLoss):
     def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
         """Compute the loss of first against second views, which are paired by `ids`; 0 without a pair."""
         first, second = paired_rows(ids)
-        # Without a pair a 0 that has a gradient, of 0, so that the step goes on as any other.
+        # Where there is no pair, the 0 has a gradient, so that the step goes on as any other.
         return (
             self.definition.function(z[first], z[second], **self.params)
             if len(first)

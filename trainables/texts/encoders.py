@@ -22,7 +22,7 @@ from contrasweep.trainables.pytorch import nn
 from contrasweep.trainables.texts.words import Reader, WordReader
 
 HUGGING_FACE = "hf:"
-"""What the names of encoders begin with that are Hugging Face models in folders."""
+"""The names of encoders that are Hugging Face models in folders begin with this."""
 Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
 Dropout = Annotated[
     float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")

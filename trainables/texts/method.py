@@ -84,7 +84,7 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
 
 
 def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
-    """Return the group of each of `count` sentences; those that a chain of pairs connects have the same group."""
+    """Return the group [count] of each sentence; those that a chain of pairs (left, right) connects have one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -97,7 +97,10 @@ def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
 def _contradictions(
     left: np.ndarray, right: np.ndarray, labels: np.ndarray, negative: int, settings: Settings
 ) -> Rows:
-    """Return sentence -> those that contradict it, by the pairs labelled `negative`; {} without hard negatives."""
+    """Return sentence -> those that contradict it, by the pairs (left, right) whose label is `negative`.
+
+    {} for settings without hard negatives.
+    """
     contradictions: Rows = {}
     if settings.uses_hard_negatives:
         contradicts = labels == negative
@@ -143,7 +146,7 @@ class Texts(DualEncoder[Batch]):
 
         For each first sentence with contradictions, one of them is drawn in each epoch as a hard negative.
         """
-        # For each place of the epoch a number from 0 to 1, which picks one of however many contradictions there are.
+        # A number from 0 to 1 for each place of the epoch, which picks one of however many contradictions there are.
         draw = torch.rand(order.shape, generator=seeding.generator(*key, "hard negatives"))
         pairs = self.pairs
         for rows, shares in zip(order, draw.tolist(), strict=True):

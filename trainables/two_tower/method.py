@@ -51,7 +51,7 @@ class Captions:
 
     @property
     def pairs(self) -> Int[Tensor, "p 2"]:
-        """For each text of each image the number of the image, and that of the text in `distinct_texts`."""
+        """The number of the image of each text, and that of the text in `distinct_texts`."""
         return torch.tensor(
             [(i, text) for i, texts in enumerate(self.texts_of_image) for text in texts]
         )
@@ -98,7 +98,7 @@ class TwoTower(DualEncoder[Batch]):
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
         """Yield batches with a view of each image and one of its captions, drawn again in each epoch."""
         size = order.shape[1]
-        # For each place of the epoch a view, and a number from 0 to 1 that picks one of the image's captions.
+        # A view for each place of the epoch, and a number from 0 to 1 that picks one of the image's captions.
         views = images.Views(self.train, [self.policy], order.reshape(-1), *key)
         shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
         for i, rows in enumerate(order):

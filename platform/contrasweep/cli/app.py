@@ -105,7 +105,7 @@ def plan(
 
     It shows cells, replicates and what is done already; memory and packing of each cell; hours and cost on this machine
     or on the hosts of an inventory. For datasets that are not staged, it shows how many cells wait for them and the
-    commands that stage them. Of a file with several studies, it shows each one.
+    commands that stage them. It shows each study of a file.
     """
     from contrasweep.running.preview import preview
     from contrasweep.study.file import load_studies
@@ -178,7 +178,7 @@ def run(
     if submitted_code is not None:
         check_submitted(studies[0], submitted_code)
     done: list[Results] = []
-    # Of several studies Ray is started once.
+    # Ray is started once for all studies.
     with session() if len(studies) > 1 else nullcontext():
         for declared in studies:
             results = run_study(

@@ -80,7 +80,7 @@ WITH_VALUE = ("store", "append", "extend")
 ON_OR_OFF = "BooleanOptionalAction"
 """Actions of argparse whose flags take a value, and the one of a pair of flags, `--amp` and `--no-amp`."""
 SHORTER = re.compile("smoke|test|debug|quick|short")
-"""What the condition of `a if smoke_test else b` says where b is what the search runs."""
+"""Words in the condition of `a if smoke_test else b`, where the search runs b."""
 COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -820,7 +820,7 @@ class _Script:
             for part in ast.walk(top):
                 if isinstance(part, ast.Name) and part.id in self._functions:
                     self.function = self.function or part.id
-                # What gives the function more arguments has no counterpart.
+                # A lambda or partial that gives the function more arguments has no counterpart.
                 gives = isinstance(part, ast.Lambda) or (
                     isinstance(part, ast.Call) and ast.unparse(part.func).endswith("partial")
                 )
@@ -831,7 +831,7 @@ class _Script:
     def _take_flag(self, call: ast.Call) -> None:
         """Take a flag of argparse with its default; note one that the script needs and that has none."""
         words = {word.arg: word.value for word in call.keywords}
-        # Of `-l, --learning-rate` the long one.
+        # The long one of `-l, --learning-rate`.
         flag = max(map(self.value, call.args), key=len)
         name = flag.lstrip("-")
         action_text = ast.unparse(words.get("action", ast.Constant("store")))

@@ -652,9 +652,9 @@ def named_files(script: bytes) -> tuple[str, ...]:
 def _leave_out(tree: ast.Module, role: str) -> None:
     """Take out of a module what changes no trial: the block that runs it as a script, and studies that it declares.
 
-    That block does not run where a "module" is imported. Of a "script", which is run, the block's assignments stay:
-    the module's functions may read them. A study is data: what its trials depend on is in their own configs. It stays
-    where another statement at the top of the module reads it.
+    That block does not run where a "module" is imported. The block's assignments stay in a "script", which is
+    run: the module's functions may read them. A study is data: what its trials depend on is in their own configs. It
+    stays where another statement at the top of the module reads it.
     """
     body: list[ast.stmt] = []
     for node in tree.body:

@@ -126,7 +126,7 @@ def _events(data: bytes) -> Iterator[Values]:
 def _scalar(value: bytes) -> tuple[str, float] | None:
     """Return tag and number of a TensorBoard value, from its protocol buffer; None where it is no single float.
 
-    Fields by number: 1 is the tag, 2 a plain float, 8 a tensor. Of a tensor 1 is the type (1: float), 4 its content as
+    Fields by number: 1 is the tag, 2 a plain float, 8 a tensor. In a tensor 1 is the type (1: float), 4 its content as
     bytes, 5 its floats.
     """
     fields = dict(_fields(value))

@@ -127,9 +127,9 @@ class Board:
 
 
 Contrasts = Callable[[int, int], list[Contrast]]
-"""What must say that the first arm is better than the second, by their numbers, where larger values are better.
+"""Numbers of two arms -> the contrasts that must all show the first arm better, where larger values are better.
 
-This is the contrast of their finished replicates and, where the first has failed runs, that with these as losses.
+They are the contrast of their finished replicates and, where the first has failed runs, that with these as losses.
 Copies of a run say nothing.
 """
 
@@ -220,7 +220,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     order = np.argsort(-np.array(means), kind="stable").tolist()
     ps = []
     for i, j in itertools.combinations(order, 2):
-        above = max((now.p_above(0.0, 0.0) for now in contrasts(i, j)), default=1.0)
+        above = max((contrast.p_above(0.0, 0.0) for contrast in contrasts(i, j)), default=1.0)
         ps.append(min(1.0, 2 * above))
     # Which two arms surely differ, with all pairs as one family: [better arm, worse arm].
     upper = np.triu_indices(count, 1)

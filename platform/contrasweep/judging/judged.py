@@ -431,8 +431,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             row = int(empty.argmax()) + 1
             raise SpecError(rule, place=f"{place}: row {row}, column {name}", value="nothing")
 
-    # Role -> its columns ("": none), whose texts are joined into one. Of the columns of folds all but the last name
-    # repeats; the other columns of `pair` name seeds.
+    # Role -> its columns ("": none), whose texts are joined into one. The last column of `folds` names folds, those
+    # before it repeats; the other columns of `pair` name seeds.
     columns = {
         "repeat": roles.folds[:-1],
         "fold": roles.folds,

@@ -481,7 +481,7 @@ def read_table(
             value if pd.api.types.is_hashable(value) else str(value) for value in frame[column]
         ]
         frame[column] = pd.Series(values, frame.index, dtype=object)
-    # Of a study's trials, what is to run, fits no host or failed for a cause outside the method says nothing of an arm.
+    # A study's trial that is to run, fits no host or failed for a cause outside the method says nothing of its arm.
     if _of_trials(frame):
         # Imported here because it brings SciPy, which the list of readers does without.
         from contrasweep.results.building import LOST, OUTSIDE

@@ -302,8 +302,8 @@ class Footprints:
     def seconds(self, trial: Trial) -> float | None:
         """Return about how many seconds the training of `trial` takes, on a GPU of speed 1 of the inventory.
 
-        They follow from the counted work of its steps. Of the types of GPU where `trial` may run, the one with the
-        longest time is taken. None where it runs on no GPU, or on types whose peak of operations is not known, and
+        They follow from the counted work of its steps. They are those of the slowest type of GPU where
+        `trial` may run. None where it runs on no GPU, or on types whose peak of operations is not known, and
         where the trainable does not say how many steps a trial has.
         """
         work = self._workload(trial)

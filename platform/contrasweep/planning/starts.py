@@ -157,7 +157,7 @@ class Sources:
         folds = {trial.fold for trial in fitting}
         source_fold = fold if fold in folds else None
         fitting = [trial for trial in fitting if trial.fold == source_fold]
-        # Of these, a trial with the same value of each axis that both studies have.
+        # Then a trial with the same value of each axis that both studies have.
         shared = [
             axis
             for axis in axes
@@ -166,7 +166,7 @@ class Sources:
         fitting = [
             trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)
         ]
-        # Of these, the best of all seeds or the trial of the same seed.
+        # Then the best of all seeds, or the trial of the same seed.
         if start.trial == "best":
             fitting = self._best(start.study, fitting)
         else:

@@ -419,7 +419,7 @@ def _check_data(study: Sweep, data: Manifest) -> None:
                 hint="confirm_on: all (the table then says so); or folds, which the command takes as {fold}",
             )
         return
-    # Of staged data, what the search needs, then what the confirmation needs.
+    # Which staged data the search needs, then the confirmation.
     if study.folds is None and not any(data.rows(split) for split in DEV_SPLITS):
         raise SpecError(
             "a search must not look at the test split: without folds, it needs a dev split",

@@ -166,8 +166,8 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
 def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
     """Return the study's metric of each trial at common steps; None where there are no curves.
 
-    `values` has a list for each trial, or 0 for a trial without a curve. Of very many trials those with a curve are
-    drawn by lot.
+    `values` has a list for each trial, or 0 for a trial without a curve. Where trials are very
+    many, those with a curve are drawn by lot.
     """
     if data.curves is None or data.metric not in data.curves:
         return None

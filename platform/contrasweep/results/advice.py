@@ -497,7 +497,7 @@ def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf)
     """
     texts = []
     for column in zip(*rows, strict=True):
-        # Of an even number of values the larger middle one, so that the text is the value of some comparison.
+        # The larger middle one of an even number of values, so that the text is the value of some comparison.
         median = statistics.median_high(column)
         if math.isinf(median):
             texts.append("not known")

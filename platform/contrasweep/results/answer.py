@@ -145,7 +145,7 @@ class Answer:
 
     def _basis(self) -> list[str]:
         """Return what stands in brackets behind the heading: tests, replicates, correction and alpha."""
-        # In a decisive answer those with a verdict, where there are any; else all comparisons.
+        # Those with a verdict in a decisive answer, where there are any; else all comparisons.
         comparisons = [
             pair.comparison for pair in self.pairs if pair.has_verdict or not self.decisive
         ]

@@ -330,16 +330,16 @@ def _places(part: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, NDArray[np.intp
     """
     # A number for each replicate: pairs are then found by arrays, fast enough for 30,000 trials.
     keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
-    code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    coded = np.array([code[key] for key in keys])
+    number_of = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    numbers = np.array([number_of[key] for key in keys])
     places = {}
     for side in dict.fromkeys(part["side"]):
-        # Where a replicate has several trials the first one counts. Of equal indices NumPy keeps the value that is
-        # written last, so the rows are written backwards.
+        # Where a replicate has several trials the first one counts. NumPy keeps the value that is written last to an
+        # index, so the rows are written backwards.
         rows = np.flatnonzero(part["side"] == side)[::-1]
-        places[str(side)] = np.full(len(code), -1)
-        places[str(side)][coded[rows]] = rows
-    return pd.DataFrame(list(code), columns=KEYS, dtype=object), places
+        places[str(side)] = np.full(len(number_of), -1)
+        places[str(side)][numbers[rows]] = rows
+    return pd.DataFrame(list(number_of), columns=KEYS, dtype=object), places
 
 
 def _paired(

@@ -129,7 +129,7 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
     """
     a = _texts(results_a, x)
     b = _texts(results_b, y)
-    # Of the same trainable, a setting that is missing on one side has its default there.
+    # A setting that one side of the same trainable lacks has its default there.
     if a["arm"].get("trainable") == b["arm"].get("trainable"):
         defaults = {key: {DEFAULT: DEFAULT} for key in {**a["setting"], **b["setting"]}}
         a["setting"] = defaults | a["setting"]
@@ -147,13 +147,13 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
         return entries, ""
     old = read_sources(results_a.records, codes[0])
     new = read_sources(results_b.records, codes[1])
-    changed = "sources were not kept"
+    summary = "sources were not kept"
     diff = ""
     if old is not None and new is not None:
         changes = code_difference(old, new, (results_a.name, results_b.name))
-        changed = str(changes)
+        summary = str(changes)
         diff = changes.diff
-    return [*entries, _Entry("code", changed, codes[0] or NONE, codes[1] or NONE)], diff
+    return [*entries, _Entry("code", summary, codes[0] or NONE, codes[1] or NONE)], diff
 
 
 def _texts(results: Results, arm: str) -> dict[Kind, dict[str, Values]]:

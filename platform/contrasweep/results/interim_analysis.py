@@ -295,7 +295,7 @@ def _after_look(
     ready = [True] * len(tested)
     if not last:
         # A comparison is ready where it was decided before, where it has no verdict, and where collapses could not
-        # overturn its verdict. With those that must wait the family is judged again.
+        # overturn its verdict. The family is judged again with those that must wait.
         ready = [
             test.decided
             or standing.decision not in VERDICTS

@@ -80,14 +80,14 @@ class InterimVerdicts:
 
         Where no look had these data it has no verdict. An exploratory comparison is returned as it is.
         """
-        now = comparison.judgement
-        if now is None:
+        judgement = comparison.judgement
+        if judgement is None:
             return comparison
         evidence = comparison.evidence
         entry = self.log.latest.get((context, frozenset((a, b))))
         # No verdict, no interval and a p of 1, as long as no look at these data has settled them.
         unsettled = replace(
-            now,
+            judgement,
             verdict="undecided",
             p_value=1.0,
             low=-math.inf,

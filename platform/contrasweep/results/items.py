@@ -46,7 +46,7 @@ class ItemReader:
 
 @dataclass(frozen=True)
 class ItemValues:
-    """For trials on one split, the scores of their test items. A test part is the test set of one dataset.
+    """The scores of test items of trials on one split. A test part is the test set of one dataset.
 
     Where nothing groups items, each item is a group of its own. `means` is trial id -> mean score of each group of
     items [groups]; all trials of one test part have the same groups in the same order. `parts` is trial id -> the

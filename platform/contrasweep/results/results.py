@@ -405,19 +405,19 @@ class Results(StudyData):
         fixed = (f", {self.names(axis)} {self.names(label(value))}" for axis, value in at.items())
         title = self.title + "".join(fixed)
         decisive = self._decides(metric)
-        # In each cell the study's own comparison, or else an exploratory one. With all axes fixed one cell is left: an
-        # exploratory comparison of it is made below, as that over everything.
+        # The study's own comparison in each cell, or else an exploratory one. If all axes are fixed, one cell is left:
+        # an exploratory comparison of it is made below, as that over everything.
         cells: list[Pair] = []
         if self.axes and decisive:
             cells = _between(self._arms(metric, overall=False).pairs, a, b, at)
         if self.axes and not cells and (free or decisive):
             table = self._build(self.axes, ["arm"], metric, exploratory=True)
             cells = _between(table.pairs, a, b, at)
-        # Over everything the study's own comparison, where no axis is fixed.
+        # The study's own comparison over everything, where no axis is fixed.
         overall: Sequence[Pair] = []
         if decisive and not at:
             overall = _between(self._arms(metric, overall=True).pairs, a, b, {})
-        # With all axes fixed the one cell that is left, if it has a verdict.
+        # The one cell that is left where all axes are fixed, if it has a verdict.
         if at and not free and cells and cells[0].has_verdict:
             overall = cells
         # Else an exploratory comparison of the trials at these values.

@@ -54,7 +54,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
         setting that changed while the trial trained, it has the last value.
     """
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
-    # By arm and configuration its trials, one for each fold.
+    # The trials of each arm and configuration, one for each fold.
     folds_of: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
         if record.notes.phase == Phase.SEARCH:

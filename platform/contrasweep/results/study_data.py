@@ -158,7 +158,7 @@ class StudyData:
                 dtype="str",
             ),
         )
-        # Of hundreds of metrics, pandas would warn if they were added one by one.
+        # pandas would warn if hundreds of metrics were added one by one.
         return pd.concat([labels, metrics], axis=1).assign(
             seconds=[record.seconds if record else np.nan for record in records],
             gpu_memory_gib=pd.array(

@@ -2,8 +2,7 @@
 
 import os
 
-# Of a dead worker or node Ray prints screens to standard output, where `--json` belongs; the engine says them in a
-# line.
+# On a dead worker or node Ray prints screens to standard output, where `--json` belongs; the engine says it in a line.
 # Read when Ray is imported.
 os.environ.setdefault(
     "RAY_DEDUP_LOGS_SKIP_REGEX", "^(A worker died|Raylet is terminated|The node with node id)"

@@ -286,7 +286,7 @@ def trained_again(
         for i, record in recorded.items()
         if record.was_seen(document.metric)
     }
-    # Of several trainings the first value counts, so that one that is kept already is not replaced.
+    # The value of the first training counts, so a value that is kept already is not replaced.
     again = {i: value for i, value in values.items() if i in trial_ids and i not in document.seen}
     if not again or document.evaluates:
         return document

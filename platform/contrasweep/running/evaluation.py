@@ -28,7 +28,7 @@ from contrasweep.study.grid import AblationGrid
 from contrasweep.trial import Trial
 
 DIGITS = 12
-"""Of a dataset's digest in the config of an evaluation."""
+"""Digits of a dataset's digest in the config of an evaluation."""
 ARM = "given"
 """The arm of a study that evaluates a checkpoint from elsewhere."""
 

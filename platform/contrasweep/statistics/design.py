@@ -182,8 +182,8 @@ def weighted_mean(weights: Floats) -> tuple[Floats, Floats, float]:
 
     These are the weights as shares of 1; the factors [n] by which the squared distances of the values from their mean
     sum to the variance of the mean; and its degrees of freedom. The estimate is that of Bell and McCaffrey (2002),
-    which also holds where few large groups make most of the mean. Of equal weights the factors are 1 / (n (n - 1)), and
-    the degrees n - 1.
+    which also holds where few large groups make most of the mean. With equal weights the factors are 1 / (n (n - 1)),
+    and the degrees n - 1.
     """
     shares = weights / weights.sum()
     factors = shares**2 / (1 - shares)
@@ -592,8 +592,8 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     A column may stand for a group of items; `weights` [items] are then the sizes of the groups. Seeds and items are
     crossed: the variance of the mean is `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the two-way analysis of
     variance. It is never below what seeds alone or items alone would make it. Its degrees of freedom are
-    Satterthwaite's; m - 1 where all differences are equal. Of up to `FEW_SEEDS` seeds that differ by more than the
-    residual they are m - 1 at most.
+    Satterthwaite's; m - 1 where all differences are equal. With up to `FEW_SEEDS` seeds that differ by more than
+    the residual, they are m - 1 at most.
     """
     d = floats(differences)
     m, n = d.shape
@@ -611,7 +611,7 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     left = d - by_seed[:, None] - by_item[None] + mean
     rest = float(factors @ (left**2).sum(axis=0)) / (m * (m - 1))
     variance = max(seed + item - rest, seed, item)
-    # What only rounding makes is no variance.
+    # A variance that only rounding makes counts as 0.
     if variance <= (TIE * float(np.abs(d).max())) ** 2:
         variance = 0.0
     spread = seed**2 / (m - 1) + item**2 / item_degrees

@@ -189,7 +189,7 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
     as variance. No study is taken to stop for futility, so that stopping for futility costs no level.
     """
     one_sided = np.asarray(alphas) / 2
-    spend = SPENDING[looks.spending]
+    allowed = SPENDING[looks.spending]
     information = np.asarray(looks.information) / looks.information[-1]
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     bounds = np.empty((len(one_sided), len(information)))
@@ -199,7 +199,7 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
     before = 0.0
     for look, now in enumerate(information):
         # The bound of this look is crossed with the probability that the spending function allows by now.
-        due = np.maximum(spend(one_sided, min(1.0, looks.times[look])) - spent, 0.0)
+        due = np.maximum(allowed(one_sided, min(1.0, looks.times[look])) - spent, 0.0)
         spent = spent + due
         step = now - before
         if look == 0:
@@ -263,7 +263,7 @@ def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale:
     high = np.full(len(due), MOST_DEVIATIONS * scale)
     for _ in range(50):
         middle = (low + high) / 2
-        # From each node the chance to end above the middle, by how probable the node is.
+        # The chance to end above the middle from each node, times the node's probability.
         above = (special.ndtr((x - middle[:, None]) / step) * density).sum(axis=1)
         low = np.where(above > due, middle, low)
         high = np.where(above > due, high, middle)
@@ -289,7 +289,7 @@ Decision = Literal["open", "better", "worse", "equivalent", "futile"]
 FUTILE_BELOW = 0.2
 """A comparison with less than this chance of a decision at the last look is futile."""
 POWER_WANTED = 0.8
-"""Without a smallest difference of interest, one that the last look decides with this chance is worth finding."""
+"""A difference that the last look decides with this chance is worth finding, where no margin is declared."""
 
 
 @dataclass(frozen=True)
@@ -347,8 +347,8 @@ def judge_looks(
         min(1.0, inflation * looks.repeated_p(row[look], look)) if look >= 0 and may else 1.0
         for row, look, may in zip(p, latest, may_decide, strict=True)
     ]
-    # For the others a comparison that an earlier look decided has a p of 0, and so passes its share of alpha on by
-    # Holm's procedure. Comparisons of the family without data have a p of 1.
+    # A comparison that an earlier look decided counts with a p of 0 for the others, so it passes its share of alpha on
+    # by Holm's procedure. Comparisons of the family without data have a p of 1.
     counted_ps = [
         0.0 if done else p_value for p_value, done in zip(repeated_ps, decided_before, strict=True)
     ]
@@ -358,7 +358,7 @@ def judge_looks(
     level_left = family.level_after(int((adjusted_ps <= family.alpha).sum()))
     standings = []
     for i, (difference, look) in enumerate(zip(differences, latest, strict=True)):
-        # For itself a comparison has its present p, whether it was decided before or not.
+        # A comparison itself is judged by its present p, whether it was decided before or not.
         family_ps = [*counted_ps, *untested_ps]
         family_ps[i] = repeated_ps[i]
         adjusted = float(family.adjusted(family_ps)[i])

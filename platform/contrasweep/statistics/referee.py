@@ -42,7 +42,7 @@ HOPELESS_LATER = 0.5
 FUTILE = 0.1
 """A confirmation ends where the chance of being kept by the last look is below this."""
 COLLAPSED = 4.0
-"""In a seed whose gain is larger than this many times the typical one, one arm has collapsed. The typical gain is the
+"""One arm has collapsed in a seed whose gain is larger than this many times the typical one. The typical gain is the
 (lower) median size of all gains that are not 0."""
 DEEP = 8.0
 """Gains this many times as far from the median gain as is typical tell how deep collapses are. Heavy tails hardly reach

@@ -74,8 +74,8 @@ class UnpairedContrast(Contrast):
             return -math.inf, math.inf
         low, high = self._t_interval(alpha)
         if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
-            # For a difference beyond the k-th shift from either end fewer than k relabelings are as far out, so that
-            # its p is at most alpha.
+            # Fewer than k relabelings are as far out as a difference beyond the k-th shift from either end, so its p is
+            # at most alpha.
             shifts = np.sort(self._shifts)
             k = math.floor(alpha / 2 * (len(shifts) + 1) + 1e-9)
             low = min(low, float(shifts[k - 1]))

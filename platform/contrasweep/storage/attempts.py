@@ -4,8 +4,8 @@
 
 A process that is stopped, or on a host that is cut off, is given up, and a new attempt of its trial begins elsewhere.
 Then the old process may wake and train on. So each attempt writes its token as it begins, and later reads it from time
-to time. Where it finds another token, it ends before it writes anything that it has trained meanwhile. Of two attempts
-that come to their end, the first record stays.
+to time. Where it finds another token, it ends before it writes anything that it has trained meanwhile. Where two
+attempts come to their end, the first record stays.
 """
 
 import os

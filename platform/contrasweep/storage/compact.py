@@ -153,14 +153,14 @@ def with_scores(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> 
     A score has a slash in its name, `digits/knn1`; an evaluation's other metrics are left out. Without evaluations the
     record is returned as it is.
     """
-    scored = scores_of(record, evaluations)
-    if not scored:
+    evaluated = scores_of(record, evaluations)
+    if not evaluated:
         return record
     metrics = dict(record.metrics)
     items = list(record.items)
-    for score in scored:
-        metrics |= {name: value for name, value in score.metrics.items() if "/" in name}
-        items += score.items
+    for evaluation in evaluated:
+        metrics |= {name: value for name, value in evaluation.metrics.items() if "/" in name}
+        items += evaluation.items
     return replace(record, metrics=metrics, items=tuple(items))
 
 
@@ -418,7 +418,7 @@ def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
     `BrokenFileError` where it is broken, or has other columns than the kind.
     """
     remedy = "delete it, and it is made again from the trials' own files"
-    # Beside the named columns, records have none, and the other kinds have numbers.
+    # Records have the named columns alone, the other kinds numbers too.
     others = None if kind == RECORDS else is_number
     return decode_table(data, file, remedy, _COLUMNS[kind], others)
 

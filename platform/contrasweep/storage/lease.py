@@ -121,7 +121,7 @@ class Lease:
             generation, holder = self.newest()
             if not holder.released:
                 self._wait_for_end(generation, holder)
-            # Of several processes that have seen the same newest lease, one creates the next one.
+            # Only one of the processes that have seen the same newest lease creates the next one.
             key = self._key(generation + 1)
             created = self.store.write(key, self._content(), if_absent=True)
             # Without conditional writes several may have written the file: the last writer has the lease.

@@ -127,8 +127,8 @@ def _scores(spec: Config) -> tuple[str, ...]:
 def comparable_fields(spec: Config, free: Collection[str] = ()) -> MutableConfig:
     """Return the fields by which a declaration is compared with another one, as plain JSON.
 
-    The study's name, the fields in `free` and fields that are None are left out. Of `evaluate` there are only the
-    metrics, sorted.
+    The study's name, the fields in `free` and fields that are None are left out. `evaluate` has only the metrics,
+    sorted.
     """
     plain = json.loads(json.dumps({**spec, "evaluate": sorted(_scores(spec)) or None}, default=str))
     return {

@@ -133,7 +133,7 @@ class Spending:
         # Steps that running trials may still need, and those of one more configuration.
         due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running)
         due += length * self.folds
-        # Of each limit: what is spent, and what one more configuration and the running trials may take.
+        # For each limit: what is spent, and what one more configuration and the running trials may take.
         amounts = (
             (self.budget.trials, configs, 1),
             (self.budget.epochs, self.epochs, due),

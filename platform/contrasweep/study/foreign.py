@@ -65,7 +65,7 @@ def optuna_fields(name: str, values: Sequence[Any], keywords: Config) -> Mutable
     kind, *names = OPTUNA[name]
     fields: MutableConfig = {**dict(zip(names, values, strict=False)), **keywords}
     if kind == "choice":
-        # By position the list is `options`, by name Optuna calls it `choices`.
+        # A list by position is `options`; Optuna's name for it is `choices`.
         return {"type": kind, "options": list(fields.get("options") or fields["choices"])}
     # `suggest_loguniform` is logarithmic by its name; a step is called `q` by `suggest_discrete_uniform`.
     log = fields.get("log", "log" in name)

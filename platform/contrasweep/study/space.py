@@ -264,7 +264,7 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
             # holds all that the option names.
             options = parameter.options if isinstance(parameter, Choice) else []
             matching = [option for option in options if dotted.holds(value, option)]
-            # Of options that hold one another, such as `sgd` and `sgd` with a momentum, the one that says most.
+            # The option that says most, where one holds another, such as `sgd` and `sgd` with a momentum.
             drawn[name] = max(matching, key=_said_by, default=value)
     return drawn
 

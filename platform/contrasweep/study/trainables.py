@@ -216,7 +216,7 @@ def _unnamed_files(name: str, sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
         if source.module.startswith(FILE) and source.file.endswith(".py"):
             _, imported = parsed(source.data)
-            # By these packages a script runs others, or reads configurations.
+            # These packages run other scripts, or read configurations.
             runners = {"runpy", "subprocess", "hydra"}.intersection(imported)
             if runners and not named_files(source.data):
                 yield (

@@ -107,7 +107,7 @@ class Notifier:
     def _state(self) -> RunState | None:
         """Return the state of this run; None before it has one."""
         state = read_live(self.records)
-        # What the storage has before is the state of an earlier run.
+        # An older state in the storage is that of an earlier run.
         return None if state is None or state.began < self.began else state
 
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:

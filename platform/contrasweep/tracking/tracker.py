@@ -217,7 +217,7 @@ class Target:
         """Show the study as running; called once, when a driver is seen to live."""
 
     def learn(self, records: Collection[Record]) -> None:
-        """Receive records of the study before they are shown, such as to learn their settings."""
+        """Receive records of the study before they are shown, for instance to learn their settings."""
 
     def shows(self, record: Record) -> bool:
         """Return whether the tracker already shows this record, so that nothing need be sent for it."""

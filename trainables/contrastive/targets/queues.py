@@ -220,8 +220,8 @@ class Nnclr:
 
     Each first view is replaced by its nearest neighbour in the queue, and compared with the predictions of all second
     views (equation 3). Each second view is likewise compared with the predictions of all first views. The loss is the
-    mean of both, by the trial's loss and temperature. The queue starts empty, where the authors' starts with random
-    vectors; as long as it is empty, a view is its own neighbour.
+    mean of both, by the trial's loss and temperature. The predictor has `width` hidden units. The queue starts empty,
+    where the authors' starts with random vectors; as long as it is empty, a view is its own neighbour.
     """
 
     needs = "instances"

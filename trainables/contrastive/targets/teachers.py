@@ -12,7 +12,7 @@ from contrasweep.trainables.pytorch import F, Float, ImageBatch, Matrix, Tensor,
 
 
 def predictor(dim: int, width: int) -> "nn.Module":
-    """Return a head from embeddings to embeddings with one hidden layer, as BYOL's and NNCLR's are."""
+    """Return a head from embeddings to embeddings with a hidden layer of `width` units, as BYOL's and NNCLR's are."""
     return nn.Sequential(
         nn.Linear(dim, width), nn.BatchNorm1d(width), nn.ReLU(inplace=True), nn.Linear(width, dim)
     )
@@ -22,7 +22,8 @@ class Byol:
     """A momentum encoder's projections of the other view as the targets of a predictor (BYOL: Grill et al. 2020).
 
     The loss is `regression` of first views on second ones plus that of second on first, whatever the trial's `loss`.
-    There are no negatives. The momentum rises from `momentum` to 1 along a cosine.
+    There are no negatives. The momentum rises from `momentum` to 1 along a cosine. The predictor has `width` hidden
+    units.
     """
 
     needs = "nothing"

@@ -107,7 +107,7 @@ def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
     `none` stands for no tracking. Without `connect` servers and databases are not asked, because another machine will
     use them. `SpecError` for an address of no known kind of store, `StorageError` where nothing can be written to it.
     """
-    # Of `postgresql+psycopg2://` it is `postgresql`.
+    # `postgresql` of `postgresql+psycopg2://`.
     scheme = uri.split(":", 1)[0].split("+", 1)[0] if "://" in uri else ""
     if uri == "none":
         return TrackingAddress(uri)

@@ -108,7 +108,6 @@ def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any
     except TrackingError:
         raise
     except MlflowException as error:
-        # What the call names was deleted by somebody, and is made again at the next try.
         gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
         # MLflow calls a fault of its database, such as a locked row, a bad request.
         retryable = gone or _DATABASE_FAULT in str(error) or error.error_code not in _FINAL

@@ -129,13 +129,13 @@ def study_code_tags(codes: Iterable[CodeRef]) -> dict[str, str]:
     `codes` has the code of each trial, ordered from the trial that ended last. The tags are the newest code's commit,
     the digests of all codes, and whether any code differs from its commit.
     """
-    coded = [code for code in codes if code.digest]
-    if not coded:
+    known = [code for code in codes if code.digest]
+    if not known:
         return {}
-    dirty_flags = [code.dirty for code in coded if code.commit]
+    dirty_flags = [code.dirty for code in known if code.commit]
     tags = {
-        CODE_TAG: ", ".join(dict.fromkeys(code.digest for code in coded)),
-        COMMIT_TAG: coded[0].commit,
+        CODE_TAG: ", ".join(dict.fromkeys(code.digest for code in known)),
+        COMMIT_TAG: known[0].commit,
         DIRTY_TAG: str(any(dirty_flags)).lower() if dirty_flags else "",
     }
     return {key: value[:MAX_TAG_CHARACTERS] for key, value in tags.items() if value}

@@ -163,7 +163,7 @@ class Server(Target):
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
         self._unsure.clear()
-        # The search gives the newest first. Of several runs of the study itself the last, which is the oldest, stays.
+        # The search gives the newest first. The last run of the study itself, which is the oldest, stays.
         for run in self._search() if trials else self._search(f"tags.`{ROLE_TAG}` = 'study'"):
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
@@ -474,7 +474,7 @@ class Server(Target):
                 return
 
     def _remember(self, trial_id: str, run: Run) -> None:
-        """Remember a run as that of its trial. Of two runs, which a lost answer to `create_run` makes, one is deleted.
+        """Remember a run as that of its trial. A lost answer to `create_run` makes two runs: one is deleted.
 
         The finished one stays; of two alike the older one.
         """

@@ -16,8 +16,8 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
     """Return a table with a row for each complete trial of a study.
 
     The columns are `trial` (its number), `value`, and one for each parameter and each user attribute, with the name
-    that it has in Optuna. Of two columns of one name that of a parameter is called `params_NAME`, that of an attribute
-    `user_attrs_NAME`.
+    that it has in Optuna. Where two columns would have one name, a parameter's is called `params_NAME`,
+    an attribute's `user_attrs_NAME`.
 
     Args:
         address: `sqlite:///FILE`, or the file of a journal.
