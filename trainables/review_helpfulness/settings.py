@@ -10,10 +10,13 @@ from contrasweep.components import Component
 from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import find, storage_of
 from contrasweep.errors import DataError, SpecError
+from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.storage.names import local_path
 from contrasweep.trainables.fields import AboveZero, Count, Device, MaybeCount, Positive
 from contrasweep.trainables.files import with_digest
+from contrasweep.trainables.losses import kind_of
+from contrasweep.trainables.pytorch import Tensor, torch
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
 from contrasweep.trainables.review_helpfulness.losses import LOSSES
 from contrasweep.trainables.review_helpfulness.models import MODELS
@@ -114,6 +117,16 @@ class Settings:
     """Threads of torch."""
 
     def __post_init__(self) -> None:
+        if self.model.name not in MODELS:
+            from contrasweep.trainables.review_helpfulness.batch import HelpfulnessModel
+
+            own = self.model.entry
+            if not (isinstance(own, type) and issubclass(own, HelpfulnessModel)):
+                raise SpecError(
+                    "a model of your own is a class derived from review_helpfulness.batch:HelpfulnessModel",
+                    place="model",
+                    value=self.model.name,
+                )
         if not (self.use_text or self.use_images):
             raise SpecError("use_text and use_images cannot both be off", place="use_text")
         if self.distances and not self.model.entry.gives_features:
@@ -128,7 +141,7 @@ class Settings:
         """Return the settings with the dataset's relevance threshold, and with the digest of the word vectors.
 
         The digest of the file or dataset of word vectors is part of a trial's identity. `DataError` where the data are
-        no reviews, `SpecError` where there are no such word vectors.
+        no reviews, `SpecError` where there are no such word vectors, or the user's own loss fails.
         """
         if data.kind != "reviews":
             raise DataError(
@@ -141,6 +154,7 @@ class Settings:
                 value=True,
                 hint=f"{data.name} has none, or use_images is off",
             )
+        self._check_loss()
         resolved = self.with_threshold(data)
         if self.word_vectors is None:
             return resolved
@@ -153,6 +167,18 @@ class Settings:
         return dataclasses.replace(
             resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}"
         )
+
+    def _check_loss(self) -> None:
+        """Raise `SpecError` where the user's own loss of groups fails, or gives no number with a gradient."""
+        if self.loss.name in LOSSES:
+            return
+        scores = torch.zeros(2, 2, requires_grad=True)
+        with errors_named(f"{self.loss.name} fails on scores [2, 2]", "loss"):
+            labels = torch.tensor([[3, 0], [2, 1]])
+            value = self.loss.build(scores, labels, self.helpful_threshold)
+        if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
+            rule = "a loss of groups gives one number with a gradient"
+            raise SpecError(rule, place="loss", value=kind_of(value), hint=self.loss.name)
 
     @property
     def vectors_file(self) -> Path | None:

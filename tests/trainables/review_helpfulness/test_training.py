@@ -162,6 +162,15 @@ def test_a_plan_refuses_distances_without_images(planted):
     Settings(distances=True).resolve(planted)
 
 
+def test_a_plan_refuses_an_own_loss_that_is_none_of_groups(planted):
+    with refused(SpecError, "loss: statistics:mean fails on scores"):
+        Settings(loss="statistics:mean").resolve(planted)
+    with refused(
+        SpecError, "loss: a loss of groups gives one number with a gradient, got 'NoneType'"
+    ):
+        Settings(loss="builtins:print").resolve(planted)
+
+
 def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not():
     nothing = np.zeros((0, 1), dtype=np.float16)
     products = Products(["a", "b"], ["", "shoe"], ["", ""], ["x", "y"], ["", ""], [nothing] * 2)

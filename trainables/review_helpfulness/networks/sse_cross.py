@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from contrasweep.data.column_files import Ints
-from contrasweep.errors import SpecError
 from contrasweep.trainables.pytorch import Bool, Float
 from contrasweep.trainables.review_helpfulness.batch import (
     Batch,
@@ -105,12 +104,7 @@ class SSECross(HelpfulnessModel):
         return batch
 
     def forward(self, batch: Batch) -> Output:
-        """Return scores [b] from product, review and their product; `SpecError` on a training batch of one row."""
-        if self.training and len(batch) < 2:
-            raise SpecError(
-                "SSE-Cross normalises over the batch and needs more than one row to train",
-                place="groups",
-            )
+        """Return scores [b] from product, review and their product."""
         p = self.product(batch.text_p, batch.mask_p, batch.roi_p, batch.roi_mask_p)
         r = self.review(batch.text_r, batch.mask_r, batch.roi_r, batch.roi_mask_r)
         return Output(cast(Tensor, self.score(torch.cat([p, r, p * r], dim=1)))[:, 0])
