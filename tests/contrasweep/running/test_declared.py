@@ -274,7 +274,9 @@ def test_what_was_added_later_may_go_again_until_some_of_it_has_ended(tmp_path):
 
 
 def test_an_added_arm_is_exploratory_and_the_first_arms_keep_their_family(tmp_path):
-    clear = lambda trial: 0.8 + 0.1 * int(trial.arm[1]) + 0.001 * noise(trial.id)  # noqa: E731
+    def clear(trial):
+        return {"m0": 0.8 + 0.1 * int(trial.arm[1]) + 0.001 * noise(trial.id), "m1": 0.5}
+
     one = run(grid(), tmp_path, clear, metric="m0").answer.pairs[0].comparison
     results = run(THREE, tmp_path, clear, metric="m0", extend=True)
     verdicts = {frozenset((p.a, p.b)): p.comparison.verdict for p in results.answer.pairs}
@@ -296,8 +298,9 @@ def test_an_added_arm_is_exploratory_and_the_first_arms_keep_their_family(tmp_pa
     for pair, once in zip(spent.answer.pairs, whole.answer.pairs, strict=True):
         assert pair.decided and pair.comparison.family.size == 3
         assert pair.comparison.p_value == pytest.approx(4 * once.comparison.p_value)
-    text = " ".join(str(spent.table()).split())
+    text, other = (" ".join(str(spent.table(metric=m)).split()) for m in ("m0", "m1"))
     assert "arms + a2; this counts as a look" in text
+    assert "p are multiplied by 4" in text and "p are multiplied" not in other
     assert "this is look 2, whose p are multiplied by 4" in text
     assert run(THREE, tmp_path, clear, metric="m0", spend=True).document == spent.document
 

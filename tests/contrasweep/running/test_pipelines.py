@@ -1,5 +1,6 @@
 """Files with several studies, which run in their order and start from each other's checkpoints."""
 
+import dataclasses
 import re
 import signal
 
@@ -138,23 +139,35 @@ def test_commands_of_one_study_say_how_to_name_it(file, tmp_path):
     assert done.returncode == 2 and "did you mean 'probe'" in done.stderr
 
 
+REST = "one is not complete, so that two, three did not begin\n"
+
+
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [("p.yaml", "one is not complete, so that two, three did not begin\n"), ("p.yaml:one", "")],
+    ("name", "ends", "stopped", "status", "says"),
+    [
+        ("p.yaml", "raise ValueError", "", 1, REST),
+        ("p.yaml:one", "raise ValueError", "", 1, ""),
+        ("p.yaml", "pass", "the budget is spent", 3, f"{REST}the budget is spent\n"),
+    ],
 )
-def test_after_a_study_that_is_not_complete_the_rest_is_named(name, says, tmp_path, monkeypatch):
-    run = "contrasweep.running.driver.run"
-    monkeypatch.setattr(run, lambda study, storage, **_: calm_run(study, storage))
+def test_after_a_study_that_is_not_complete_the_rest_is_named(
+    name, ends, stopped, status, says, tmp_path, monkeypatch
+):
+    def run(study, storage, **options):
+        return dataclasses.replace(calm_run(study, storage), stopped=stopped)
+
+    monkeypatch.setattr("contrasweep.running.driver.run", run)
+    report = "yield contrasweep.Report(1, {'accuracy': 0.5})"
     make_files(
         tmp_path,
         {
-            "fails.py": "def train(trial, resume=None):\n    raise ValueError\n    yield\n",
-            "p.yaml": "data: digits-lt\narms: {a: {trainable: 'fails:train'}}\n"
+            "m.py": f"import contrasweep\ndef train(trial, resume=None):\n  {ends}\n  {report}\n",
+            "p.yaml": "data: digits-lt\narms: {a: {trainable: 'm:train'}}\n"
             "studies: [{name: one}, {name: two}, {name: three}]\n",
         },
     )
     done = contrasweep("run", name, "--tracking", "none", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (1, says)
+    assert (done.returncode, done.stderr) == (status, says)
 
 
 def await_records(driver, records, count):
