@@ -49,7 +49,7 @@ class JoinedBatchNorm(_BatchNorm):
         """Accept any number of dimensions: one class is for batches of rows, of sequences and of images."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise by the joined batch in training; in evaluation, which rank 0 does alone, as torch does."""
+        """Normalise `input` [n c ...] by the joined batch in training; rank 0 evaluates alone, as torch does."""
         if not self.training:
             return super().forward(input)
         # Statistics are over all axes but the channels' (axis 1). A number for each channel, viewed as `shape`

@@ -29,7 +29,7 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        """Return the embeddings of `images`, without gradient."""
+        """Return the embeddings [n d] of `images` [n c h w], without gradient."""
         embeddings: Tensor = self.network(images)
         return embeddings
 

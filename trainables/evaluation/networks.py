@@ -173,7 +173,7 @@ def _protocol(
     rows = min(ROWS, 4 * settings.get("batch_size", ROWS))
 
     def embed(blocks: Iterator[torch.Tensor]) -> torch.Tensor:
-        """Return the network's output for all images, some rows at a time."""
+        """Return the network's output [n d] for all images of `blocks` [b c h w], some rows at a time."""
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.get("autocast", False)):
             chunks = [
                 model(pixels.to(device)) for block in blocks for pixels in torch.split(block, rows)

@@ -101,7 +101,10 @@ class Finetune(loop.Trained):
     def _batches(
         self, order: Int[Tensor, " m"], *key: int | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the inputs of each step and their rows; inputs are images, or with a frozen encoder their features."""
+        """Yield the inputs of each step and their rows [b].
+
+        Inputs are images [b c h w], or their features [b d] where the encoder is frozen.
+        """
         # Images that never change have the same features in every epoch, which are computed once.
         if self.settings.frozen and self.settings.augmentation.name == "none":
             for rows in torch.split(order[: self.per_epoch * self.size], self.size):

@@ -127,7 +127,7 @@ class Joint(nn.Module):
         return Outputs(z, self._latent(maps), logits, norms, e_post)
 
     def _representation(self, last_map: Tensor, numbers: Sequence[Tensor]) -> Tensor:
-        """Return r of each side: the mean of the last stage's map over its places, normalised.
+        """Return r of each side [m d]: the mean of the last stage's map [m c ...] over its places, normalised.
 
         With a branch, r has the branch's output for `numbers` first, and then that of the encoder, scaled to the same
         weight.

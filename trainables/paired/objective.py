@@ -80,7 +80,7 @@ class Objective:
     def _contrast(
         self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]
     ) -> Tensor:
-        """Return C of these rows, and put its counts of negatives into `negatives` by `name`, if there are any."""
+        """Return C of these rows [n d], and put its counts of negatives, if any, into `negatives` by `name`."""
         loss, tally = with_tally(self.contrast)
         value: Tensor = loss(widened(rows), labels)
         counts = counts_of(tally)

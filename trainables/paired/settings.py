@@ -98,7 +98,7 @@ SAMPLERS: dict[str, Callable[[Tensor, int, Any], Tensor]] = {
 
 
 def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
-    """Draw `count` of `rows` in random order; no row comes again before all have come."""
+    """Draw `count` of `rows` [n] in random order; no row comes again before all have come."""
     # As many shuffles as are needed, rounded up, but one at least.
     rounds = -(-count // len(rows))
     return torch.cat(

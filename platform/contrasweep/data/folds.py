@@ -44,7 +44,7 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int) -> Ints:
-    """Return the fold of every row in a repeat of the partition; the other arguments are those of `assign`.
+    """Return the fold [n] of every row in a repeat of the partition; the other arguments are those of `assign`.
 
     Repeat 0 is the partition of `assign`; each other repeat has a seed of its own. `SpecError` where the rule allows
     one partition only, so that a repeat would be the same again.
@@ -66,7 +66,7 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
 
 
 def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Return the fold of every row: each class is shuffled, and its rows are dealt to the folds in turns.
+    """Return the fold [n] of every row: each class is shuffled, and its rows are dealt to the folds in turns.
 
     The next class begins with the fold after the last one that got a row. So the numbers of rows of two folds differ by
     at most one, in total and in every class. `groups` and `own_folds` are not used.
@@ -82,7 +82,7 @@ def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Return the fold of every row, with each group whole in one fold.
+    """Return the fold [n] of every row, with each group whole in one fold.
 
     Groups are assigned one by one, the largest first, those of one size in an order by the seed. Each goes to the fold
     that brings class counts closest to equal shares. `own_folds` is not used. `SpecError` where the data have no

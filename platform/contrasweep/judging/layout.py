@@ -46,18 +46,18 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     that are several tables, and for repeats without folds.
     """
     has = set(runs.columns)
-    notes = ""  # the end of the sentence on how arms are paired
+    suffix = ""  # the end of the sentence on how arms are paired
     axes: tuple[str, ...] = ()
     has -= {name for name in ("fold", "block") if name in has and runs[name].nunique() < 2}
     # All items of a fold are scored by one training, so that their mean is a replicate.
     if "item" in has and "fold" in has:
         runs = _means(runs, ["arm", *({"repeat", "fold", "seed", "block"} & has)])
         has.discard("item")
-        notes = ", items averaged within their fold"
+        suffix = ", items averaged within their fold"
     # Several tasks are the replicates, or an axis. For verdicts on these tasks together, every item counts the same
     # whatever its task, which is then a part of the item's name.
     if "block" in has and over == "further":
-        return _of_tasks(runs, roles, notes)
+        return _of_tasks(runs, roles, suffix)
     if "block" in has:
         name = axis = joined(roles.block)
         if axis in {*runs.columns.drop("block"), *OWN_COLUMNS}:
@@ -68,34 +68,34 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
             axes = ()
             runs = runs.assign(item=row_labels(runs, ["block", "item"]))
         averaged = f", averaged over {name}, for these values alone"
-        notes += averaged if over == "these" else f", in each {name}"
+        suffix += averaged if over == "these" else f", in each {name}"
     # Else a replicate is an item, a seed crossed with items, a fold, a seed, or a run that nothing pairs.
     if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
-        return _of_items(runs, axes, notes)
+        return _of_items(runs, axes, suffix)
     if "item" in has and axes:
         rule = "each task with seeds of items is a table of its own"
         raise SpecError(rule, place="--over", value=over)
     if "item" in has:
-        return _of_seeds_and_items(runs, notes)
+        return _of_seeds_and_items(runs, suffix)
     if "fold" in has:
-        return _of_folds(runs, roles, axes, notes)
+        return _of_folds(runs, roles, axes, suffix)
     if "seed" in has:
-        return _of_seeds(runs, roles, axes, notes)
-    return _of_unpaired_runs(runs, axes, notes)
+        return _of_seeds(runs, roles, axes, suffix)
+    return _of_unpaired_runs(runs, axes, suffix)
 
 
-def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> RunLayout:
+def _of_tasks(runs: pd.DataFrame, roles: Roles, suffix: str) -> RunLayout:
     """Return the layout for verdicts on further tasks: a task is a replicate, with the mean over all of its runs."""
     # A table is built of seeds; here a task takes the place of a seed.
     word = joined(roles.block)
     trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
     count = trials["seed"].nunique()
-    pairing = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
+    pairing = f"paired by {word}, each {word} counts the same{suffix}, for further tasks like these"
     design = Design(seeds=count, unit="task")
     return RunLayout(_as_trials(trials), design, plural(count, "task"), pairing)
 
 
-def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> RunLayout:
+def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], suffix: str) -> RunLayout:
     """Return the layout of one training of each arm: its test items, or named groups of them, are the replicates."""
     # A table is built of seeds; here an item or a group takes the place of a seed. A group counts by its items.
     unit: Literal["group", "item"] = "group" if "group" in runs else "item"
@@ -107,10 +107,10 @@ def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> RunLayou
     if unit == "group":
         replicates += f" of {plural(count, 'group')}"
     design = Design(seeds=count, unit=unit)
-    return RunLayout(_as_trials(trials), design, replicates, f"paired by {unit}{notes}", axes)
+    return RunLayout(_as_trials(trials), design, replicates, f"paired by {unit}{suffix}", axes)
 
 
-def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> RunLayout:
+def _of_seeds_and_items(runs: pd.DataFrame, suffix: str) -> RunLayout:
     """Return the layout of seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
     # A row for each trial and a column for each item; items that any trial lacks are left out.
     wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
@@ -131,11 +131,11 @@ def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> RunLayout:
     replicates = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), unit)}"
     lacking = wide.shape[1] - complete.shape[1]
     dropped = f" (without {plural(lacking, 'item')} that not every run has)" if lacking else ""
-    pairing = f"paired by seed and item{dropped}{notes}"
+    pairing = f"paired by seed and item{dropped}{suffix}"
     return RunLayout(trials, Design(items=len(names)), replicates, pairing, (), values)
 
 
-def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> RunLayout:
+def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: str) -> RunLayout:
     """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share."""
     count = runs["fold"].nunique()
     folds = count
@@ -155,7 +155,7 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     else:
         runs = runs.assign(seed="0")
     columns = " and ".join(roles.pair)
-    pairing = f"paired by {columns}, corrected for the training rows that folds share{notes}"
+    pairing = f"paired by {columns}, corrected for the training rows that folds share{suffix}"
     design = Design(folds=folds)
     # The frame of a study says how it is replicated. Some folds may have no trial, since a sweep has searched them.
     if study := runs.attrs.get("design"):
@@ -169,7 +169,7 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     return RunLayout(_as_trials(runs), design, replicates, pairing, axes)
 
 
-def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> RunLayout:
+def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: str) -> RunLayout:
     """Return the layout of runs with seeds: arms are paired where they share two seeds or more, else two samples."""
     seeds = runs.groupby("arm")["seed"].agg(set)
     common_seeds = set.intersection(*seeds)
@@ -179,7 +179,7 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     pairs = list(itertools.combinations(seeds, 2))
     unpaired = sum(len(a & b) < 2 for a, b in pairs)
     if unpaired == len(pairs):
-        pairing = f"unpaired: no two arms have two values of {word} in common{notes}"
+        pairing = f"unpaired: no two arms have two values of {word} in common{suffix}"
         counts = seeds.map(len)
         design = Design(seeds=counts.min(), unit="run")
         return RunLayout(_as_trials(runs), design, _runs_each(counts), pairing, axes)
@@ -191,17 +191,17 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
         pairing += f" where two arms share two or more, else unpaired ({unpaired})"
     # Where all arms share fewer than two seeds, some two arms share at least two.
     design = Design(seeds=max(2, len(common_seeds)))
-    return RunLayout(_as_trials(runs), design, replicates, pairing + notes, axes)
+    return RunLayout(_as_trials(runs), design, replicates, pairing + suffix, axes)
 
 
-def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> RunLayout:
+def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], suffix: str) -> RunLayout:
     """Return the layout of runs that nothing pairs: the runs of two arms are compared as two samples."""
     sizes = runs.groupby(["arm", *axes]).size()
     # Each run gets a seed of its own, which no run of another arm has.
     number = runs.groupby("arm").cumcount().astype(str)
     trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
     design = Design(seeds=int(sizes.median()), unit="run")
-    return RunLayout(trials, design, _runs_each(sizes), f"unpaired{notes}", axes)
+    return RunLayout(trials, design, _runs_each(sizes), f"unpaired{suffix}", axes)
 
 
 def _runs_each(sizes: "pd.Series[int]") -> str:

@@ -503,7 +503,8 @@ class _Rows:
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
         """Return the contrast of seeds crossed with items; a trial that counts as a loss is a loss in every item.
 
-        The items of a test part are averaged over its cells, those of all parts are set side by side.
+        The items of a test part are averaged over its cells, those of all parts are set side by side. `d` [rows] are
+        the differences of the trials, and `complete` the codes of the replicates that count.
         """
         # By replicate and test part, the scores of the part's items in each of the replicate's cells.
         replicates = []
