@@ -55,7 +55,8 @@ def watch(
     except KeyboardInterrupt:  # nothing but the watching ends
         return
     if state is None:
-        print(f"no run of {records.study} has begun to train", file=sys.stderr)
+        line = command_line("status", records.study, storage=storage)
+        print(f"no driver of {records.study} has begun to train; {line}", file=sys.stderr)
     elif state.ended:
         print(f"ended: {state.ended}; {command_line('report', records.study, storage=storage)}")
 

@@ -147,6 +147,8 @@ def test_a_broken_study_is_named_and_the_others_are_listed(records, tmp_path):
 
 
 def test_status_takes_a_study_too(records, tmp_path):
+    unseen = contrasweep("watch", "s", "--storage", records.storage, folder=tmp_path)
+    assert "no driver of s has begun to train; contrasweep status s --storage" in unseen.stderr
     keep(records)
     shown = contrasweep("status", "s", "--storage", records.storage, folder=tmp_path)
     assert shown.returncode == 0 and "running, 1 trial running" in shown.stdout
