@@ -575,6 +575,7 @@ def _cells(
             min=float(done["value"].min()) if len(done) else None,
             max=float(done["value"].max()) if len(done) else None,
             over=_replicates_text(done, spread) if spread else "",
+            collapsed=int(done["collapsed"].sum()),
         )
     return cells
 

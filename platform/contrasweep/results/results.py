@@ -137,7 +137,8 @@ class Results(StudyData):
 
         Returns:
             One row per arm: arm, its settings (a column each, by dotted key), configurations (how many were trained to
-            their end), searched (the metric in the search), and mean, low, high and n of the table's cell.
+            their end), searched (the metric in the search), and mean, low, high and n of the table's cell, with
+            how many of its n trials collapsed.
         """
         return search.best_frame(self.best_settings)
 

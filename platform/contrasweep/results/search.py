@@ -137,7 +137,7 @@ class Best:
     `settings` are the searched settings (of a grid the cell's axes) by dotted key. `searched` is the metric of the best
     configuration in the search, as the mean over folds; `configurations` counts those that were trained to their end.
     `mean` and its interval `low` to `high` are those of the table's cell, over `n` trials: in a sweep of the
-    confirmation. What is not known is None.
+    confirmation. `collapsed` of these trials say that their embeddings collapsed. What is not known is None.
     """
 
     arm: str
@@ -148,11 +148,14 @@ class Best:
     low: float | None = None
     high: float | None = None
     n: int = 0
+    collapsed: int = 0
 
     def with_cell(self, cell: "Cell") -> "Best":
         """Return a copy with the mean, interval and number of trials of `cell`, the table's cell for it."""
         mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
-        return replace(self, mean=mean, low=cell.low, high=cell.high, n=cell.n)
+        return replace(
+            self, mean=mean, low=cell.low, high=cell.high, n=cell.n, collapsed=cell.collapsed
+        )
 
 
 def best_of_search(
@@ -206,7 +209,7 @@ def best_of_grid(
 
 
 def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
-    """Return one row per arm: arm, its settings (a column each), configurations, searched, mean, low, high and n."""
+    """Return one row per arm: arm, its settings (a column each), then the numbers of `Best`."""
     rows = []
     for entry in entries:
         numbers = {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}

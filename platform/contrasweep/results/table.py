@@ -135,6 +135,7 @@ class Cell:
         over: What the mean is over: `5 folds x 2 seeds`.
         other_code: How many trials ran other code than the newest; where any did, the cell has a †.
         why_no_interval: Why the mean has no interval, where it has none.
+        collapsed: How many finished trials say that their embeddings collapsed.
     """
 
     mean: float | None
@@ -151,6 +152,7 @@ class Cell:
     over: str = ""
     other_code: int = 0
     why_no_interval: str = "one replicate"
+    collapsed: int = 0
 
     @property
     def planned(self) -> int:

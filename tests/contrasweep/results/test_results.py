@@ -172,14 +172,16 @@ def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(
     document = records.document()
     records.claim(dataclasses.replace(document, spec={**document.spec, "labels": labels}))
     for trial in plan.trials:
-        stuck = trial.arm == "b" and trial.config["batch_size"] == 8
+        stuck = trial.arm == "b" and trial.config["batch_size"] == 16
         metrics = {"accuracy": value(trial), "seconds": 3.0, "collapsed": float(stuck)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
     results = made_up(tmp_path)
-    said = "coincide (SupCon: 10 of 20 trials, 10 of 10 at batch size=8); " + REMEDY
+    said = "coincide (SupCon: 10 of 20 trials, 10 of 10 at batch size=16); " + REMEDY
     assert [notice for notice in results.notices if notice.endswith(said)] == results.notices
     assert said in " ".join(render(results, format).decode().split())
     assert said in " ".join(summary(results)["notes"])
+    best = results.best().set_index("arm")["collapsed"]
+    assert (best["a"], best["b"]) == (0, 10), "the best cell of b, by its mean"
     (pair,) = results.answer.pairs
     assert "; b collapsed in 10 replicates" in pair.sentence(), (
         "half of them, which the median does not show"
