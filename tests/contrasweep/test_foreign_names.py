@@ -128,10 +128,9 @@ def test_a_run_logs_no_model_by_code_that_a_storage_names(mlflow_uri, here, caps
         tracked = tracked_of("small", planned.trials, metric="accuracy", storage=str(here / "runs"))
         publish(results, checked_tracking(mlflow_uri), tracked, trained=planned)
         assert "evil" not in sys.modules and not (here / "ran").exists()
-    assert (
-        "the model of arm a is not in MLflow (SpecError: config: what only a storage names"
-        in capsys.readouterr().err
-    )
+    error = capsys.readouterr().err
+    assert "model of arm a is not in MLflow (SpecError: config: what only a storage names" in error
+    assert "name it in the study, or set CONTRASWEEP_CODE" in error
 
 
 @pytest.fixture
