@@ -58,7 +58,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import Alpha
 from contrasweep.study.arm import Arm
 from contrasweep.study.base import Difference, Folds, check_metric
-from contrasweep.study.file import built, load_declared, to_plain, with_sets
+from contrasweep.study.file import built, load_declared, to_plain, with_commands, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Above0, Positive
@@ -334,7 +334,7 @@ def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
     If `name` is the word `incumbent`, the arm `incumbent` is changed instead. `sets` are the changes, as PATH=VALUE.
     """
     if name == INCUMBENT:
-        return built(Arm, with_sets(plain_arm(incumbent), sets), name)
+        return built(Arm, with_sets(with_commands(plain_arm(incumbent)), sets), name)
     return load_declared(name, (Arm,), partial(built, Arm), "CANDIDATE", sets)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from contrasweep.commands import COMMAND, OPTIONS, PATH
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.yaml_text import MAX_CHARACTERS, read_yaml
 from contrasweep.errors import SpecError, check_known, choose_from
@@ -98,7 +99,7 @@ def load_declared(
         declared: T = _imported(name, tuple(kinds), place)
         if not sets:
             return declared
-        fields = to_plain(declared)
+        fields = with_commands(to_plain(declared))
     return build(with_sets(fields, sets), name)
 
 
@@ -166,6 +167,15 @@ def to_plain(value: Any) -> Any:
         return [to_plain(v) for v in value]
     is_numpy_scalar = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     return value.item() if is_numpy_scalar else value
+
+
+def with_commands(fields: MutableConfig) -> MutableConfig:
+    """Return the plain fields of a study, a campaign or an arm with commands where a file has them, for `with_sets`."""
+    for arm in (*fields.get("arms", {}).values(), fields.get("incumbent", fields)):
+        if arm.get("trainable") == PATH:
+            del arm["trainable"]
+            arm |= {COMMAND: arm["config"].pop(COMMAND), **arm["config"].pop(OPTIONS, {})}
+    return fields
 
 
 def study_schema() -> JsonSchema:

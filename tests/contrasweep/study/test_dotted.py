@@ -10,11 +10,11 @@ from made_up import nowhere, train
 from refusals import refused
 from sweeps import drive, record_of, sweep
 
-from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid
+from contrasweep import AblationGrid, Arm, Campaign, Choice, Float, SpecError, SubGrid
 from contrasweep.planning.grid import make_plan
 from contrasweep.schema import checked, validate
 from contrasweep.study import dotted
-from contrasweep.study.file import load_study, with_sets
+from contrasweep.study.file import load_study, to_plain, with_commands, with_sets
 from contrasweep.study.space import active, drawn_from, sample
 
 DATA = nowhere()
@@ -285,6 +285,19 @@ def test_set_reaches_inside_components(tmp_path, monkeypatch, sets, at, value, f
     arms = load_study(name, sets).arms
     assert arms["a.1"].config[at] == value
     assert arms["b"] == load_study(str(path)).arms["b"]
+
+
+def test_set_reaches_the_command_of_an_object_of_a_module():
+    changed = ["incumbent.command.1=new.py", "incumbent.metrics=loss.csv"]
+    command = lambda script, metrics: Arm(  # noqa: E731
+        command=["python", script, "{lr}"], config={"lr": 1}, metrics=metrics, code=__file__
+    )
+    first = Campaign("c", command("old.py", "acc.csv"), "digits-lt")
+    fields = with_sets(with_commands(to_plain(first)), changed)
+    assert validate(Campaign, fields).incumbent == command("new.py", "loss.csv")
+    study = AblationGrid("s", {"a": first.incumbent}, "digits-lt")
+    fields = with_sets(with_commands(to_plain(study)), [f"arms.a.{changed[0][10:]}"])
+    assert validate(AblationGrid, fields).arms["a"] == command("new.py", "acc.csv")
 
 
 def test_set_adds_and_changes_dotted_axes(tmp_path):
