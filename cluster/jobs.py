@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 JOB_ID = re.compile(r"contrasweep-.+-[0-9a-f]{8}|raysubmit_\w+")
 """An id as `submit` or Ray gives it."""
+RAYS_LINE = re.compile(
+    r"^Running entrypoint for job |^Job entrypoint command failed | job_manager\.py:"
+)
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
 ENDED = STATUSES[2:]
 POLL_S = 1.0
@@ -51,7 +54,7 @@ class JobRow(TypedDict):
     """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before the job has them.
 
     `by` says who sent it from which machine; `exit_status` is that of `contrasweep run`, None before its end and where
-    the job was stopped.
+    the job was stopped. `reason` is the last line that Ray or the job says of its failure; "" where it did not fail.
     """
 
     id: str
@@ -60,12 +63,15 @@ class JobRow(TypedDict):
     by: str
     status: str
     exit_status: int | None
+    reason: str
     start: float | None
     end: float | None
 
 
 JobAnswer = Mapping[str, Any]
 """A job as the REST API describes it."""
+NodeAnswer = Mapping[str, Any]
+"""A node as the REST API describes it."""
 
 
 @dataclass(frozen=True)
@@ -171,11 +177,11 @@ class Dashboard:
         """Return the cluster's version of Ray."""
         return self.read(lambda answer: str(answer["ray_version"]), "GET", "/api/version")
 
-    def addresses(self) -> list[str]:
-        """Return the IP address of each node that lives."""
+    def nodes(self, parse: Callable[[NodeAnswer], T]) -> list[T]:
+        """Return what `parse` takes from the description of each node that lives."""
         return self.read(
             lambda answer: [
-                str(node["node_ip"])
+                parse(node)
                 for node in answer["data"]["result"]["result"]
                 if node["state"] == "ALIVE"
             ],
@@ -295,10 +301,10 @@ class Dashboard:
             raise self._refusal(error.code, error.read().decode(errors="replace").strip()) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)  # refused, no such host, timed out; not HTTP
-            message = getattr(reason, "strerror", None) or reason
-            raise SubmissionError(
-                f"no Ray dashboard answers at {self.address} ({message})"
-            ) from None
+            message = str(getattr(reason, "strerror", None) or reason).strip()
+            # What speaks no HTTP, as Ray's own port, answers with bytes.
+            cause = message if message.isprintable() else "what answers speaks no HTTP"
+            raise SubmissionError(f"no Ray dashboard answers at {self.address} ({cause})") from None
 
     def _refusal(self, code: int, text: str) -> SubmissionError:
         """Return the error for an answer with the HTTP status `code`.
@@ -323,7 +329,7 @@ def normal_address(address: str) -> str:
 
     `host:port` alone is taken for one of http. Whether anything answers there is not asked.
     """
-    text = address if "://" in address else f"http://{address}"
+    text = address if ":/" in address else f"http://{address}"
     if set("@?#") & set(text):
         raise SubmissionError(
             "the address of a Ray dashboard has no user, password, query or fragment in it"
@@ -383,13 +389,27 @@ def _row(job: JobAnswer) -> JobRow:
     start = job["start_time"]
     end = job["end_time"]
     metadata = job["metadata"]
+    exit_status = job.get("driver_exit_code")
+    reason = _reason(str(job["message"] or ""), exit_status) if job["status"] == "FAILED" else ""
     return JobRow(
         id=job["submission_id"],
         study=metadata["contrasweep"],
         storage=metadata.get("storage", ""),
         by=metadata.get("by", ""),
         status=_status(job["status"]),
-        exit_status=job.get("driver_exit_code"),
+        exit_status=exit_status,
+        reason=reason,
         start=None if start is None else int(start) / 1000,
         end=None if end is None else int(end) / 1000,
     )
+
+
+def _reason(message: str, exit_status: int | None) -> str:
+    """Return why a job failed: the signal that killed it, else the last line of Ray's message that the job has printed.
+
+    Ray's message ends with the log of the job, among which are lines of Ray's own.
+    """
+    if exit_status is not None and exit_status < 0:
+        return f"killed by signal {-exit_status}"
+    ours = [line for line in message.splitlines() if line.strip() and not RAYS_LINE.search(line)]
+    return ours[-1].strip()[:400] if ours else ""

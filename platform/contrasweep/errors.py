@@ -116,6 +116,21 @@ class NotStagedError(DataError):
 
 
 @dataclass(eq=False, repr=False)
+class PackageMissingError(DataError):
+    """A dataset is not staged, and to stage it needs a `package` that this machine lacks; `command` stages it."""
+
+    dataset: str
+    package: str
+    command: str
+
+    def __post_init__(self) -> None:
+        super().__init__(
+            f"to stage dataset {self.dataset!r} here, the package {self.package} is missing; stage it once on a "
+            f"machine with contrasweep[all]: {self.command}"
+        )
+
+
+@dataclass(eq=False, repr=False)
 class NotTrainedError(ContrasweepError):
     """The trials of `study`, which another study starts from, are not trained. The `command` trains them.
 

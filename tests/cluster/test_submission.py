@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def test_addresses_are_normalised(written):
         ("ray://head:10001", "Ray Client"),
         ("ftp://head", "no address of a Ray dashboard"),
         ("http://", "no address"),
+        ("http:/head:8265", "no address of a Ray dashboard"),
         ("http://[::1", "no address"),
         ("http://head:99999", "no address"),
     ],
@@ -87,9 +89,11 @@ def test_nobody_answers(server):
     assert "answers 404" in refused_by(server.address)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses
-        assert "no Ray dashboard answers" in refused_by(
-            f"http://127.0.0.1:{taken.getsockname()[1]}"
-        )
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert "no Ray dashboard answers" in refused_by(nobody)
+        taken.listen()
+        threading.Thread(target=answer_bytes, args=(taken, 1), daemon=True).start()
+        assert refused_by(nobody).endswith("(what answers speaks no HTTP)")
     assert "no Ray dashboard answers" in refused_by("http://no-such-host.invalid:8265")
 
 
@@ -130,6 +134,56 @@ def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
     assert preflight.is_remote(Dashboard(server.address))
     listing(node("127.0.0.1"), node("203.0.113.9", "DEAD"))
     assert not preflight.is_remote(Dashboard(server.address))
+
+
+def test_a_study_whose_trials_fit_no_host_is_sent_with_a_warning(server, tmp_path, capsys):
+    """An autoscaler may start one. Refused here is the answer to what is asked next, the version."""
+    gpu = Arm("contrastive", resources={"gpu_memory_gib": 8})
+    for resources, warned in (({"CPU": 2.0}, True), ({"CPU": 2.0, "GPU": 1.0}, False)):
+        host = node("127.0.0.1") | {
+            "resources_total": {"memory": 2.0**36} | resources,
+            "labels": {},
+        }
+        body = json.dumps({"data": {"result": {"result": [host]}}})
+        server.answers["/api/v0/nodes"] = (200, body)
+        with refused(SubmissionError, "answers 404"):
+            submit(
+                AblationGrid("s", {"a": gpu}, "digits-lt", folds=2),
+                address=server.address,
+                storage=str(tmp_path),
+                tracking="none",
+            )
+        said = "the trial needs a GPU; the cluster has no GPU (declared); the job waits for one, 10 min"
+        assert (said in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "reason"),
+    [
+        (-9, "failed with exit code -9, last:\n3/9 trials\n", "FAILED: killed by signal 9"),
+        (
+            2,
+            "failed with exit code 2, last:\ncontrasweep: no such bucket\nRunning entrypoint for job a: b\n",
+            "FAILED: contrasweep: no such bucket",
+        ),
+        (1, "failed with exit code 1, last:\nrecords: here\n", "FAILED: failures"),
+        (None, "The actor died.\n\n", "FAILED: The actor died."),
+    ],
+)
+def test_jobs_shows_why_a_job_has_failed(status, message, reason, server, tmp_path):
+    if status is not None:
+        message = f"Job entrypoint command {message}"
+    job = {
+        "submission_id": "contrasweep-a-00000001",
+        "metadata": {"contrasweep": "a"},
+        "status": "FAILED",
+        "message": message,
+        "driver_exit_code": status,
+        "start_time": 1,
+        "end_time": 2,
+    }
+    server.answers["/api/jobs/"] = (200, json.dumps([job]))
+    assert f"{reason}  " in jobs_of(server.address, tmp_path)
 
 
 # ---------------------------------------------------------------------------------------- URIs, credentials
@@ -187,10 +241,38 @@ def test_where_a_uri_leads(monkeypatch):
 def test_the_probe_as_the_cluster_runs_it(server):
     """Sent as text to a Python without our packages."""
     source = Path(probe.__file__).read_text()
-    command = [sys.executable, "-I", "-c", source, server.address, "http://127.0.0.1:1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    nobody, mlflow, login = (
+        "http://127.0.0.1:1",
+        f"{server.address}/mlflow",
+        f"{server.address}/login",
+    )
+    server.answers = {"/mlflow/health": (200, "OK"), "/login/health": (401, "who?")}
+    with s3_server("lab") as endpoint, socket.create_server(("127.0.0.1", 0)) as bytes_alone:
+        binary = f"http://127.0.0.1:{bytes_alone.getsockname()[1]}"
+        threading.Thread(target=answer_bytes, args=(bytes_alone,), daemon=True).start()
+        uris = [server.address, nobody, mlflow, login, binary, "s3://lab/a", "s3://labb/a"]
+        command = [sys.executable, "-I", "-c", source, *uris]
+        environment = os.environ | S3_ENV | {"AWS_ENDPOINT_URL": endpoint}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd="/", env=environment
+        )
     failed = json.loads(done.stdout.removeprefix("PROBE "))
-    assert list(failed) == ["http://127.0.0.1:1"] and "127.0.0.1:1" in failed["http://127.0.0.1:1"]
+    says = {
+        server.address: "no MLflow server answers at /health (HTTP 404)",
+        nobody: "127.0.0.1:1",
+        binary: "no HTTP",
+        "s3://labb/a": "there is no such bucket",
+    }
+    assert failed.keys() == says.keys()
+    assert all(part in failed[uri] for uri, part in says.items()), failed
+
+
+def answer_bytes(listening, times=2):
+    """Take connections as a server that speaks no HTTP, such as Ray's own port."""
+    for _ in range(times):
+        connection = listening.accept()[0]
+        connection.sendall(b"\0\0\x18\x04\0@\xfe\r\n")
+        connection.close()
 
 
 def test_versions_must_be_equal_on_all_nodes():
@@ -595,7 +677,7 @@ def test_only_a_checkout_of_contrasweep_has_its_folder_platform_on_the_path_of_a
         def ray_version(self):
             return importlib.metadata.version("ray")
 
-        def addresses(self):
+        def nodes(self, parse):
             return []
 
         def _upload(self, folder):
@@ -799,9 +881,6 @@ def jobs_of(head, folder):
 def light_client(folder, storage):
     """What runs `contrasweep` on a study in `folder`, as on a laptop without Ray and torch, and returns its output."""
     make_files(folder, {"study.yaml": SUBMITTED, "mine.py": MINE})
-    cs.plan(
-        ROOT / "search_spaces/quickstart.yaml", storage=storage
-    )  # stages digits-lt, which needs scikit-learn
     code = (
         HIDE
         + "import json; from contrasweep.cli import main; sys.argv = json.loads(sys.argv[1]); main()"
@@ -809,7 +888,9 @@ def light_client(folder, storage):
 
     def client(*words, status=0):
         words = ("contrasweep", *words, "--storage", storage)
-        done = python("-c", code, json.dumps(words), cwd=folder)
+        # Nothing is staged here, and digits-lt needs scikit-learn for that: the job stages it.
+        environment = os.environ | {"CONTRASWEEP_CACHE": str(folder / "cache")}
+        done = python("-c", code, json.dumps(words), cwd=folder, env=environment)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout if not status else done.stderr
 

@@ -163,6 +163,14 @@ def test_a_sweep_is_planned_and_a_command_that_trains_says_what_it_needs(work):
     assert "exit plan 0" in printed and printed.rstrip().endswith("exit run 2")
 
 
+def test_data_that_a_missing_package_stages_name_it_and_the_way_out(work, monkeypatch):
+    monkeypatch.setenv("CONTRASWEEP_CACHE", str(work / "empty"))
+    lines = ("plan own.yaml", "data stage digits-lt", "data show digits-lt")
+    printed = client(work, commands(*(f"{line} --storage s" for line in lines)))
+    way_out = r"package sklearn is missing; .* data stage digits-lt --to \S*s/datasets/digits-lt$"
+    assert len(re.findall(way_out, printed, re.MULTILINE)) == 3, printed
+
+
 def test_a_command_names_the_smallest_extra_and_judge_reads_every_study(work):
     """A sweep too, whose table says how much each setting matters."""
     finished(sweep(), work / "runs")

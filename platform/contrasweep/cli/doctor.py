@@ -76,10 +76,11 @@ def _ray() -> str:
     from contrasweep.running.engine.session import connected
 
     with connected() as inventory:
-        where = os.environ.get("RAY_ADDRESS") or "started here"
+        where = os.environ.get("RAY_ADDRESS")
         return (
-            f"{where}: {plural(sum(n.count for n in inventory.nodes), 'node')}, {plural(inventory.cpus, 'core')}, "
-            f"{plural(inventory.gpus, 'GPU')}"
+            f"{where or 'started here'}: {plural(sum(n.count for n in inventory.nodes), 'node')}, "
+            f"{plural(inventory.cpus, 'core')}, {plural(inventory.gpus, 'GPU')}"
+            f"{'' if where else '; with RAY_ADDRESS=HEAD:6379 the cluster is checked'}"
         )
 
 

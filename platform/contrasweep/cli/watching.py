@@ -23,7 +23,9 @@ from contrasweep.errors import SpecError, choose_from, plural
 from contrasweep.shell import command_line
 
 ENDED_AS = {1: ": failures", 3: ": budget used up"}
-"""Exit status of `run` -> what is shown behind Ray's status of the job, which is FAILED for any status but 0."""
+"""Exit status of `run` -> what is shown behind Ray's status of the job, which is FAILED for any status but 0.
+
+Behind any other failure is its reason."""
 
 if TYPE_CHECKING:
     from contrasweep.live.overview import Overview
@@ -103,7 +105,8 @@ def jobs(address: Address, json: Json = False) -> None:
         head = ["job", "study", "storage", "by", "status", "began", "ended"]
         rows = []
         for job in listed:
-            how = job["status"] + ENDED_AS.get(job["exit_status"] or 0, "")
+            reason = job["reason"] and f": {job['reason']}"
+            how = job["status"] + ENDED_AS.get(job["exit_status"] or 0, reason)
             times = (date(job["start"]), date(job["end"]))
             rows.append([job["id"], job["study"], job["storage"], job["by"], how, *times])
         print_table([head, *rows], rule=True)

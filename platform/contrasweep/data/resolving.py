@@ -12,8 +12,7 @@ from contrasweep.data.cache import cache_folder, discard, locked
 from contrasweep.data.manifest import MANIFEST, NO_DATA, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import DataError, NotStagedError, SpecError
-from contrasweep.imports import install_command
+from contrasweep.errors import DataError, NotStagedError, PackageMissingError, SpecError
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
@@ -103,16 +102,14 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         raise NotStagedError(wanted.text, command, chosen.source, looked)
     try:
         bundled = _bundled(wanted)
-    except ModuleNotFoundError as error:
+    except PackageMissingError as error:
         # A machine that only plans and submits lacks packages that stage datasets. It takes the copy that another
         # machine has made.
         copies = [manifest for manifest in staged_in(storage) if manifest.name == wanted.text]
         if len(copies) == 1:
             return copies[0]
-        raise DataError(
-            f"dataset {wanted.text!r} is not staged, and to stage it here needs the package {error.name} "
-            f"({install_command('all')}); {_where_looked(wanted, storage, places)}"
-        ) from None
+        command = command_line("data stage", wanted.text, to=places[0])
+        raise PackageMissingError(wanted.text, error.package, command) from None
     if not write:
         return bundled
     # Another version of the package may bring other data of this name: the digest gives each its own folder.
@@ -122,7 +119,7 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
 def _bundled(wanted: Name) -> Manifest:
     """Return a dataset that comes with the package; each version of the package stages it once in the node's cache.
 
-    `ModuleNotFoundError` where a package that stages it is not installed.
+    `PackageMissingError` where a package that stages it is not installed.
     """
     folder = cache_folder() / "bundled" / f"{wanted.folder}-{version('contrasweep')}"
     manifest = _if_whole(folder)

@@ -22,8 +22,9 @@ from contrasweep.data.columns import content_digest, plain
 from contrasweep.data.folds import USUAL, class_notes, is_nameless
 from contrasweep.data.manifest import MANIFEST, Folds, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
-from contrasweep.errors import ContrasweepError, DataError
+from contrasweep.errors import ContrasweepError, DataError, PackageMissingError
 from contrasweep.imports import in_one_line
+from contrasweep.shell import command_line
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.names import local_path
 from contrasweep.storage.store import Store, open_store
@@ -59,6 +60,7 @@ def stage(
 
     Raises:
         DataError: there is no such dataset, another one is at `to`, or `source` is missing or broken.
+        PackageMissingError: its importer needs a package that is not installed here.
         SpecError: a parameter is wrong.
     """
     dataset = parse(name, settings)
@@ -78,6 +80,9 @@ def stage(
                 splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
         except ContrasweepError:
             raise
+        except ModuleNotFoundError as error:
+            command = command_line("data stage", name, to=store.uri)
+            raise PackageMissingError(name, error.name or "", command) from None
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}: a text of {place} is not in UTF-8 ({error}); save it as UTF-8"

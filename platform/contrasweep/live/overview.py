@@ -78,7 +78,8 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     ]
     live = read_live(records)
     # Before its first state a run starts Ray, which takes seconds.
-    alive = (live is not None and is_living(live)) or is_held_here(records)
+    is_newest = live is not None and is_living(live)
+    alive = is_newest or is_held_here(records)
     # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
     confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
     scored = [
@@ -110,7 +111,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
                 [record.status.value for record in recorded] + [Status.BROKEN.value] * len(broken)
             )
         ),
-        running=len(live.running) if live is not None and alive else 0,
+        running=len(live.running) if live is not None and is_newest else 0,
         alive=alive,
         state=state,
         started=document.created,

@@ -212,8 +212,8 @@ def counts_line(state: RunState) -> str:
     # In place of how many run: that the run is over.
     if state.ended:
         parts[1] = STOPPED if state.ended.startswith(STOPPED) else "ended"
-    # At 0 all that is left is overdue, and nothing can be said.
-    elif state.eta_s and state.total is not None and state.done < state.total:
+    # At 0 all that is left is overdue, and nothing can be said. How long a run waits for a place is not known.
+    elif state.running and state.eta_s and state.total is not None and state.done < state.total:
         parts.append(f"about {duration(state.eta_s)} to go")
     return ", ".join(parts)
 

@@ -99,8 +99,10 @@ def as_label(text: str) -> str:
 def local_path(text: str | Path, place: str = "storage") -> Path:
     """Return the path `text` with `~` replaced by the home folder; the path need not exist.
 
-    Raises `SpecError` for a path that this machine cannot have; the error names `place` as where the path was given.
+    Raises `SpecError` for a path that this machine cannot have, and for an address with one slash; the error names
+    `place` as where the path was given.
     """
+    check_slashes(str(text), place)
     try:
         path = Path(text).expanduser()
         path.resolve()
@@ -113,6 +115,14 @@ def local_path(text: str | Path, place: str = "storage") -> Path:
             "this machine can have no such path", place=place, value=str(text), hint=hint
         ) from None
     return path
+
+
+def check_slashes(text: str, place: str) -> None:
+    """Raise `SpecError` for an address such as `s3:/bucket`, which would be taken for a folder of that name."""
+    if found := re.match(r"([a-z][a-z0-9+]+):/(?!/)(.*)", text):
+        slashes = "///" if found[1] in ("file", "sqlite") else "//"
+        rule = "one slash behind a colon makes no address"
+        raise SpecError(rule, place=place, value=text, hint=f"{found[1]}:{slashes}{found[2]}")
 
 
 def too_large(uri: str, key: str, size: int, limit: int) -> BrokenFileError:

@@ -8,6 +8,7 @@ from contrasweep.defaults import OF_STUDY, TRACKING
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_from_here, import_path, install_command, is_installed
 from contrasweep.secrets import redacted
+from contrasweep.storage.names import check_slashes
 from contrasweep.tracking.folders import TensorBoardTracker, WandbTracker
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.server import Server
@@ -134,6 +135,7 @@ def _check_class(uri: str) -> None:
 
     Raises `SpecError` where it lacks a method of `CALLS`, or does not take the arguments of one.
     """
+    check_slashes(uri, "tracking")
     import_from_here()
     target = import_path(uri, "tracking", "tracker")
     for name in CALLS:

@@ -295,6 +295,7 @@ def test_a_line_names_metric_and_best():
     assert "to go" not in progress_line(dataclasses.replace(shown, eta_s=0.0)), (
         "the one that runs is overdue"
     )
+    assert "to go" not in progress_line(dataclasses.replace(shown, running={})), "it waits"
 
 
 def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_the_end():

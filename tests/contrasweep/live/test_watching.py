@@ -185,9 +185,10 @@ def driver_of(storage, study="s"):
 
 def test_a_run_that_has_just_begun_is_running_before_its_first_state(records):
     """Ray takes seconds to start; whoever asked meanwhile read `stopped`, and began a second run."""
+    keep(records, updated=time.time() - 100)  # by a driver that was killed: its trials run no more
     with driver_of(records.storage):
         (entry,) = overviews(records.storage)
-        assert (entry.alive, entry.state) == (True, "running")
+        assert (entry.alive, entry.state, entry.running) == (True, "running", 0)
     (entry,) = overviews(records.storage)
     assert (entry.alive, entry.state) == (False, "stopped")
     hold(records, Holder("far", 1, "another machine", "t"))

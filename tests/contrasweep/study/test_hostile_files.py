@@ -134,6 +134,7 @@ EDGES = {  # what stands for BASE's data; the rule, the place and the value that
         "known fields",
     ),
     "a null character": (r'"a\0b"', NO_PATH, "data: ", r"got 'a\x00b'"),
+    "an address with one slash": ("s3:/lab/x", "one slash", "data: ", "'s3:/lab/x'; s3://lab/x"),
     "a folder of nobody": ('"~nosuch/x"', NO_PATH, "data: ", "got '~nosuch/x'"),
     "an axis with null": ("digits\naxes: {data: [digits-lt, null]}", TEXT, "axes.data.1: ", "null"),
     "an axis with a number": (

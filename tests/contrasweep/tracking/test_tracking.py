@@ -1143,6 +1143,8 @@ def test_following_by_hand_ends_with_the_run(study):
         ("file:///tmp/mlruns", "no tracking store.*use sqlite:///mlflow.db"),
         ("databricks://x", "unknown kind of tracking store"),
         ("sqlite://", "needs a file"),
+        ("sqlite:/mlflow.db", "one slash .*; sqlite:///mlflow.db$"),
+        ("http:/127.0.0.1:5000", "one slash .*; http://127.0.0.1:5000$"),
         ("sqlite:////etc/hostname/mlflow.db", "cannot be written"),
         ("sqlite:////proc/mlflow.db", "cannot be written"),  # even by root, who may write there
         ("http://127.0.0.1:9", "no MLflow server answers there"),

@@ -446,9 +446,11 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         if waiting and now >= self.idle_message_at:
             self.idle_message_at = now + IDLE_REPEAT_S
             place = self.loop.placements.place(waiting[0].trial)
+            state = self.loop.progress.state
+            left = len(waiting) if state.total is None else state.total - state.done
             gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
             self.loop.progress.say(
-                f"no trial runs: {len(waiting)} to come, and no host has {gpu}{plural(place.cpus, 'core')} and "
+                f"no trial runs: {left} to come, and no host has {gpu}{plural(place.cpus, 'core')} and "
                 f"{place.host_memory_gib:g} GiB free{self.loop.queue.hosts.rule(place.host_memory_gib)}"
             )
 

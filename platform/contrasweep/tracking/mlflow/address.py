@@ -254,6 +254,7 @@ def _checked_http(uri: str) -> str:
     # HTTPException: what answers there speaks no HTTP, or the address is none.
     except (OSError, ValueError, http.client.HTTPException) as error:
         cause = " ".join(str(getattr(error, "reason", error)).split())
+        cause = cause if cause.isprintable() else "what answers speaks no HTTP"
         raise StorageError(
             f"tracking {uri}: no MLflow server answers there ({cause}); {start}"
         ) from None

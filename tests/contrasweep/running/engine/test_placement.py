@@ -6,24 +6,28 @@ memory is not.
 
 import json
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 import torch
 from made_up import nowhere, train
+from ray.tune.experiment import Trial as RayTrial
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.cli.app import app
 from contrasweep.cluster.guard import CONTEXT_GIB, fraction, guard
+from contrasweep.cluster.hosts import Hosts
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.packing import Footprint
 from contrasweep.live.overview import overviews
-from contrasweep.live.state import read_live
+from contrasweep.live.state import RunState, read_live
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
 from contrasweep.running.driver import run
 from contrasweep.running.engine.placement import Placements, bundles
+from contrasweep.running.engine.tune_engine import TuneCallback
 from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
@@ -47,6 +51,24 @@ def placed(inventory=MIXED, **arms):
     return Placements(Footprints(study, inventory, Learned())), make_plan(
         study, lambda name: DATA
     ).trials
+
+
+def test_a_run_that_waits_for_a_host_counts_all_trials_that_are_to_come():
+    """Not only those that were handed to Tune."""
+    placements, trials = placed(a=Footprint(cpus=1))
+    said = []
+    run_state = RunState("s", "f1", "max", "/runs", total=5, before=1, slots=1, began=0)
+    loop = SimpleNamespace(
+        accounts=SimpleNamespace(active={t.id: SimpleNamespace(trial=t) for t in trials[:2]}),
+        placements=placements,
+        progress=SimpleNamespace(state=run_state, say=said.append),
+        queue=SimpleNamespace(hosts=Hosts()),
+    )
+    callback = TuneCallback(loop, None, None)
+    callback.idle_message_at = 0.0
+    callback._watch([RayTrial("x", config={"id": t.id}, stub=True) for t in trials[:2]])
+    (line,) = said
+    assert line.startswith("no trial runs: 4 to come, and no host has 1 core and ")
 
 
 def record(trial, gpu, **fields):
