@@ -356,6 +356,12 @@ CASES = [
     ),
     (
         "t.py",
+        "class F: pass\ndef main(): tune.Tuner(F, param_space={'x': tune.choice([1])})",
+        "",
+        "trainable: no function at the top",
+    ),
+    (
+        "t.py",
         SEARCHED.replace("def f", "class f: pass\ndef g") % "None",
         "",
         "trainable: no function at the top",

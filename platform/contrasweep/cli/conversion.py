@@ -965,12 +965,13 @@ def _as_command(script: _Script, path: str) -> None:
     if script.names:
         found.arm["names"] = script.names
     # The script does search, but a study can only import a function at the top of the file.
-    if script.search:
+    if script.search or found.space:
         found.left_out.append(
             "trainable: no function at the top of this file is what Tuner, run or optimize calls"
         )
     # Flags have defaults, and no values to search.
-    found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
+    if not found.space:
+        found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
     if "metric" not in script.search:
         found.left_out.append(
             "metric: name what the script reports; accuracy stands there as a guess"
