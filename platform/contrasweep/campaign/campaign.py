@@ -166,12 +166,7 @@ class Campaign:
         check_metric(self.metric)
         if len(set(self.datasets)) < len(self.datasets):
             raise SpecError("a dataset is named once", place="data", value=self.datasets)
-        if self.incumbent.space:
-            raise SpecError(
-                "a campaign searches nothing",
-                place="incumbent.space",
-                hint="set a value in its config",
-            )
+        _check_fixed(self.incumbent, INCUMBENT)
         if self.size is not None and self.smallest_difference is None:
             raise SpecError(
                 "a campaign with `size` declares a smallest difference, within which the simpler arm wins",
@@ -416,6 +411,7 @@ class Referee:
         if self.campaign.noise:
             noise = read_noise(self.campaign.noise, self.campaign.metric)
         self.candidate = candidate
+        _check_fixed(candidate, "CANDIDATE")
         # Raises, before anything is trained, where the incumbent's code is not named by the user.
         self.arm(self.ledger.incumbent)
         if unread := unread_of_command(candidate):
@@ -436,7 +432,7 @@ class Referee:
         grant = None if number is None else ledger.granted(number, incumbent)
         most_seeds = rule.looks()[-1]
         seeds = grant.seeds if grant else ledger.fresh_seeds(most_seeds)
-        if decided is not None and decided.verdict == "undecided" and more_seeds:
+        if decided is not None and decided.verdict == "undecided" and more_seeds > 0:
             if grant and not self._goes_on(grant):
                 seeds += ledger.fresh_seeds(self._rounded(more_seeds))
             decided = None
@@ -591,7 +587,7 @@ class Referee:
                 fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
                 grant = self.ledger.granted(number, incumbent)
-        elif more_seeds and not self._goes_on(grant):
+        elif more_seeds > 0 and not self._goes_on(grant):
             # Fresh seeds depend on the entries before, so after another entry they are taken anew.
             count = self._rounded(more_seeds)
             while not self.ledger.append(
@@ -1007,6 +1003,13 @@ class Referee:
                     value=getattr(self.campaign, f"budget_{budget}"),
                     hint=f"at least {needed - left:g} more",
                 )
+
+
+def _check_fixed(arm: Arm, place: str) -> None:
+    """Raise `SpecError` where an arm searches settings; `place` is where it was given."""
+    if arm.space:
+        hint = "set a value in its config"
+        raise SpecError("a campaign searches nothing", place=f"{place}.space", hint=hint)
 
 
 def _finite(value: float) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 from command_line import contrasweep, printed, shown_json
 from refusals import refused
 
-from contrasweep import Arm, Campaign, SpecError
+from contrasweep import Arm, Campaign, Float, SpecError
 from contrasweep.campaign import campaign as campaigns
 from contrasweep.campaign.campaign import stored_history
 from contrasweep.campaign.decision import Decision
@@ -117,6 +117,8 @@ def test_the_incumbent_itself_and_another_declaration_are_refused(tmp_path):
     with refused(SpecError, "settings and the code of the incumbent"):
         decide(tmp_path, arm(), "nothing-new")
     assert not list(tmp_path.glob("speed*"))
+    with refused(SpecError, "CANDIDATE.space: a campaign searches nothing"):
+        decide(tmp_path, dataclasses.replace(BETTER, config={}, space={"gain": Float(0, 1)}), "any")
     with refused(SpecError, "data: a dataset is named once"):
         Campaign("speed", arm(), ["digits-lt", "digits-lt"])
     decide(tmp_path, arm(who="noise"), "noise")
@@ -222,6 +224,7 @@ def test_more_seeds_are_trained_after_an_undecided_confirmation_and_may_decide_i
     candidate = arm(gain=0.0175, who="u13")
     first = decide(tmp_path, candidate, "close")
     assert first.verdict == "undecided" and first.seeds == 8 and first.more is not None
+    assert decide(tmp_path, candidate, "close", more=-1).remembered
     monkeypatch.setattr(campaigns, "run", None)
     with pytest.raises(TypeError):  # a kill after the grant
         decide(tmp_path, candidate, "close", more=first.more.seeds)
