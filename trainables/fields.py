@@ -13,6 +13,7 @@ Dropout = BelowOne
 Count = Annotated[int, pydantic.Field(ge=1)]
 Several = Annotated[int, pydantic.Field(ge=2)]
 MaybeCount = Annotated[int, pydantic.Field(ge=0)]
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**32)]
 Device = Annotated[str, pydantic.Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 Centre = Literal["dataset", "item", "both"]
 """The colour that is subtracted: the training part's mean, each item's own, or the one and then the other."""

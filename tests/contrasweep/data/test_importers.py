@@ -623,6 +623,7 @@ def test_an_xbd_building_without_uid_is_counted_and_left_out(sides, uid, tmp_pat
         ("xbd.min_side_px", -1, "greater than or equal to 0"),
         ("xbd.seed", -1, "greater than or equal to 0"),
         ("xbd.seed", 2**32, "less than 4294967296"),
+        ("synthetic-pairs.seed", -1, "greater than or equal to 0"),
         *[
             (f"{name}.size", 0, "greater than or equal to 1")
             for name in ("image-folder", "imagenet-lt", "image-pairs", "webdataset", "hugging-face")

@@ -16,7 +16,7 @@ from staged_data import check_staged
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.resolving import default_place, find
-from contrasweep.errors import DataError, NotStagedError
+from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.trainables.review_helpfulness.datasets import mcr_reviews, reviews
 
 PACKAGE = "contrasweep.trainables.review_helpfulness.datasets"
@@ -140,6 +140,13 @@ def test_a_staged_dataset_is_whole_repeatable_and_readable(name, tmp_path):
     manifest = here(name, tmp_path)
     check_staged(manifest)
     assert here(name, tmp_path, "again").digest == manifest.digest
+
+
+@pytest.mark.parametrize("setting", ["products=19", "topics=0", "seed=-1", "roi_dim=0", "noise=-1"])
+def test_settings_of_no_reviews_are_named(setting, storage):
+    name = setting.partition("=")[0]
+    with refused(SpecError, match=rf"\b{name}: .* greater than or equal to"):
+        find(f"{SYNTHETIC}?{setting}", storage=storage)
 
 
 def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path, storage):

@@ -15,6 +15,7 @@ from contrasweep.data.content import Content, Importer, Published, Rejected
 from contrasweep.data.csv_text import read_csv
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
+from contrasweep.trainables.fields import Count, MaybeCount, Seed
 from contrasweep.trainables.review_helpfulness.datasets.reviews import (
     Features,
     Lookup,
@@ -48,9 +49,9 @@ class Settings:
     of `roi_dim` random features.
     """
 
-    split_seed: int = 0
-    synthetic_roi: int = 0
-    roi_dim: int = 2048
+    split_seed: Seed = 0
+    synthetic_roi: MaybeCount = 0
+    roi_dim: Count = 2048
 
 
 def read(source: Path, settings: Settings) -> Content:

@@ -7,13 +7,15 @@ also sees the images both. Labels are the fifths of helpfulness over all reviews
 """
 
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.errors import SpecError
 from contrasweep.schema import checked
+from contrasweep.trainables.fields import Count, NotNegative, Seed
 from contrasweep.trainables.review_helpfulness.datasets.reviews import (
     Features,
     Product,
@@ -32,23 +34,16 @@ FILLER = [f"word{i}" for i in range(60)]
 class Planted:
     """How many products there are, and how clearly helpfulness shows.
 
-    Each of `products` has 6 to 12 reviews with images of 1 to 4 regions of `roi_dim` features, and one of `topics`.
-    `noise` is the standard deviation of a region's features, in units of the planted direction's length.
+    Each of `products` (20 at least, to fill three splits) has 6 to 12 reviews with images of 1 to 4 regions of
+    `roi_dim` features, and one of `topics`. `noise` is the standard deviation of a region's features, in units of the
+    planted direction's length.
     """
 
-    products: int = 200
-    roi_dim: int = 64
-    topics: int = 8
-    noise: float = 0.5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.products < 20:
-            raise SpecError(
-                "products must be at least 20, to fill three splits",
-                place="products",
-                value=self.products,
-            )
+    products: Annotated[int, pydantic.Field(ge=20)] = 200
+    roi_dim: Count = 64
+    topics: Count = 8
+    noise: NotNegative = 0.5
+    seed: Seed = 0
 
 
 def _read(source: Path, settings: Planted) -> Content:

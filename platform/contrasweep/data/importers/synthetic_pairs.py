@@ -17,6 +17,7 @@ from contrasweep.data import columns
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.manifest import ColumnSpec
 from contrasweep.schema import checked
+from contrasweep.storage.record import Seed
 
 FLOODED = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fifths": 0.4}
 """Class -> share of the place that is newly flooded."""
@@ -37,7 +38,7 @@ class Planted:
     """Number of training pairs, the same for each class."""
     size: Annotated[int, pydantic.Field(ge=8)] = 32
     """Side of an image in pixels."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of all random numbers."""
 
 
