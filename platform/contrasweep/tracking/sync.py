@@ -268,14 +268,15 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
         """Wait `seconds` at most; return the outcome once its driver has ended or the user stops; else None."""
         if stopped.wait(min(seconds, threading.TIMEOUT_MAX)):
             return "running"
-        # Without a state no driver has begun yet: it is waited for.
         state = read_live(records)
-        if state is None or is_living(state):
+        if state is not None and is_living(state):
             return None
         planned = TrackedStudy.stored(records).trials
         has_all = planned is not None and len(records.finished()) >= planned
-        ran_to_its_end = state.ended in (COMPLETE, FAILURES)
-        return "complete" if ran_to_its_end or has_all else "interrupted"
+        if has_all or (state is not None and state.ended in (COMPLETE, FAILURES)):
+            return "complete"
+        # Without a state no driver has begun yet, or an array of Slurm trains: it is waited for.
+        return None if state is None else "interrupted"
 
     threads = follow_all(followers, outcome)
     try:

@@ -1116,7 +1116,8 @@ def test_mlflow_is_used_by_its_public_names_alone():
 
 
 @SQLITE
-def test_following_by_hand_ends_with_the_run(study):
+@pytest.mark.parametrize("driver", [True, False], ids=["with a driver", "as an array of Slurm"])
+def test_following_by_hand_ends_with_the_run(study, driver):
     """`contrasweep sync STUDY --follow`: the study runs when it begins, and is over later."""
     document = StudyDocument(study.name, "accuracy", trials=len(study.trials))
     study.origin = study.records.claim(document).origin
@@ -1129,7 +1130,10 @@ def test_following_by_hand_ends_with_the_run(study):
     thread.start()
     wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
     study.record_all()
-    study.run([], ended="interrupted")  # killed after its last trial: nothing is missing
+    if driver:
+        study.run([], ended="interrupted")  # killed after its last trial: nothing is missing
+    else:
+        study.records.store.delete(f"{study.name}/live.json")
     thread.join(240)
     assert not said and not thread.is_alive()
     study.assert_shows_all()
