@@ -254,13 +254,15 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     from contrasweep.live.overview import study_names
     from contrasweep.live.state import has_driver
     from contrasweep.results.ledger import campaign_names
-    from contrasweep.storage.lease import stop_driver
+    from contrasweep.storage.lease import is_held_here, stop_driver
     from contrasweep.storage.records import StudyRecords
 
     study = reports.name(name)
     if study in campaign_names(storage):
         names = (other for other in study_names(storage) if other.startswith(f"{study}."))
-        running = [found for other in names if has_driver(found := StudyRecords(storage, other))]
+        studies = (StudyRecords(storage, other) for other in names)
+        # Before its first state a run starts Ray, which takes seconds.
+        running = [found for found in studies if has_driver(found) or is_held_here(found)]
         if not running:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         # Where several run at once, the last by name is stopped; the same command then stops the next.
