@@ -68,13 +68,13 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
 
     Each with its trials by status, when it began, its last sign of life, and its best score.
     """
-    from contrasweep.live.overview import overviews
+    from contrasweep.live.overview import none_there, overviews
 
     listed = list(overviews(storage))
     if json:
         print_json("studies", {"studies": list(map(vars, listed))})
     elif not listed:
-        print(f"there are no studies in {storage}")
+        print(none_there(storage))
     else:
         head = ["study", "state", "trials", "began", "last sign of life", "metric", "best trial"]
         rows = [
@@ -117,13 +117,13 @@ def known_study(study: str, storage: str) -> "StudyRecords":
 
     Raises `SpecError`, with the names of existing studies, where this one was never run there.
     """
-    from contrasweep.live.overview import study_names
+    from contrasweep.live.overview import none_there, study_names
     from contrasweep.storage.records import StudyRecords
 
     records = StudyRecords(storage, study)
     if records.document() is None:
         names = study_names(storage)
-        hint = choose_from("studies", names, study) if names else "there are none"
+        hint = choose_from("studies", names, study) if names else none_there(storage)
         raise SpecError(
             f"there is no such study in {storage}", place="STUDY", value=study, hint=hint
         )
@@ -168,7 +168,8 @@ def print_overview(entry: "Overview") -> None:
 def _trials(entry: "Overview") -> str:
     """Return the trials that have ended in words, `12 of 30: 11 done, 1 failed`; `of` where a number is planned."""
     of_planned = "" if entry.trials is None else f" of {entry.trials}"
-    counts = ", ".join(f"{n} {status}" for status, n in sorted(entry.statuses.items()))
+    words = [f"{n} {status}" for status, n in sorted(entry.statuses.items())]
+    counts = ", ".join(words + [f"{entry.archived} archived"] * bool(entry.archived))
     return f"{sum(entry.statuses.values())}{of_planned}" + (f": {counts}" if counts else "")
 
 

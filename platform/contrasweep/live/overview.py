@@ -4,18 +4,21 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from contrasweep.errors import BrokenFileError
 from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, is_living, read_live
 from contrasweep.storage import compact
+from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.lease import is_held_here
-from contrasweep.storage.planned import planned_rows
+from contrasweep.storage.planned import PLAN, planned_rows
 from contrasweep.storage.record import Phase, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.store import open_store
+from contrasweep.storage.store import LocalStore, open_store
 from contrasweep.storage.study_document import StudyDocument
 
+MAX_KEYS = 10_000
 StudyState = Literal["running", "complete", "failures", "budget used up", "stopped"]
 
 
@@ -28,7 +31,7 @@ class Overview:
     status, without confirmations of configurations that the search found worse later. `running` counts the trials of a
     living driver, and `alive` says whether there is one. `started` is when the study was declared. `best` is the best
     score of a trial and `best_arm` its arm; None and "" where no trial has a score. `codes` are the digests of the code
-    that trials ran.
+    that trials ran. `archived` counts the trials of a stopped study that were removed and are to run again.
     """
 
     study: str
@@ -45,11 +48,26 @@ class Overview:
     # What people read in place of declared names
     labels: dict[str, str] = field(default_factory=dict)
     codes: list[str] = field(default_factory=list)
+    archived: int = 0
 
 
 def study_names(storage: str) -> list[str]:
     """Return the names of the studies of a storage, sorted."""
     return sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json"))
+
+
+def none_there(storage: str) -> str:
+    """Return a sentence for a storage without studies, with the addresses below it that have some.
+
+    Looked through are the first `MAX_KEYS` objects; in a folder none, which may be as large as the disk.
+    """
+    store = open_store(storage)
+    listed = () if isinstance(store, LocalStore) else islice(store.list(), MAX_KEYS)
+    # A study's plan is listed before its many files of trials.
+    plans = (key.split("/") for key in listed if key.endswith(f"/{PLAN}"))
+    places = sorted({"/".join([store.uri, *parts[:-2]]) for parts in plans})
+    below = f"; there are some in {', '.join(places[:5])}" if places else ""
+    return f"there are no studies in {storage}{below}"
 
 
 def overviews(storage: str) -> Iterator[Overview]:
@@ -102,6 +120,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         state = "complete" if all(record.status.trained for record in table) else "failures"
     elif ended == USED_UP:
         state = "budget used up"
+    removed = removed_trials(records) if state == "stopped" else set()
     return Overview(
         study=document.name,
         metric=document.metric,
@@ -113,6 +132,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         ),
         running=len(live.running) if live is not None and is_newest else 0,
         alive=alive,
+        archived=len(removed - {record.trial_id for record in recorded}),
         state=state,
         started=document.created,
         last_sign=max(

@@ -20,6 +20,7 @@ from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
 from contrasweep.shell import command_line
 from contrasweep.storage import compact
+from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
@@ -256,6 +257,11 @@ class StudyData:
         if self.warned:
             lines.append(
                 f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"
+            )
+        pending = {*self.planned["trial_id"]} - self.trial_records.keys()
+        if pending and (removed := removed_trials(self.records) & pending):
+            lines.append(
+                f"{len(removed)} of {len(self.planned)} trials were removed; `contrasweep restore` puts them back"
             )
         return lines
 

@@ -19,6 +19,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.archive import (
     ABOUT_FILE,
     MOVE_FILE,
+    REMOVED,
     ArchivedTrials,
     archive_trials,
     find_archived,
@@ -101,7 +102,7 @@ def remove(records: StudyRecords, trial_ids: list[str]) -> str:
     with exclusive_driver(records):
         finish_move(records)
         learned.forget(records)
-        return archive_trials(records, trial_ids, "removed")
+        return archive_trials(records, trial_ids, REMOVED)
 
 
 def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:

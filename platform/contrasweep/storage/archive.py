@@ -24,6 +24,8 @@ from contrasweep.storage.names import Label, Name, check_file_name
 from contrasweep.storage.record import RECORD_FILE, Record, Time
 from contrasweep.storage.records import StudyRecords
 
+REMOVED = "removed"
+"""The reason for which `contrasweep remove` archives trials."""
 THREADS = 16
 FOLDERS = ("records", "trials", "search")
 """What moves, in the order in which its originals are deleted."""
@@ -165,6 +167,12 @@ def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
             ArchivedTrials(when, about.reason, tuple(sorted(ids[when])), about.searches)
         )
     return archived
+
+
+def removed_trials(records: StudyRecords) -> set[str]:
+    """Return the ids of the archived trials that `contrasweep remove` has taken out of the study."""
+    archived = list_archived(records)
+    return {trial_id for part in archived if part.reason == REMOVED for trial_id in part.trial_ids}
 
 
 def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTrials:

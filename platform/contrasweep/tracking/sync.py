@@ -185,8 +185,8 @@ class SyncSummary:
 
     `study` is the study's name, `uri` the tracker's name, `url` the study's page there (None: it has none). `added`
     counts trials that were new to the tracker, `mended` those that were completed or replaced, `unchanged` those that
-    were right already. `values` counts the values that were missing in trials which the tracker had shown as whole.
-    `seconds` is how long the sync took.
+    were right already, `removed` those that it shows no more since their records are gone. `values` counts the values
+    that were missing in trials which the tracker had shown as whole. `seconds` is how long the sync took.
     """
 
     study: str
@@ -195,6 +195,7 @@ class SyncSummary:
     mended: int
     values: int
     unchanged: int
+    removed: int
     seconds: float
     url: str | None
 
@@ -203,7 +204,7 @@ class SyncSummary:
         values = f" (which lacked {plural(self.values, 'value')})" if self.values else ""
         return (
             f"{self.study}: {plural(self.added, 'trial')} added to {self.uri}, {self.mended} completed{values}, "
-            f"{self.unchanged} were there, in {self.seconds:.1f} s{page}"
+            f"{self.unchanged} were there, {self.removed} removed, in {self.seconds:.1f} s{page}"
         )
 
 
@@ -334,6 +335,7 @@ def _sync(
         mended=completed,
         values=sum(mended.values()),
         unchanged=unchanged,
+        removed=target.removed,
         seconds=time.time() - began,
         url=target.url(),
     )

@@ -202,6 +202,8 @@ class Target:
     connections = 1
     added = 0
     """How many trials the tracker shows that it did not know before."""
+    removed = 0
+    """How many trials it shows no more, because their records are gone."""
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:
         """Learn what the tracker has of the study, which began at `began` (unix seconds; None: not known).

@@ -15,7 +15,9 @@ import time
 import pandas as pd
 import pytest
 from command_line import contrasweep, printed, shown_json
+from refusals import refused
 
+from contrasweep.cli import watching
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.live import logs, state
@@ -23,6 +25,8 @@ from contrasweep.live.displays import Lines
 from contrasweep.live.overview import overviews
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, watch
 from contrasweep.processes import process_identity
+from contrasweep.running import upkeep
+from contrasweep.storage.archive import archive_trials, list_archived
 from contrasweep.storage.lease import HOLDER_FILE, Holder, _listen
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import CodeRef, Phase, Record, Status, TrialNotes
@@ -93,6 +97,32 @@ def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeyp
     keep(records, updated=time.time() - 3600)
     assert "stopped" in printed(tmp_path, "studies", "--storage", records.storage)
     assert "no studies in" in printed(tmp_path, "studies", "--storage", str(tmp_path / "none"))
+
+
+def test_trials_that_were_removed_are_counted_until_they_run_again_or_come_back(
+    records, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    archive_trials(records, [TRIALS[1].id], "of other code")  # which is to run again
+    upkeep.remove(records, [TRIALS[0].id])
+    assert "0 of 3: 1 archived" in printed(tmp_path, "studies", "--storage", records.storage)
+    (entry,) = overviews(records.storage)
+    assert (entry.archived, entry.state) == (1, "stopped")
+    upkeep.restore(records, max(part.when for part in list_archived(records)))
+    (entry,) = overviews(records.storage)
+    assert entry.archived == 0
+
+
+def test_a_bucket_says_below_which_address_its_studies_lie(s3, capsys):
+    for name in ("ana", "bob"):
+        StudyRecords(f"{s3.uri}/{name}", "s").store.write("s/plan.parquet", b"")
+    below = f"there are no studies in {s3.uri}; there are some in {s3.uri}/ana, {s3.uri}/bob"
+    watching.studies(s3.uri)
+    assert capsys.readouterr().out == f"{below}\n"
+    with refused(SpecError, below):
+        watching.known_study("s", s3.uri)
+    watching.studies(f"{s3.uri}/none")
+    assert "there are some" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from contrasweep.reporting import (
 from contrasweep.reporting.trials import figures
 from contrasweep.results.results import Results
 from contrasweep.rows import row_tuples
+from contrasweep.running import upkeep
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import CodeRef, Record, Status
@@ -186,6 +187,16 @@ def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(
     assert "; b collapsed in 10 replicates" in pair.sentence(), (
         "half of them, which the median does not show"
     )
+
+
+def test_a_table_says_that_trials_were_removed_until_they_come_back(study, tmp_path):
+    plan, records = study
+    upkeep.remove(records, [trial.id for trial in plan.trials if trial.arm == "b"])
+    said = "20 of 40 trials were removed; `contrasweep restore` puts them back"
+    assert made_up(tmp_path).notices == [said]
+    assert said in render(made_up(tmp_path), "text").decode()
+    upkeep.restore(records)
+    assert made_up(tmp_path).notices == []
 
 
 def test_a_sound_study_has_neither_notices_nor_notes(study, tmp_path):

@@ -32,6 +32,7 @@ from tracked import tracked_of
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState, replicate_of
+from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Phase, Record, Status, TrialNotes
@@ -648,6 +649,16 @@ def test_what_was_deleted_in_the_ui_comes_back(study):
     study.client.delete_experiment(study.client.get_experiment_by_name(study.name).experiment_id)
     study.sync()
     assert len(study.children()) == 2
+
+
+def test_a_sync_counts_the_runs_of_removed_trials_that_it_takes_out(study):
+    for trial in study.trials[:3]:
+        study.record(trial)
+    study.sync()
+    archive_trials(study.records, [trial.id for trial in study.trials[:2]], "removed")
+    summary = study.sync()
+    assert (summary.unchanged, summary.removed) == (1, 2)
+    assert "1 were there, 2 removed, in" in str(summary) and len(study.children()) == 1
 
 
 @SQLITE

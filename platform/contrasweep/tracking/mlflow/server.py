@@ -433,6 +433,7 @@ class Server(Target):
             if run.is_final and trial_id not in recorded:
                 self.client.delete_run(run.run_id)
                 del self.runs[trial_id]
+                self.removed += 1
         self._read_table()
 
     def _read_table(self) -> None:
