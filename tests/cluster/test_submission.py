@@ -910,9 +910,9 @@ def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_ta
         with ray_head("--node-ip-address=127.0.0.2") as head:
             assert preflight.is_remote(Dashboard(head))
             sends = ("submit", "study.yaml", "--address", head, "--tracking")
-            assert client(*sends, "tensorboard:events", status=2).startswith(
-                "contrasweep: tracking tensorboard events is a file of this machine"
-            )
+            refusal = client(*sends, "tensorboard:events", status=2)
+            assert "contrasweep: tracking tensorboard events is a file of this machine" in refusal
+            assert "the job alone checks the study's data" in refusal, "it stages the digits"
             printed = client(*sends, "none", "--follow")
             assert "high is better than low" in printed and "4/4 trials, ended" in printed
             assert "4/4 trials, ended" in client("logs", "from-a-client", "--address", head)
