@@ -12,13 +12,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from itertools import pairwise
 from pathlib import Path
 
 import jsonschema
 import pytest
-from answering import answering
+from answering import answering, answering_bytes
 from benchmarks.tracking_services import S3_ENV, s3_server
 from command_line import contrasweep, python
 from folders import make_files
@@ -89,11 +88,11 @@ def test_nobody_answers(server):
     assert "answers 404" in refused_by(server.address)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        assert "no Ray dashboard answers" in refused_by(nobody)
-        taken.listen()
-        threading.Thread(target=answer_bytes, args=(taken, 1), daemon=True).start()
-        assert refused_by(nobody).endswith("(what answers speaks no HTTP)")
+        assert "no Ray dashboard answers" in refused_by(
+            f"http://127.0.0.1:{taken.getsockname()[1]}"
+        )
+    with answering_bytes() as binary:
+        assert refused_by(binary).endswith("(what answers speaks no HTTP)")
     assert "no Ray dashboard answers" in refused_by("http://no-such-host.invalid:8265")
 
 
@@ -247,9 +246,7 @@ def test_the_probe_as_the_cluster_runs_it(server):
         f"{server.address}/login",
     )
     server.answers = {"/mlflow/health": (200, "OK"), "/login/health": (401, "who?")}
-    with s3_server("lab") as endpoint, socket.create_server(("127.0.0.1", 0)) as bytes_alone:
-        binary = f"http://127.0.0.1:{bytes_alone.getsockname()[1]}"
-        threading.Thread(target=answer_bytes, args=(bytes_alone,), daemon=True).start()
+    with s3_server("lab") as endpoint, answering_bytes() as binary:
         uris = [server.address, nobody, mlflow, login, binary, "s3://lab/a", "s3://labb/a"]
         command = [sys.executable, "-I", "-c", source, *uris]
         environment = os.environ | S3_ENV | {"AWS_ENDPOINT_URL": endpoint}
@@ -265,14 +262,6 @@ def test_the_probe_as_the_cluster_runs_it(server):
     }
     assert failed.keys() == says.keys()
     assert all(part in failed[uri] for uri, part in says.items()), failed
-
-
-def answer_bytes(listening, times=2):
-    """Take connections as a server that speaks no HTTP, such as Ray's own port."""
-    for _ in range(times):
-        connection = listening.accept()[0]
-        connection.sendall(b"\0\0\x18\x04\0@\xfe\r\n")
-        connection.close()
 
 
 def test_versions_must_be_equal_on_all_nodes():

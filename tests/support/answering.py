@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import socketserver
 import threading
 
 
@@ -37,4 +38,18 @@ def answering(otherwise=(404, "nothing here")):
         server.address = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
+        server.shutdown()
+
+
+class Bytes(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.sendall(b"\0\0\x18\x04\0@\xfe\r\n")
+
+
+@contextlib.contextmanager
+def answering_bytes():
+    """Yield the address of a server that speaks no HTTP, as Ray's own port."""
+    with socketserver.TCPServer(("127.0.0.1", 0), Bytes) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()

@@ -219,18 +219,14 @@ def verify(
 
     Exit status: 0 where nothing broken is left, else 1.
     """
+    from contrasweep.live.overview import no_such_study
     from contrasweep.running.upkeep import verify as examine
     from contrasweep.storage.records import StudyRecords
 
     # A study whose study.json is broken or gone is one too, so its files are asked for.
     records = StudyRecords(storage, name(study))
     if next(records.store.list(f"{records.study}/"), None) is None:
-        raise SpecError(
-            "there is no such study in this storage",
-            place="STUDY",
-            value=records.study,
-            hint=f"storage is {storage}",
-        )
+        raise no_such_study(records.study, storage)
     result = examine(records, repair=repair)
     if json:
         findings = [vars(finding) | {"outcome": finding.outcome} for finding in result.findings]

@@ -19,7 +19,7 @@ from contrasweep.cli.options import (
     print_table,
 )
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError, choose_from, plural
+from contrasweep.errors import plural
 from contrasweep.shell import command_line
 
 ENDED_AS = {1: ": failures", 3: ": budget used up"}
@@ -117,16 +117,12 @@ def known_study(study: str, storage: str) -> "StudyRecords":
 
     Raises `SpecError`, with the names of existing studies, where this one was never run there.
     """
-    from contrasweep.live.overview import none_there, study_names
+    from contrasweep.live.overview import no_such_study
     from contrasweep.storage.records import StudyRecords
 
     records = StudyRecords(storage, study)
     if records.document() is None:
-        names = study_names(storage)
-        hint = choose_from("studies", names, study) if names else none_there(storage)
-        raise SpecError(
-            f"there is no such study in {storage}", place="STUDY", value=study, hint=hint
-        )
+        raise no_such_study(study, storage)
     return records
 
 

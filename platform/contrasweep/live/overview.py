@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from contrasweep.errors import BrokenFileError
+from contrasweep.errors import BrokenFileError, SpecError, choose_from
 from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, is_living, read_live
 from contrasweep.storage import compact
 from contrasweep.storage.archive import removed_trials
@@ -68,6 +68,14 @@ def none_there(storage: str) -> str:
     places = sorted({"/".join([store.uri, *parts[:-2]]) for parts in plans})
     below = f"; there are some in {', '.join(places[:5])}" if places else ""
     return f"there are no studies in {storage}{below}"
+
+
+def no_such_study(study: str, storage: str) -> SpecError:
+    """Return the error for a study that was never run in the storage, with the names of those that were."""
+    names = study_names(storage)
+    known = choose_from("studies", names, study) if names else none_there(storage)
+    rule = "there is no such study in this storage"
+    return SpecError(rule, place="STUDY", value=study, hint=f"storage is {storage}; {known}")
 
 
 def overviews(storage: str) -> Iterator[Overview]:

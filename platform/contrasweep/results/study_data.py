@@ -14,6 +14,7 @@ from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.manifest import NO_DATA
 from contrasweep.errors import BrokenFileError, SpecError, choose_from, plural
+from contrasweep.live.overview import no_such_study
 from contrasweep.results.items import ItemReader, Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
@@ -81,12 +82,7 @@ class StudyData:
         records = StudyRecords(storage, study)
         document = records.document()
         if document is None:
-            raise SpecError(
-                "there is no such study in this storage",
-                place="STUDY",
-                value=study,
-                hint=f"storage is {storage}; run it first with: contrasweep run",
-            )
+            raise no_such_study(study, storage)
         # Broken files of single trials are left out, and named to the reader.
         planned = read_planned(records)
         etags = records.etags()

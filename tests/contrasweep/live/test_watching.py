@@ -17,7 +17,7 @@ import pytest
 from command_line import contrasweep, printed, shown_json
 from refusals import refused
 
-from contrasweep.cli import watching
+from contrasweep.cli import maintenance, reports, watching
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.live import logs, state
@@ -119,8 +119,9 @@ def test_a_bucket_says_below_which_address_its_studies_lie(s3, capsys):
     below = f"there are no studies in {s3.uri}; there are some in {s3.uri}/ana, {s3.uri}/bob"
     watching.studies(s3.uri)
     assert capsys.readouterr().out == f"{below}\n"
-    with refused(SpecError, below):
-        watching.known_study("s", s3.uri)
+    for ask in (watching.known_study, maintenance.verify, reports.load):
+        with refused(SpecError, "no such study in this storage, got 's'", below):
+            ask("s", s3.uri)
     watching.studies(f"{s3.uri}/none")
     assert "there are some" not in capsys.readouterr().out
 

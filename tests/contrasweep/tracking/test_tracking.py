@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from answering import answering_bytes
 from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
 from folders import make_files
 from hypothesis import example, given, settings
@@ -1173,6 +1174,13 @@ def test_an_address_that_cannot_work_is_one_line(uri, says, tmp_path):
     with refused(ContrasweepError, match=says) as caught:
         checked_tracking(uri)
     assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_a_server_that_speaks_no_http_is_told_in_words():
+    with answering_bytes() as binary:
+        says = f"tracking {binary}: no MLflow server answers there (what answers speaks no HTTP)"
+        with refused(StorageError, says):
+            checked_tracking(binary)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path):
