@@ -73,9 +73,9 @@ def none_there(storage: str) -> str:
 def no_such_study(study: str, storage: str) -> SpecError:
     """Return the error for a study that was never run in the storage, with the names of those that were."""
     names = study_names(storage)
-    known = choose_from("studies", names, study) if names else none_there(storage)
+    hint = choose_from("studies", names, study) if names else none_there(storage)
     rule = "there is no such study in this storage"
-    return SpecError(rule, place="STUDY", value=study, hint=f"storage is {storage}; {known}")
+    return SpecError(rule, place="STUDY", value=study, hint=hint)
 
 
 def overviews(storage: str) -> Iterator[Overview]:
