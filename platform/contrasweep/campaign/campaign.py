@@ -323,7 +323,7 @@ def stored_history(name: str, storage: str) -> History:
     return history_of(ledger, campaign.metric, campaign.rule())
 
 
-def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
+def load_candidate(name: str, incumbent: Arm, sets: Sequence[str]) -> Arm:
     """Return the arm at `module:NAME` or in a YAML file, with changed fields.
 
     If `name` is the word `incumbent`, the arm `incumbent` is changed instead. `sets` are the changes, as PATH=VALUE.

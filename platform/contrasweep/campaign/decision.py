@@ -159,7 +159,7 @@ class Outlook:
     level: float
     trials_left: int | None
     gpu_hours_left: float | None
-    detects: float | None = None
+    detects: float | None
 
     def to_dict(self) -> dict[str, object]:
         """Return every field, for programs."""

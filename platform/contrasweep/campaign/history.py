@@ -316,7 +316,7 @@ class Comparisons:
     """
 
     comparisons: tuple[ComparisonLine, ...]
-    skipped: tuple[str, ...] = ()  # a sentence for each study that is left out
+    skipped: tuple[str, ...]  # a sentence for each study that is left out
 
     def lines(self, width: int) -> list[str]:
         """Return the lines of the table for a terminal of `width` columns, a summary, and the skipped studies."""

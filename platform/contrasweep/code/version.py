@@ -549,7 +549,7 @@ class _Module:
     """
 
     file: str
-    folders: tuple[str, ...] = ()
+    folders: tuple[str, ...]
     loader: object = None
 
     def read(self) -> bytes:

@@ -59,7 +59,7 @@ class Board:
     ties: tuple[str, ...]
     needed: int | None
     unit: str
-    single: tuple[str, ...] = ()
+    single: tuple[str, ...]
     design: str = ""
     columns: str = ""
 

@@ -55,12 +55,12 @@ class Roles:
     arm: tuple[str, ...]
     metric: str
     mode: Literal["max", "min"]
-    pair: tuple[str, ...] = ()
-    item: str = ""
-    group: str = ""
-    block: tuple[str, ...] = ()
-    reference: str | None = None
-    guessed: tuple[str, ...] = ()
+    pair: tuple[str, ...]
+    item: str
+    group: str
+    block: tuple[str, ...]
+    reference: str | None
+    guessed: tuple[str, ...]
 
     @property
     def columns(self) -> list[str]:

@@ -53,9 +53,7 @@ class Requirement:
 
     footprint: Footprint
     source: str  # `measured`, `estimated`, `declared` or `default`
-    why: str = (
-        ""  # reason why memory could not be estimated; "" where it could, or nothing was tried
-    )
+    why: str  # reason why memory could not be estimated; "" where it could, or nothing was tried
 
 
 class Estimate(NamedTuple):

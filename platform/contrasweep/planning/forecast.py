@@ -62,7 +62,7 @@ class Capacity:
     requirement: Requirement
     placements: tuple[Placement, ...]  # ways to place one trial, the first choice first
     slots: int  # how many of them run at once, if no others do; 0 where none fits
-    why_not: str = ""  # why a trial fits no host; "" where it fits one
+    why_not: str  # why a trial fits no host; "" where it fits one
 
     @property
     def footprint(self) -> Footprint:
@@ -149,11 +149,11 @@ class Forecast:
     budget: Budget
     warnings: tuple[str, ...]
     durations: Durations
-    missing: tuple[MissingDataset, ...] = ()  # datasets that are not staged
-    noise: EarlierNoise | None = None  # of the metric, from earlier trials; None: not known
-    power: "PlannedPower | None" = None  # None: not computed, or the study has nothing to compare
-    kept: str = ""  # the line on checkpoints that stay
-    looks: int = 0  # looks at the table before this one
+    missing: tuple[MissingDataset, ...]  # datasets that are not staged
+    noise: EarlierNoise | None  # of the metric, from earlier trials; None: not known
+    power: "PlannedPower | None"  # None: not computed, or the study has nothing to compare
+    kept: str  # the line on checkpoints that stay
+    looks: int  # looks at the table before this one
 
     @property
     def hours(self) -> float | None:

@@ -144,7 +144,7 @@ def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
 
 
 def plan_staged(
-    study: Study, *, storage: str = STORAGE, before: Sequence[Plan] = ()
+    study: Study, *, storage: str, before: Sequence[Plan] = ()
 ) -> tuple[Plan | None, tuple[MissingDataset, ...]]:
     """Return the plan of the cells whose datasets are staged (None where there are none), and what is missing.
 

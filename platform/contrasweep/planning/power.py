@@ -216,7 +216,7 @@ def earlier_noise(
             continue
 
 
-def study_design(study: Study, noise: "EarlierNoise | None" = None, averaged: int = 1) -> "Design":
+def study_design(study: Study, noise: "EarlierNoise | None", averaged: int) -> "Design":
     """Return how each cell of the study's table is replicated: seeds, folds, and repeats of the folds.
 
     Without folds, and for a sweep that confirms on the test split, these are seeds alone. How much the folds of one
@@ -386,7 +386,7 @@ class PlannedSize:
     seeds: int  # on each fold
     trials: int | None  # of the whole study; None: not known
     detectable: float  # difference that 80 % of such studies decide, in spreads: deviations of a paired difference
-    in_units: float | None = None  # the same in units of the metric; None: the noise is not known
+    in_units: float | None  # the same in units of the metric; None: the noise is not known
 
     @property
     def text(self) -> str:

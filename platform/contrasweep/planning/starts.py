@@ -39,7 +39,7 @@ class SourceTrial:
     fold: int | None  # None: the dataset's test split
     seed: int
     axes: Config  # axis -> value of the trial's cell
-    record: Record | None = None  # None: the trial has not ended yet
+    record: Record | None  # None: the trial has not ended yet
 
 
 @dataclass

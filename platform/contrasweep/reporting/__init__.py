@@ -49,7 +49,7 @@ COMPARISON_FORMATS = ("text", "markdown", "latex", "csv")
 
 def write_report(
     results: Results,
-    format: str = "text",
+    format: str,
     *,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,

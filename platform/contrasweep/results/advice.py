@@ -192,7 +192,7 @@ class PowerForecast:
     degrees: tuple[float, ...]
     chances: tuple[Prediction, ...]
     enough: tuple[SufficientSize, ...]
-    enough_as_estimated: Size | None = None
+    enough_as_estimated: Size | None
 
     def title(self, names: DisplayNames) -> str:
         """The two arms as a difference, behind their place in the table: `batch_size 32: ocl - scl`."""
@@ -232,7 +232,7 @@ class Advice:
     present: Size
     sizes: tuple[Size, ...]
     forecasts: tuple[PowerForecast, ...]
-    fresh: bool = False
+    fresh: bool
     look: int = 1
     pending: int = 0
     omitted: int = 0

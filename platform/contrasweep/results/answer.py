@@ -119,7 +119,7 @@ class Answer:
 
     pairs: tuple[Pair, ...]
     question: Question | None
-    axes: tuple[str, ...] = ()
+    axes: tuple[str, ...]
     names: DisplayNames = NONE
 
     @property
@@ -281,8 +281,8 @@ class Versus:
     b: str
     metric: str
     overall: Pair
-    cells: tuple[Pair, ...] = ()
-    free: tuple[str, ...] = ()
+    cells: tuple[Pair, ...]
+    free: tuple[str, ...]
     names: DisplayNames = NONE  # what every format shows in place of declared names
     declared: tuple[str, ...] = ()  # sentences on what was declared anew after trials had ended
 

@@ -166,7 +166,7 @@ def latex_table(
     *,
     label: str = "",
     wide: bool = False,
-    below: Sequence[str] = (),
+    below: Sequence[str],
 ) -> str:
     """Return a table of the lines `head` and `body`, which are LaTeX already (`latex_row`).
 

@@ -22,7 +22,7 @@ class Requirement:
     """
 
     form: str
-    margin: float = 0.0
+    margin: float
 
     @classmethod
     def parse(cls, text: str) -> "Requirement":

@@ -1,7 +1,7 @@
 """Results of a search: its trials, the importance of settings, and the best settings, also as a file."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -141,7 +141,7 @@ class Best:
     """
 
     arm: str
-    settings: Config = field(default_factory=dict)
+    settings: Config
     configurations: int = 0
     searched: float | None = None
     mean: float | None = None

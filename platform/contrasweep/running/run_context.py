@@ -108,7 +108,7 @@ class RunContext:
         notes: TrialNotes,
         code: CodeRef,
         *,
-        no_prior_state: bool = False,
+        no_prior_state: bool,
     ) -> TrialDescription:
         """Return `trial` and its place as Tune's config, which is small because Tune often copies it.
 

@@ -62,9 +62,7 @@ THREADS = 16
 """Trials that are checked at once."""
 
 
-def removable(
-    records: StudyRecords, arm: str | None = None, status: str | None = None
-) -> list[str]:
+def removable(records: StudyRecords, arm: str | None, status: str | None) -> list[str]:
     """Return the ids of the trials that have this arm and this status, sorted; None: any arm, any status.
 
     Trials that have begun and have no record are `pending`. Raises `SpecError` for an unknown arm or status.

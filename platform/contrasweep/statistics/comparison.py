@@ -99,7 +99,7 @@ class Judgement:
     low: float
     high: float
     level: float
-    equivalence_p: float | None = None
+    equivalence_p: float | None
     gaps_decide: bool = False
     reason: str = ""
     before: Decided | None = None

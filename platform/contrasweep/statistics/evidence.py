@@ -361,8 +361,8 @@ def mean_contrast(
     values: pd.DataFrame,
     design: Design,
     *,
-    weights: ArrayLike | None = None,
-    items: ItemScores | None = None,
+    weights: ArrayLike | None,
+    items: ItemScores | None,
 ) -> Contrast | None:
     """Return the mean of one arm as a contrast with 0; None where the arm has no value.
 

@@ -118,7 +118,7 @@ def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[st
 
 
 def family_size(
-    cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall"
+    cells: Iterable[Collection[str]], reference: str | None, question: Question = "overall"
 ) -> int:
     """Return the number of comparisons of a study; `cells` has the arms of each of its cells.
 

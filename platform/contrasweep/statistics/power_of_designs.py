@@ -96,8 +96,8 @@ class PlannedPower:
     design: Design
     family: Family
     least: float
-    averaged: int = 1
-    what: str = ""
+    averaged: int
+    what: str
     in_units: float | None = None
     plausible: tuple[float, float] | None = None
     study: str = ""

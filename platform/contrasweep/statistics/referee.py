@@ -87,7 +87,7 @@ class Ruling:
     p: float
     seeds: int
     confidence: float
-    why: str = ""
+    why: str
 
 
 @dataclass(frozen=True)

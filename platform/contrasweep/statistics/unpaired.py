@@ -145,7 +145,7 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
 
 
 def unpaired_evidence(
-    a: Floats, b: Floats, failed: tuple[int, int] = (0, 0), mode: str = "max"
+    a: Floats, b: Floats, failed: tuple[int, int], mode: str = "max"
 ) -> Evidence | None:
     """Return the evidence of two arms from the values of their runs, `a` [n] and `b` [m]; None where one has none.
 

@@ -118,7 +118,7 @@ def _share_values(record: Record, shared: dict[object, object]) -> None:
 
 
 def read_evaluations(
-    records: StudyRecords, broken: list[BrokenFileError] | None = None
+    records: StudyRecords, broken: list[BrokenFileError] | None
 ) -> dict[str, list[Record]]:
     """Return trial id -> records of the evaluations that scored its network.
 

@@ -83,7 +83,7 @@ class Allowance:
 class Retry:
     """Makes failed calls to one address again. `patient`: the server has answered before, so outages are waited out."""
 
-    def __init__(self, uri: str, *, patient: bool = False) -> None:
+    def __init__(self, uri: str, *, patient: bool) -> None:
         """Read the limits that the module's docstring names from the environment.
 
         `StorageError` where one is no whole number.

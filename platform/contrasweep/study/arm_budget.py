@@ -154,11 +154,11 @@ class SearchCost:
     `gpu_hours` are hours of a slot.
     """
 
-    configurations: int = 0
-    trials: int = 0
-    epochs: int = 0
-    gpu_hours: float = 0.0
-    on_gpus: bool = False
+    configurations: int
+    trials: int
+    epochs: int
+    gpu_hours: float
+    on_gpus: bool
 
     def spent_of(self, budget: ArmBudget) -> str:
         """Return what was spent, and the budget, in words: `12 of 40 configurations, 96 epochs, 0.2 GPU-hours`.

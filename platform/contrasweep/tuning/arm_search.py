@@ -109,7 +109,7 @@ class ArmSearch:
     """
 
     def __init__(
-        self, plan: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str] = ()
+        self, plan: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str]
     ) -> None:
         study = plan.study
         self.plan = plan

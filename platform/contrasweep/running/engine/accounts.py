@@ -164,7 +164,7 @@ class ActiveTrial:
 
     trial: Trial
     notes: TrialNotes  # of its source
-    seconds: float | None = None  # of training, as its worker reported last
+    seconds: float | None  # of training, as its worker reported last
     step: int = 0  # as its worker reported last
     hosts_lost: int = 0  # since its last new step
     stopped: bool = False  # whether its source stopped it early

@@ -99,8 +99,8 @@ class TuneEngine:
         loop: TrialLoop,
         *,
         max_failures: int,
-        max_concurrent: int | None = None,
-        own_process: bool = False,
+        max_concurrent: int | None,
+        own_process: bool,
     ) -> None:
         """Make the engine of one run.
 

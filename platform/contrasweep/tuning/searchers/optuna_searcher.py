@@ -75,7 +75,7 @@ class OptunaSearcher:
     the time, for samplers with a state of their own.
     """
 
-    def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool = True) -> None:
+    def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
