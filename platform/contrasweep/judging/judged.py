@@ -23,7 +23,6 @@ from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.requirement import Outcome, Requirement
 from contrasweep.results.table import Table
 from contrasweep.statistics.checks import checked_level
-from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import pairs_of
 from contrasweep.statistics.noise import Noise
 
@@ -67,18 +66,14 @@ class Judged:
         # The advice is for the comparison with the most replicates.
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
         design = max(designs, key=lambda d: (d.replicates, d.seeds))
-        planned = self._as_planned(design)
-        return advice(self.table.answer, Prices(planned, design.folds, [], None))
-
-    def _as_planned(self, design: Design) -> pd.DataFrame:
-        """Return the trials of a study of this design, from which `Prices` counts the replicates."""
-        # Items and tasks are no trials of an arm, and stand once.
+        # The trials of a study of this design. Items and tasks are no trials of an arm, and stand once.
         arms: set[str | None] = {None}
         if design.counts_trainings:
             arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
         folds = range(design.replicates) if design.folds else [None]
         rows = itertools.product(arms, folds, range(design.seeds))
-        return pd.DataFrame(rows, columns=["arm", "fold", "seed"])
+        planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
+        return advice(self.table.answer, Prices(planned, design.folds, [], None))
 
     @property
     def pairs(self) -> tuple[Pair, ...]:

@@ -81,7 +81,13 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         return _of_folds(runs, roles, axes, suffix)
     if "seed" in has:
         return _of_seeds(runs, roles, axes, suffix)
-    return _of_unpaired_runs(runs, axes, suffix)
+    # Nothing pairs the runs: those of two arms are compared as two samples.
+    sizes = runs.groupby(["arm", *axes]).size()
+    # Each run gets a seed of its own, which no run of another arm has.
+    number = runs.groupby("arm").cumcount().astype(str)
+    trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
+    design = Design(seeds=int(sizes.median()), unit="run")
+    return RunLayout(trials, design, _runs_each(sizes), f"unpaired{suffix}", axes)
 
 
 def _of_tasks(runs: pd.DataFrame, roles: Roles, suffix: str) -> RunLayout:
@@ -192,16 +198,6 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: s
     # Where all arms share fewer than two seeds, some two arms share at least two.
     design = Design(seeds=max(2, len(common_seeds)))
     return RunLayout(_as_trials(runs), design, replicates, pairing + suffix, axes)
-
-
-def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], suffix: str) -> RunLayout:
-    """Return the layout of runs that nothing pairs: the runs of two arms are compared as two samples."""
-    sizes = runs.groupby(["arm", *axes]).size()
-    # Each run gets a seed of its own, which no run of another arm has.
-    number = runs.groupby("arm").cumcount().astype(str)
-    trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
-    design = Design(seeds=int(sizes.median()), unit="run")
-    return RunLayout(trials, design, _runs_each(sizes), f"unpaired{suffix}", axes)
 
 
 def _runs_each(sizes: "pd.Series[int]") -> str:

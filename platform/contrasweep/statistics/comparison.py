@@ -575,7 +575,15 @@ class Comparison:
         missing = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in missing if n)
         trials += f" ({lacks} of {self.gaps.planned})" if lacks else ""
-        trials += self._collapses(a, b)
+        first, second = (b, a) if self.turned else (a, b)  # the order of the evidence
+        for arm, collapsed in (
+            (first, self.evidence.collapsed_a),
+            (second, self.evidence.collapsed_b),
+        ):
+            if len(collapsed) > MOST_NAMED:
+                trials += f"; {arm} collapsed in {len(collapsed)} replicates"
+            elif collapsed:
+                trials += f"; {arm} collapsed at {', '.join(collapsed)}"
 
         # The verdict stands before the numbers, and what limits it behind the trials.
         if self.judgement is None:
@@ -597,20 +605,6 @@ class Comparison:
         It shows two digits of the interval's half-width, and more where the ends would else look like 0.
         """
         return span(self.difference, self.low, self.high)
-
-    def _collapses(self, a: str, b: str) -> str:
-        """Return which trials of either arm collapsed, or how many, as the end of a sentence; "" where none did."""
-        first, second = (b, a) if self.turned else (a, b)  # the order of the evidence
-        text = ""
-        for arm, trials in (
-            (first, self.evidence.collapsed_a),
-            (second, self.evidence.collapsed_b),
-        ):
-            if len(trials) > MOST_NAMED:
-                text += f"; {arm} collapsed in {len(trials)} replicates"
-            elif trials:
-                text += f"; {arm} collapsed at {', '.join(trials)}"
-        return text
 
     def _unseen(self, a: str, b: str) -> str:
         """Return how many unseen collapses there may be, where so many would overturn the verdict; "" elsewhere."""

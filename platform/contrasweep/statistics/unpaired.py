@@ -96,15 +96,7 @@ class UnpairedContrast(Contrast):
         shifts: Floats = (a_to_b @ a - b_to_a @ b) / a_to_b.sum(axis=1)
         return shifts
 
-    def p_above(self, bound: float, level: float = 0.05) -> float:
-        """Return the one-sided p of "the true difference is at most `bound`"; small where the difference is larger."""
-        return self._p(bound, level, 1)
-
-    def p_below(self, bound: float, level: float = 0.05) -> float:
-        """Return the one-sided p of "the true difference is at least `bound`"; small where it is smaller."""
-        return self._p(bound, level, -1)
-
-    def _p(self, bound: float, level: float, sign: int) -> float:
+    def _one_sided(self, sign: int, bound: float, level: float) -> float:
         """Return the one-sided p of a difference beyond `bound` in the direction `sign` (1: above, -1: below).
 
         It is that of Welch's t-test; where the permutation test judges, the larger one of both tests.
