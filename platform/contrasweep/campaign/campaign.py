@@ -426,10 +426,13 @@ class Referee:
         rule = self.campaign.rule()
         ledger = self.ledger
         digest = self.digest(name, candidate)
-        number = ledger.number_of(digest)
+        asked = ledger.number_of(digest)
+        # The ledger has nothing of the number that a new candidate would get.
+        if asked is None:
+            asked = len(ledger.entries)
         incumbent = ledger.incumbent
-        decided = None if number is None else self._decision_on(number)
-        grant = None if number is None else ledger.granted(number, incumbent)
+        decided = self._decision_on(asked)
+        grant = ledger.granted(asked, incumbent)
         most_seeds = rule.looks()[-1]
         seeds = grant.seeds if grant else ledger.fresh_seeds(most_seeds)
         if decided is not None and decided.verdict == "undecided" and more_seeds > 0:
@@ -437,7 +440,6 @@ class Referee:
                 seeds += ledger.fresh_seeds(self._rounded(more_seeds))
             decided = None
         # How many trials it takes at most. A confirmation that was granted goes on without a screen.
-        asked = len(ledger.entries) if number is None else number
         screening = 0
         if not grant:
             screens = list(range(rule.screens()[-1]))
@@ -622,15 +624,36 @@ class Referee:
     def _screen(self, number: int, arm: Arm, incumbent: int) -> tuple[str, list[float]]:
         """Screen a candidate on more and more seeds, until the rule passes or stops it.
 
-        Return the outcome, `pass` or `stop`, and candidate minus incumbent for each seed that was trained.
+        Return the outcome, `pass` or `stop`, and candidate minus incumbent for each seed that was trained. Raises
+        `ContrasweepError` where all trials of either failed, and `SpecError` where the candidate has a setting that no
+        trial reads.
         """
         seeds = self.ledger.screening_seeds(incumbent)
+        screening = self.ledger.screening_study(incumbent)
+        incumbent_name = called(self.ledger, incumbent)
+        candidate = self.ledger.asked_for(number).candidate
         for count in self.campaign.rule().screens():
-            _say(
-                f"{self.ledger.asked_for(number).candidate}: {plural(count, 'seed')} beside "
-                f"{called(self.ledger, incumbent)}"
+            _say(f"{candidate}: {plural(count, 'seed')} beside {incumbent_name}")
+            # The incumbent may have been trained for an earlier candidate.
+            screened = seeds[:count]
+            incumbent_results = self._train_with_retry(
+                self._study(screening, {INCUMBENT: self.arm(incumbent)}, screened), incumbent_name
             )
-            differences = self._train_screen(number, arm, incumbent, seeds[:count])
+            study = self._study(self.ledger.candidate_study(number), {candidate: arm}, screened)
+            results = self._train_with_retry(study, f"the candidate {candidate}")
+            unread = results.unused_settings
+            if unread:
+                raise SpecError(
+                    f"a candidate is judged by settings that its trials read: {unread[0]}",
+                    place="CANDIDATE",
+                    value=candidate,
+                    hint="mend the name of the setting, or leave it out; nothing is decided",
+                )
+            differences = self._differences(
+                self._values(results, candidate),
+                self._values(incumbent_results, INCUMBENT),
+                screened,
+            )
             rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
             outcome = rule.screen(differences)
             if outcome != "more":
@@ -761,35 +784,6 @@ class Referee:
             if seed in values and seed in incumbent_values
         ]
         return self._differences(values, incumbent_values, seeds)
-
-    def _train_screen(
-        self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]
-    ) -> list[float]:
-        """Train candidate and incumbent on these screening seeds; return candidate minus incumbent for each seed.
-
-        Raises `ContrasweepError` where all trials of either failed, and `SpecError` where the candidate has a setting
-        that no trial reads.
-        """
-        # The incumbent, which may have been trained for an earlier candidate.
-        screening = self.ledger.screening_study(incumbent)
-        incumbent_results = self._train_with_retry(
-            self._study(screening, {INCUMBENT: self.arm(incumbent)}, seeds),
-            called(self.ledger, incumbent),
-        )
-        candidate = self.ledger.asked_for(number).candidate
-        study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
-        results = self._train_with_retry(study, f"the candidate {candidate}")
-        unread = results.unused_settings
-        if unread:
-            raise SpecError(
-                f"a candidate is judged by settings that its trials read: {unread[0]}",
-                place="CANDIDATE",
-                value=candidate,
-                hint="mend the name of the setting, or leave it out; nothing is decided",
-            )
-        return self._differences(
-            self._values(results, candidate), self._values(incumbent_results, INCUMBENT), seeds
-        )
 
     def _train_with_retry(self, study: AblationGrid, who: str) -> Results:
         """Train a study of screening seeds; if all trials of a dataset failed before, those that failed run again.

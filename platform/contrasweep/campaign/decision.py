@@ -85,6 +85,15 @@ class Decision:
     remembered: bool = False
     more: More | None = None
 
+    @property
+    def gain(self) -> str:
+        """The estimate and its interval, as text; "" where there is none."""
+        if self.estimate is None:
+            return ""
+        # An end of the interval that is None is infinite.
+        low = -math.inf if self.low is None else self.low
+        return span(self.estimate, low, math.inf if self.high is None else self.high)
+
     def to_dict(self) -> dict[str, object]:
         """Return every field by its name, and the decision in words as `sentence`, for programs."""
         return asdict(self) | {"sentence": self.sentence()}
@@ -108,11 +117,7 @@ class Decision:
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
-            # An end of the interval that is None is infinite.
-            gain = "no number, for one of them failed,"
-            if self.estimate is not None:
-                low = -math.inf if self.low is None else self.low
-                gain = span(self.estimate, low, math.inf if self.high is None else self.high)
+            gain = self.gain or "no number, for one of them failed,"
             text += f": {self.metric} {gain} on {self.seeds} fresh seeds"
             hypothesis = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
             text += f", one-sided p of {hypothesis} = {self.p:.2g} at a level of {self.level:.2g}"

@@ -1,6 +1,5 @@
 """All decisions of a campaign in order, with a figure, and all comparisons of a storage's studies."""
 
-import math
 import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from contrasweep.reporting.formats import render_template
 from contrasweep.reporting.svg import draw
 from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
-from contrasweep.statistics.comparison import p_text, span
+from contrasweep.statistics.comparison import p_text
 from contrasweep.statistics.referee import Confirmation, Rule
 from contrasweep.storage.records import StudyRecords
 from contrasweep.text_table import text_table
@@ -234,14 +233,11 @@ def _texts(row: CandidateRow) -> dict[str, str]:
     if decision is None:
         return {**texts, "verdict": "not decided"}
     gain = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
-    if decision.estimate is not None:
-        low = -math.inf if decision.low is None else decision.low
-        gain = span(decision.estimate, low, math.inf if decision.high is None else decision.high)
     return {
         **texts,
         "verdict": decision.verdict
         + (", kept" if decision.kept and decision.verdict != "keep" else ""),
-        "gain [interval]": gain,
+        "gain [interval]": decision.gain or gain,
         "p": "" if decision.p is None else p_text(decision.p).removeprefix("= "),
         "level": "" if decision.level is None else f"{decision.level:.2g}",
         "seeds": str(decision.seeds),

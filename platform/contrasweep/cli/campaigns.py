@@ -76,7 +76,12 @@ def decide(
     # `incumbent` means the last candidate that was kept, which --set then changes.
     base = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
     arm = load_candidate(candidate, base, sets or [])
-    name = name or _candidate_name(candidate, sets or [])
+    if not name:
+        # What --set changes, else the stem of the file or NAME of `module:NAME`.
+        stem = Path(candidate).stem if candidate.endswith((".yaml", ".yml")) else candidate
+        changed = "+".join(path.removeprefix("config.") for path in sets or ())
+        short = (changed or stem).rpartition(":")[2]
+        name = NOT_IN_NAMES.sub("-", short)[:100].strip("-.") or "candidate"
     if dry_run:
         expected = declared.outlook(arm, name, storage=storage, more=more)
         if json:
@@ -107,22 +112,6 @@ def decide(
     else:
         print(decision)
     end_as(require, outcome)
-
-
-def _candidate_name(candidate: str, sets: list[str]) -> str:
-    """Return a name for a candidate: what `sets` (PATH=VALUE) changes, else its file's stem or NAME of `module:NAME`.
-
-    `config.loss.temperature=0.05` gives `loss.temperature-0.05`. The name has at most 100 characters; it is `candidate`
-    where no character can stay.
-    """
-    if sets:
-        name = "+".join(path.removeprefix("config.") for path in sets)
-    elif candidate.endswith((".yaml", ".yml")):
-        name = Path(candidate).stem
-    else:
-        name = candidate
-    short = name.rpartition(":")[2]
-    return NOT_IN_NAMES.sub("-", short)[:100].strip("-.") or "candidate"
 
 
 def ledger(
