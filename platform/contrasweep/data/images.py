@@ -50,7 +50,14 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> Pixels:
         except Exception as error:  # Pillow's decoders raise any kind of error
             raise BrokenImage(f"cannot be decoded ({error})") from None
     if shape and shape[0] and (pixels.height, pixels.width) != tuple(shape[:2]):
-        pixels = _cover(pixels, shape[0], shape[1])
+        # Scaled to cover the shape, and cut equally on both sides.
+        height, width = shape[:2]
+        scale = max(height / pixels.height, width / pixels.width)
+        size = max(width, round(pixels.width * scale)), max(height, round(pixels.height * scale))
+        left = (size[0] - width) // 2
+        top = (size[1] - height) // 2
+        scaled = pixels.resize(size, Image.Resampling.BICUBIC)
+        pixels = scaled.crop((left, top, left + width, top + height))
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
 
 
@@ -97,16 +104,6 @@ def picture(pixels: Pixels) -> Image.Image:
     """Return pixels [h w c] as an image of Pillow."""
     # For Pillow, grey images have no axis of channels.
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-
-
-def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Return an image scaled to cover height and width, and cut equally on both sides to these."""
-    scale = max(height / image.height, width / image.width)
-    size = max(width, round(image.width * scale)), max(height, round(image.height * scale))
-    scaled = image.resize(size, Image.Resampling.BICUBIC)
-    left = (size[0] - width) // 2
-    top = (size[1] - height) // 2
-    return scaled.crop((left, top, left + width, top + height))
 
 
 def _opened(data: bytes) -> Image.Image:

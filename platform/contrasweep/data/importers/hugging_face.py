@@ -45,7 +45,11 @@ def read(source: Path, settings: Settings) -> Content:
     files = files_by_split(source, ".parquet")
     schema = pq.read_schema(files["train"][0])
     # Images with captions need no labels, so that labels are read only where the settings ask for them.
-    caption = _caption(schema, settings.caption, source)
+    caption = settings.caption
+    # The type of the texts in a column of lists, or of the column.
+    texts = [f.name for f in schema if getattr(f.type, "value_type", f.type) in TEXT]
+    if caption and caption not in texts:
+        raise DataError(f"{source}: {choose_from('columns of captions', texts, caption)}")
     label = _label(schema, settings.label or ("none" if caption else ""), source)
     image = _image(schema, settings.image, source)
     classes = _classes(files, image, label, caption)
@@ -72,18 +76,6 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
         hint = choose_from("columns of images", columns, wanted) if columns else "it has none"
         raise DataError(f"{source}: set the column of images, --set image=NAME; {hint}")
     return wanted or columns[0]
-
-
-def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
-    """Return `wanted`, the name of the column of captions ("": none).
-
-    `DataError` where there is no such column, or where it has neither texts nor lists of texts.
-    """
-    # The type of the texts in a column of lists, or of the column.
-    texts = [f.name for f in schema if getattr(f.type, "value_type", f.type) in TEXT]
-    if wanted and wanted not in texts:
-        raise DataError(f"{source}: {choose_from('columns of captions', texts, wanted)}")
-    return wanted
 
 
 def _label(schema: pa.Schema, wanted: str, source: Path) -> str:

@@ -26,7 +26,12 @@ def read(source: Path, settings: Settings) -> Content:
         raise DataError(f"{source} is not a folder of class folders")
     # A split has class folders. A folder `test` that has no folders is a class with this name.
     present = split_folders(_root(source), lambda folder: bool(_folders(folder)))
-    class_folders = {split: _class_folders(folder) for split, folder in present.items()}
+    # A class has several folders where names differ only in how an accent is encoded, as on a Mac.
+    class_folders: dict[str, dict[str, list[Path]]] = {}
+    for split, folder in present.items():
+        of_split = class_folders.setdefault(split, {})
+        for child in _folders(folder):
+            of_split.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
     classes = sorted({name for folders in class_folders.values() for name in folders})
     # Class folders with names such as train and test are splits on another level than was looked at.
     if not classes or all(name.lower() in encoded_images.SPLITS for name in classes):
@@ -105,14 +110,6 @@ def _folders(folder: Path) -> list[Path]:
 def _images(folder: Path) -> list[Path]:
     """Return the visible image files directly in a folder, sorted by name."""
     return [p for p in _visible(folder) if p.suffix.lower() in SUFFIXES and not p.is_dir()]
-
-
-def _class_folders(folder: Path) -> dict[str, list[Path]]:
-    """Return class -> its folders, more than one where names differ only in how an accent is encoded, as on a Mac."""
-    folders: dict[str, list[Path]] = {}
-    for child in _folders(folder):
-        folders.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
-    return folders
 
 
 def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:

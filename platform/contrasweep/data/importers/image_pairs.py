@@ -99,7 +99,16 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
                 "need; give every row its group, or leave these two settings out"
             )
     if settings.folds == "groups":
-        _hold_out_groups(path, rows)
+        # The fold of a training row is the number of its group, in the order of the list.
+        fold_of: dict[str, int] = {}
+        for row in rows:
+            row["fold"] = ""
+            if row.split == "train":
+                row["fold"] = str(fold_of.setdefault(row["group"], len(fold_of)))
+        if len(fold_of) == 1:
+            raise DataError(
+                f"{path}: all training rows are of the group {next(iter(fold_of))!r}; folds=groups needs two"
+            )
     classes, labels = _classes(path, rows, settings.classes)
     specs: dict[str, ColumnSpec] = {}
     rejected = Rejected()
@@ -240,22 +249,6 @@ def _classes(
     if unknown:
         raise DataError(f"{path}: labels {unknown} are not among `classes` {list(class_names)}")
     return class_names, [class_names.index(text) for text in texts]
-
-
-def _hold_out_groups(path: Path, rows: list[Row]) -> None:
-    """Set the column `fold` of training rows to the number of their group, in the order of the list; of others to "".
-
-    `DataError` where all training rows are of the same group.
-    """
-    fold_of: dict[str, int] = {}  # by group
-    for row in rows:
-        row["fold"] = ""
-        if row.split == "train":
-            row["fold"] = str(fold_of.setdefault(row["group"], len(fold_of)))
-    if len(fold_of) == 1:
-        raise DataError(
-            f"{path}: all training rows are of the group {next(iter(fold_of))!r}; folds=groups needs two"
-        )
 
 
 def _folds(path: Path, rows: list[Row]) -> Folds | None:

@@ -41,7 +41,12 @@ def _read(source: Path, settings: Settings) -> Content:
     rows = image_pairs.list_rows(path)
     if settings.events != "blocks":
         for row in rows:
-            event = _event(path, row)
+            number = re.search(r"(\d+)\.png$", row["pre"])
+            if number is None:
+                raise DataError(
+                    f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has"
+                )
+            event = bisect_right(EVENT_STARTS, int(number[1]))
             row["group"] = f"event-{event}"
             # Events with odd numbers are the test split.
             if settings.events == "split" and event % 2:
@@ -54,19 +59,6 @@ def _read(source: Path, settings: Settings) -> Content:
             normalise="group" if settings.normalise else "none",
         ),
     )
-
-
-def _event(path: Path, row: image_pairs.Row) -> int:
-    """Return the number, from 0, of the event of a row's tile, which follows from the number in the tile's name.
-
-    `DataError`, with the list's `path` and the line, where the name has no number.
-    """
-    number = re.search(r"(\d+)\.png$", row["pre"])
-    if number is None:
-        raise DataError(
-            f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has"
-        )
-    return bisect_right(EVENT_STARTS, int(number[1]))
 
 
 def _published(settings: Settings) -> Published:

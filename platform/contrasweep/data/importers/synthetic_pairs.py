@@ -64,23 +64,18 @@ def _table(
     """
     labels = random.permutation(np.arange(count) % len(FLOODED))
     flooded = list(FLOODED.values())
-    pairs = [_pair(random, size, flooded[label]) for label in labels]
+    pairs = []
+    for label in labels:
+        # The field of the flood is lowest where lakes are, so that it covers land only.
+        lakes = _highest(_smooth(random, size), random.uniform(0, LAKES))
+        flood = _highest(np.where(lakes, -np.inf, _smooth(random, size)), flooded[label])
+        pairs.append((_image(random, lakes), _image(random, lakes | flood)))
     arrays = {
         "pre": columns.from_array(np.stack([pre for pre, _ in pairs])),
         "post": columns.from_array(np.stack([post for _, post in pairs])),
         "label": pa.array(labels, pa.int32()),
     }
     return columns.table(arrays, specs)
-
-
-def _pair(
-    random: np.random.Generator, size: int, share: float
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the images before and after of a place; in the second one the further `share` is under water."""
-    # The field of the flood is lowest where lakes are, so that it covers land only.
-    lakes = _highest(_smooth(random, size), random.uniform(0, LAKES))
-    flood = _highest(np.where(lakes, -np.inf, _smooth(random, size)), share)
-    return _image(random, lakes), _image(random, lakes | flood)
 
 
 def _smooth(random: np.random.Generator, size: int) -> Field:
