@@ -49,10 +49,14 @@ class Trial:
     @cached_property
     def id(self) -> str:
         """The trial's id, 16 hexadecimal digits: a digest of all that changes its result (`storage.record.id_of`)."""
+        return id_of(self, self.config_text)
+
+    @property
+    def config_text(self) -> str:
+        """The canonical text of the config."""
         # All replicates of a cell share one `canonical.Config`, whose text is made once.
         config = self.config
-        text = config.text if isinstance(config, canonical.Config) else canonical.dumps(config)
-        return id_of(self, text)
+        return config.text if isinstance(config, canonical.Config) else canonical.dumps(config)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
+from contrasweep.code import KEPT, Code, CurrentCode, difference
 from contrasweep.planning.plan import Plan
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import accepted, read_sources, read_version
@@ -166,17 +166,10 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
     if changes.changes:
         return str(changes)
     # Equal sources with another digest differ in what is not kept as text, such as data files and packages.
-    return _other_parts(read_version(records, old), new.version)
-
-
-def _other_parts(old: CodeVersion | None, new: CodeVersion) -> str:
-    """Return the names of the files and distributions that differ, as `images.npy, torch changed`.
-
-    If `old` is None, which means that its description was not kept, all of `new` differ.
-    """
-    # Name -> digest of a module or file, or version of a distribution.
-    before = {**old.modules, **old.distributions} if old else {}
-    now = {**new.modules, **new.distributions}
+    # Name -> digest of a module or file, or version of a distribution; none where the description was not kept.
+    was = read_version(records, old)
+    before = {**was.modules, **was.distributions} if was else {}
+    now = {**new.version.modules, **new.version.distributions}
     parts = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     return f"{', '.join(name.removeprefix('file:') for name in parts)} changed"
 
@@ -188,30 +181,6 @@ def texts(code: Code) -> dict[str, str]:
         for s in code.sources.values()
         if s.file.endswith(KEPT)
     }
-
-
-def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) -> list[str]:
-    """Return a line for each package that `finished` trials ran with in another version than `current` code has.
-
-    `24 of 30 trials ran with torch 2.6.0, here is 2.7.1`
-    """
-    current_versions = {
-        name: version for code in current for name, version in code.distributions.items() if version
-    }
-    # (package, other version) -> number of trials that ran with it.
-    ran = Counter[tuple[str, str]]()
-    total = 0
-    for record in finished:
-        total += 1
-        for name, version in current_versions.items():
-            # A package that the record does not name counts as one of the current version.
-            recorded = record.versions.get(name, version)
-            if recorded != version:
-                ran[name, recorded] += 1
-    return [
-        f"{count} of {total} trials ran with {name} {recorded}, here is {current_versions[name]}"
-        for (name, recorded), count in sorted(ran.items())
-    ]
 
 
 def _retrained(
@@ -266,7 +235,23 @@ def compare_plan(
     # A checkpoint of a search's trial is compared with the code of the examples, since the plan has no such trial.
     trials = [trial for trial in (*plan.trials, *plan.example_trials) if trial.id not in without]
     # All trials of a cell or an arm run the same code as its example trials.
-    versions = [current.of(t.trainable, t.config).version for t in plan.example_trials]
+    versions = {
+        name: version
+        for t in plan.example_trials
+        for name, version in current.of(t.trainable, t.config).version.distributions.items()
+        if version
+    }
     found = compare_code(records, scored, trials, current, plan.total)
     changes = (*found.changes, *_retrained(plan.trials, records, scored))
-    return CodeComparison(found.total, changes), version_notes(scored, versions)
+    # (package, other version) -> number of trials that ran with it. One that a record does not name is the current one.
+    ran = Counter(
+        (name, record.versions[name])
+        for record in scored
+        for name, version in versions.items()
+        if record.versions.get(name, version) != version
+    )
+    notes = [
+        f"{count} of {len(scored)} trials ran with {name} {recorded}, here is {versions[name]}"
+        for (name, recorded), count in sorted(ran.items())
+    ]
+    return CodeComparison(found.total, changes), notes

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from contrasweep import canonical
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.cluster.memory import GIB, NO_WORK, Work, Workload
@@ -375,10 +374,7 @@ class Footprints:
 
 def cell_of(trial: Trial) -> CellKey:
     """Return what `trial` has in common with its replicates: its trainable, config and data, not its fold and seed."""
-    config = trial.config
-    # A canonical config has its text already.
-    text = config.text if isinstance(config, canonical.Config) else canonical.dumps(config)
-    return trial.trainable, text, trial.data.digest
+    return trial.trainable, trial.config_text, trial.data.digest
 
 
 def _rounded(gib: float) -> float:

@@ -152,7 +152,24 @@ class Sources:
         """
         name = f"{start.study}/{start.arm}"
         trials = self.trials(start)
-        fitting = self._of_data(start, data, trials)
+        # Those on the same data with the same folds. Where no trial was trained on a dataset of this name, all of them
+        # were trained on other data, and none has seen what is held out.
+        key = (start.study, start.arm, data.digest)
+        if key not in self._fitting:
+            self._fitting[key] = (
+                [t for t in trials if t.data.digest == data.digest]
+                if any(t.data.name == data.name for t in trials)
+                else trials
+            )
+        fitting = self._fitting[key]
+        if not fitting:
+            raise SpecError(
+                f"{name} was trained on other folds or another version of {data.name}, so that its "
+                "networks may have seen what is held out here",
+                place="start",
+                value=f"{data.folds.count if data.folds else 'no'} folds",
+                hint="give both studies the same data and folds",
+            )
         # A trial of the same fold; in a study without folds, one network serves every fold.
         folds = {trial.fold for trial in fitting}
         source_fold = fold if fold in folds else None
@@ -210,32 +227,6 @@ class Sources:
                 highest = sign * value
                 best = [trial]
         return best
-
-    def _of_data(
-        self, start: Start, data: Manifest, trials: list[SourceTrial]
-    ) -> list[SourceTrial]:
-        """Return those of the `trials` whose networks have not seen what is held out in `data`.
-
-        These are the trials on the same data with the same folds. Where no trial was trained on a dataset of this name,
-        all of them were trained on other data, and all are returned. Raises `SpecError` where no trial is left.
-        """
-        key = (start.study, start.arm, data.digest)
-        if key not in self._fitting:
-            dataset_names = {trial.data.name for trial in trials}
-            self._fitting[key] = (
-                [t for t in trials if t.data.digest == data.digest]
-                if data.name in dataset_names
-                else trials
-            )
-        if not self._fitting[key]:
-            raise SpecError(
-                f"{start.study}/{start.arm} was trained on other folds or another version of {data.name}, so that its "
-                "networks may have seen what is held out here",
-                place="start",
-                value=f"{data.folds.count if data.folds else 'no'} folds",
-                hint="give both studies the same data and folds",
-            )
-        return self._fitting[key]
 
     def _planned(self, start: Start, plan: Plan) -> list[SourceTrial]:
         """Return the trials of the arm in the plan of a study that runs before, with their records if they have ended.

@@ -28,7 +28,7 @@ from contrasweep.study.file import to_plain
 from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import SettingsOfArms, can_search
 from contrasweep.trial import Trial
-from contrasweep.tuning import pruners, searchers
+from contrasweep.tuning import pruners
 from contrasweep.tuning.design import DEV_SPLITS, SweepDesign, point
 from contrasweep.tuning.sweep_source import SweepSource
 
@@ -363,7 +363,18 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
         pruner.try_out()
     if can_search():
         for name, arm in study.arms.items():
-            _check_searcher(planned.searcher(name, arm.config), study)
+            # Some samplers find out only when they are asked that they cannot search the space.
+            try:
+                planned.searcher(name, arm.config).ask()
+            except SpecError:
+                raise
+            except ValueError as error:
+                raise SpecError(
+                    "the searcher cannot search this",
+                    place="searcher",
+                    value=study.searcher,
+                    hint=str(error).splitlines()[0],
+                ) from None
     return planned
 
 
@@ -387,24 +398,6 @@ def check_arms(study: Sweep) -> SettingsOfArms:
                 hint="give it a space, or declare an AblationGrid",
             )
     return settings
-
-
-def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
-    """Ask the searcher for one configuration, and raise `SpecError` where it cannot search the arm's space.
-
-    Some samplers find that out only when they are asked. The searcher is not used afterwards.
-    """
-    try:
-        searcher.ask()
-    except ValueError as error:
-        if isinstance(error, SpecError):
-            raise
-        raise SpecError(
-            "the searcher cannot search this",
-            place="searcher",
-            value=study.searcher,
-            hint=str(error).splitlines()[0],
-        ) from None
 
 
 def _check_data(study: Sweep, data: Manifest) -> None:

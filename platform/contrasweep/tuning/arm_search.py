@@ -23,7 +23,6 @@ from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
-from contrasweep.study.space import Space
 from contrasweep.trial import Trial
 from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.pruners import CONTINUE
@@ -75,24 +74,6 @@ class CandidateSettings:
 _REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
 CANDIDATE_FILE = JsonFile(CandidateSettings, 2, _REMEDY)
 """search/<digest>/<number>.json, written and read."""
-
-
-def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:
-    """Return the searched settings in a candidate's file, dotted name -> value; `key` is its key in the storage.
-
-    Raises `BrokenFileError` where the file is broken, or has a setting that is not in `space`, or a value outside its
-    range. Whether conditional settings (`when`) fit together is not checked.
-    """
-    remedy = records.remedy(_REMEDY)
-    config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
-    outside = [
-        name for name, value in config.items() if name not in space or not space[name].holds(value)
-    ]
-    if outside:
-        raise BrokenFileError(
-            f"{records.store.uri}/{key}", f"{outside[0]} is not in the arm's space", remedy
-        )
-    return config
 
 
 class ArmSearch:
@@ -262,8 +243,15 @@ class ArmSearch:
         outcome is told before the candidate that was chosen by it in the first run.
         """
         in_order = self.study.slots is not None
+        remedy = self.records.remedy(_REMEDY)
+        space = self.study.arms[self.arm].space
         for key in sorted(self.records.store.list(self.folder))[: self.study.arm_budget.trials]:
-            config = read_candidate(self.records, key, self.study.arms[self.arm].space)
+            config = dict(CANDIDATE_FILE.read(self.records.store, key, remedy).config)
+            # Whether conditional settings (`when`) fit together is not checked.
+            for name, value in config.items():
+                if name not in space or not space[name].holds(value):
+                    file = f"{self.records.store.uri}/{key}"
+                    raise BrokenFileError(file, f"{name} is not in the arm's space", remedy)
             # The outcomes that the searcher knew when it chose this candidate.
             if in_order:
                 self._tell()

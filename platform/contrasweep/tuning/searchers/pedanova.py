@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +71,15 @@ def importance(
             usable.append((searched, value))
     if len(usable) < MIN_CONFIGURATIONS or len({value for _, value in usable}) < 2:
         return Importance(len(usable))
-    study = _optuna_study(usable, space)
+    study = optuna.create_study()
+    for config, value in usable:
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=value,
+                params={name: coordinate(space[name], setting) for name, setting in config.items()},
+                distributions={name: distribution(space[name]) for name in config},
+            )
+        )
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
     # The evaluator takes the smallest values for the best.
     losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
@@ -103,19 +111,3 @@ def importance(
         by_chance = sorted(divergence[name] for divergence in shuffled)
         noise[name] = min(1.0, by_chance[-NOISE_RANK] / total)
     return Importance(len(usable), shares, noise)
-
-
-def _optuna_study(configs: Iterable[tuple[Config, float]], space: Space) -> Any:
-    """Return a study of Optuna with a finished trial for each pair of searched settings and value."""
-    import optuna
-
-    study = optuna.create_study()
-    for config, value in configs:
-        study.add_trial(
-            optuna.trial.create_trial(
-                value=value,
-                params={name: coordinate(space[name], setting) for name, setting in config.items()},
-                distributions={name: distribution(space[name]) for name in config},
-            )
-        )
-    return study
