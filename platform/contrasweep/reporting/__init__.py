@@ -258,19 +258,17 @@ def report_data(results: Results, table: Table) -> ReportData:
         notes=results.notes,
         advice=results.advice() if table.metric == results.metric else None,
         study_link=links.study,
-        code=_code(results),
+        code=[
+            [
+                code.digest,
+                str(count),
+                f"{code.commit or '–'}{' with changes' if code.dirty else ''}",
+            ]
+            for code, count in Counter(r.code for r in results.all_records.values()).items()
+            if code.digest
+        ],
         archived=sum(len(part.trial_ids) for part in list_archived(results.records)),
         ui_command=""
         if links.served or not links.runs
         else command_line("ui", tracking=links.tracking),
     )
-
-
-def _code(results: Results) -> list[list[str]]:
-    """Return one row for each code that made trials, those of a search too: digest, number of trials, commit."""
-    used = Counter(record.code for record in results.all_records.values() if record.code.digest)
-    rows = []
-    for code, count in used.items():
-        changes = " with changes" if code.dirty else ""
-        rows.append([code.digest, str(count), f"{code.commit or '–'}{changes}"])
-    return rows

@@ -99,7 +99,15 @@ def _panels(
     data: TrialData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]
 ) -> list[Figure]:
     """Return a figure of a metric for each of these panels that has a line, all on one scale."""
-    within = _range(spread, panels, metric) if len(panels) > 1 else ()
+    # The least and the largest value over several panels, which then have one scale.
+    ends = [
+        end
+        for (panel, _), part in spread.items()
+        if panel in panels
+        for end in (float(part[metric, "min"].min()), float(part[metric, "max"].max()))
+        if math.isfinite(end)
+    ]
+    within = [min(ends), max(ends)] if ends and len(panels) > 1 else ()
     drawn = []
     for panel, title in zip(panels, titles, strict=False):
         series = [
@@ -121,14 +129,3 @@ def _line(arm: str, colour: int, part: Any) -> Series:
     return Series(
         arm, colour, list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
     )
-
-
-def _range(spread: Spread, panels: Sequence[str], metric: str) -> list[float]:
-    """Return the least and the largest value of a metric over these panels; empty without a finite value."""
-    ends = [
-        (part[metric, "min"].min(), part[metric, "max"].max())
-        for (panel, _), part in spread.items()
-        if panel in panels
-    ]
-    finite = [float(v) for end in ends for v in end if math.isfinite(v)]
-    return [min(finite), max(finite)] if finite else []

@@ -15,7 +15,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from contrasweep.reporting.figures import Bars, Chart, Dots, Lines, Series, log_ticks, short, ticks
+from contrasweep.reporting.figures import Bars, Chart, Lines, Series, log_ticks, short, ticks
 
 WIDTH = 360
 HEIGHT = 240
@@ -68,8 +68,17 @@ def _lines(chart: Lines) -> Markup:
     def py(y: float) -> float:
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
-    # Axes first, so that lines and dots are drawn over them.
-    parts = [_y_axis(y_low, y_high, py, chart.y_label)]
+    # Axes first, so that lines and dots are drawn over them: a line over the whole width at each round number.
+    parts = [
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py(t):.1f}" y2="{py(t):.1f}"/>'
+        f'<text class="tick" x="{LEFT - 5}" y="{py(t) + 3.5:.1f}" text-anchor="end">{short(t)}</text>'
+        for t in ticks(y_low, y_high)
+    ]
+    middle = (HEIGHT - BOTTOM + TOP) / 2
+    parts.append(
+        f'<text class="label" transform="translate(11 {middle}) rotate(-90)" '
+        f'text-anchor="middle">{escape(chart.y_label)}</text>'
+    )
     if chart.x_names:
         parts += _x_ticks(list(enumerate(chart.x_names)), px)
     else:
@@ -82,7 +91,13 @@ def _lines(chart: Lines) -> Markup:
         f'text-anchor="middle">{escape(chart.x_label)}</text>'
     )
     parts += [_line(s, px, py) for s in chart.series]
-    parts += [_dots(d, px, py) for d in chart.dots]
+    for d in chart.dots:
+        circles = "".join(
+            f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{escape(title)}</title></circle>'
+            for x, y, title in zip(d.x, d.y, d.titles, strict=True)
+            if math.isfinite(x) and math.isfinite(y)
+        )
+        parts.append(f'<g class="c{d.colour % COLOURS}" data-name="{escape(d.name)}">{circles}</g>')
     # What the page's script needs to read values; names are no values.
     attributes = ""
     if not chart.x_names:
@@ -90,21 +105,6 @@ def _lines(chart: Lines) -> Markup:
         attributes = f' data-scales="{scales}" data-x="{escape(chart.x_label)}"'
         attributes += " data-log" if chart.log_x else ""
     return svg(parts, WIDTH, HEIGHT, f"{chart.y_label} over {chart.x_label}", attributes)
-
-
-def _y_axis(low: float, high: float, py, label: str) -> str:  # type: ignore[no-untyped-def]
-    """Return a line over the whole width at each round number, with the number, and the axis's label at the side."""
-    marks = ticks(low, high)
-    lines = "".join(
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py(t):.1f}" y2="{py(t):.1f}"/>'
-        f'<text class="tick" x="{LEFT - 5}" y="{py(t) + 3.5:.1f}" text-anchor="end">{short(t)}</text>'
-        for t in marks
-    )
-    middle = (HEIGHT - BOTTOM + TOP) / 2
-    return (
-        lines + f'<text class="label" transform="translate(11 {middle}) rotate(-90)" '
-        f'text-anchor="middle">{escape(label)}</text>'
-    )
 
 
 def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: ignore[no-untyped-def]
@@ -165,17 +165,6 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
 def path(points: Sequence[tuple[float, float]]) -> str:
     """Return the attribute `d` of an SVG path through `points`, which are (x, y) in the drawing."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _dots(d: Dots, px, py) -> str:  # type: ignore[no-untyped-def]
-    """Return points as an element, without those that are not finite."""
-    points = zip(d.x, d.y, d.titles, strict=True)
-    circles = "".join(
-        f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{escape(title)}</title></circle>'
-        for x, y, title in points
-        if math.isfinite(x) and math.isfinite(y)
-    )
-    return f'<g class="c{d.colour % COLOURS}" data-name="{escape(d.name)}">{circles}</g>'
 
 
 def svg(

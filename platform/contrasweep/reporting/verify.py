@@ -71,7 +71,16 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
             value = json.loads(b"{" + body if header else body)
             entries = records if name.startswith("records/") else codes
             entries[Path(name).stem] = value
-    differing += _differing_records(records, codes)
+    # A record is of the trial that its name stands for, and its code is there.
+    for trial_id, record in records.items():
+        found = id_of(record)
+        if not found == trial_id == record["trial_id"]:
+            differing.append(
+                f"records/{trial_id}: its settings, data, fold and seed are those of trial {found}"
+            )
+        code = record["code"]["digest"]
+        if code and code not in codes:
+            differing.append(f"records/{trial_id}: its code {code} is not in the bundle")
     differing += _differing_codes(codes)
     # The table must say what the records say.
     report = json.loads(files["table.json"])
@@ -94,18 +103,6 @@ def _differing_files(files: dict[str, bytes]) -> Iterator[str]:
             yield f"{name}: its size is another one than the metadata says"
         elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
             yield f"{name}: its digest is another one than the metadata says"
-
-
-def _differing_records(records: Entries, codes: Entries) -> Iterator[str]:
-    """Yield a line for each record that is not of the trial that its name stands for, or whose code is missing."""
-    for trial_id, record in records.items():
-        if id_of(record) != trial_id or record["trial_id"] != trial_id:
-            yield (
-                f"records/{trial_id}: its settings, data, fold and seed are those of trial {id_of(record)}"
-            )
-        code = record["code"]["digest"]
-        if code and code not in codes:
-            yield f"records/{trial_id}: its code {code} is not in the bundle"
 
 
 def _differing_codes(codes: Entries) -> Iterator[str]:

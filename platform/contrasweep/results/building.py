@@ -529,7 +529,19 @@ def _cells(
         # The mean of one arm is a contrast with 0. Its interval leaves the variance between seeds out (`seed_part`),
         # which is told of comparisons alone.
         done = part[part["value"].notna()]
-        spread = _spread(done, replace(rule.design, seed_part=None), items) if len(done) else None
+        spread = None
+        if len(done):
+            ids = list(done["trial_id"])
+            spread = mean_contrast(
+                done[["cell", "fold", "seed", "value"]],
+                replace(rule.design, seed_part=None),
+                weights=done["weight"].to_numpy() if (done["weight"] != 1).any() else None,
+                items=None
+                if items is None
+                else ItemScores(
+                    [items.means.get(t) for t in ids], [items.parts[t] for t in ids], items.sizes
+                ),
+            )
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
         low: float | None = None
         high: float | None = None
@@ -587,20 +599,6 @@ def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | No
     """
     bounds = metric_range(metric)
     return bounds if bounds and values.dropna().between(*bounds).all() else None
-
-
-def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Contrast | None:
-    """Return the mean of one arm's finished trials as a contrast with 0 under the design; None without trials."""
-    scores = None
-    if items is not None:
-        ids = list(done["trial_id"])
-        scores = ItemScores(
-            [items.means.get(t) for t in ids], [items.parts[t] for t in ids], items.sizes
-        )
-    weights = done["weight"].to_numpy() if (done["weight"] != 1).any() else None
-    return mean_contrast(
-        done[["cell", "fold", "seed", "value"]], design, weights=weights, items=scores
-    )
 
 
 def _replicates_text(done: pd.DataFrame, spread: Contrast) -> str:

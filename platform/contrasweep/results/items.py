@@ -95,10 +95,16 @@ def item_values(
             return None
 
         # All trials of one dataset must have the same groups; a trial that names none must have as many items.
-        groups, are_named = _groups_of(scored, metric, len(values))
+        # A score DATASET/NAME, which was computed afterwards, has groups of its own. Without these, the groups of the
+        # trial's own items count, if the trial has as many items. An item without a name is a group of its own.
+        column = f"{metric.rpartition('/')[0]}/{GROUP}"
+        if column not in scored and len(scored.get(GROUP, ())) == len(values):
+            column = GROUP
+        names = scored.get(column, [None] * len(values))
+        groups = [f"item {i}" if is_nameless(name) else str(name) for i, name in enumerate(names)]
         part = record.data.digest
         known = groups_of_part.setdefault(part, groups)
-        if known != groups and (are_named or len(known) != len(groups)):
+        if known != groups and (column in scored or len(known) != len(groups)):
             return None
 
         # The mean of each group, in the order in which the groups are first met.
@@ -114,16 +120,3 @@ def item_values(
         if trial in records:
             parts[trial] = records[trial].data.digest
     return ItemValues(means, parts, sizes)
-
-
-def _groups_of(scored: ItemColumns, metric: str, count: int) -> tuple[list[str], bool]:
-    """Return the group of each of the `count` items of a trial's `metric`, and whether the trial names groups."""
-    # A score DATASET/NAME, which was computed afterwards, has groups of its own. Where these are missing, the groups of
-    # the trial's own items count, if the trial has as many items.
-    column = f"{metric.rpartition('/')[0]}/{GROUP}"
-    if column not in scored and len(scored.get(GROUP, ())) == count:
-        column = GROUP
-    names = scored.get(column, [None] * count)
-    # An item without a name is a group of its own.
-    groups = [f"item {i}" if is_nameless(name) else str(name) for i, name in enumerate(names)]
-    return groups, column in scored
