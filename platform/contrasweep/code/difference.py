@@ -77,14 +77,11 @@ def difference(
             kind = "changed"
         old_lines = (before or "").splitlines()
         new_lines = (after or "").splitlines()
-        changes.append(Change(file, kind, _lines_changed(old_lines, new_lines)))
+        # Of each piece that was replaced, the longer of its two sides counts.
+        pieces = difflib.SequenceMatcher(a=old_lines, b=new_lines, autojunk=False).get_opcodes()
+        count = sum(max(i2 - i1, j2 - j1) for part, i1, i2, j1, j2 in pieces if part != "equal")
+        changes.append(Change(file, kind, count))
         texts += difflib.unified_diff(
             old_lines, new_lines, f"{names[0]}/{file}", f"{names[1]}/{file}", lineterm=""
         )
     return Difference(tuple(changes), "".join(f"{line}\n" for line in texts))
-
-
-def _lines_changed(old: list[str], new: list[str]) -> int:
-    """Return how many lines differ: of each piece that was replaced, the longer of its two sides."""
-    pieces = difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes()
-    return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in pieces if kind != "equal")

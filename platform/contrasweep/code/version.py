@@ -166,7 +166,12 @@ def dotted_paths(config: Any) -> Iterator[str]:
     elif isinstance(config, Mapping):
         for key, value in config.items():
             if key == "command" and _is_words(value):
-                yield from _of_command(value)
+                # The module after `-m`, and each file of the project. Words with `{` are filled in for each trial.
+                for before, word in zip(["", *value], value, strict=False):
+                    if before == "-m":
+                        yield f"{word}:__main__"
+                    elif "{" not in word and project_file(word) is not None:
+                        yield f"{FILE}{word}"
             elif key == "command_options" and isinstance(value, Mapping):
                 names: Any = value.get("code")
                 for name in names if _is_words(names) else ():
@@ -181,18 +186,6 @@ def dotted_paths(config: Any) -> Iterator[str]:
 def _is_words(value: Any) -> bool:
     """Whether a value is a list of texts, as a command's words are."""
     return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
-
-
-def _of_command(words: list[str]) -> Iterator[str]:
-    """Yield the module after `-m` as `MODULE:__main__`, and each word that names a file of the project as `file:WORD`.
-
-    Words with `{` are filled in for each trial, and name no file yet.
-    """
-    for before, word in zip(["", *words], words, strict=False):
-        if before == "-m":
-            yield f"{word}:__main__"
-        elif "{" not in word and project_file(word) is not None:
-            yield f"{FILE}{word}"
 
 
 METHODS = ("trainables", "search_spaces")
@@ -663,18 +656,17 @@ def _leave_out(tree: ast.Module, role: str) -> None:
         elif role == "script":
             body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
     studies = [
-        n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)
+        n
+        for n in body
+        if isinstance(n, ast.Assign | ast.AnnAssign)
+        and isinstance(n.value, ast.Call)
+        and ast.unparse(n.value.func).rpartition(".")[2] in _STUDIES
     ]
     read = set()
     for statement in body:
         if statement not in studies:
             read |= {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)}
     tree.body = [n for n in body if n not in studies or _names_set(n) & read]
-
-
-def _declares_study(value: ast.expr | None) -> bool:
-    """Whether an assigned value is a call that makes a study."""
-    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _STUDIES
 
 
 def _names_set(node: ast.AST) -> set[str]:

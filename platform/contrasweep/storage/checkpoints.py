@@ -157,7 +157,13 @@ class Checkpoints:
             self.store.put_file(f"{self.prefix}/{place}/{name}", path)
         check()
         earlier = [old for old in named if old.step != step]
-        best = _best_earlier(earlier, score) if keep == "best" else None
+        # The best earlier one that is no worse than this one; of equal ones the first.
+        no_worse = [
+            old
+            for old in earlier
+            if keep == "best" and old.score is not None and (score is None or old.score >= score)
+        ]
+        best = max(no_worse, key=attrgetter("score"), default=None)
         # The best checkpoint's own `best` is dropped: a marker names two checkpoints at most.
         best = best and replace(best, best=None)
         self._mark(Saved(step, files, extra or Extra(), score, best, place))
@@ -246,17 +252,6 @@ class Checkpoints:
                 to.mkdir()
                 return None
         return saved
-
-
-def _best_earlier(earlier: list[Saved], score: float | None) -> Saved | None:
-    """Return the best of the earlier checkpoints that are no worse than a new one with this score; None without any.
-
-    Of equal ones the first in `earlier` is the best.
-    """
-    no_worse = [
-        old for old in earlier if old.score is not None and (score is None or old.score >= score)
-    ]
-    return max(no_worse, key=attrgetter("score"), default=None)
 
 
 def files_of(folder: Path) -> dict[str, Path]:

@@ -95,26 +95,18 @@ def read_records(
             trial_id = row["trial_id"]
             with _collected(broken):
                 try:
-                    by_id[trial_id] = records.parsed(trial_id, row["record"])
-                    _share_values(by_id[trial_id], shared)
+                    record = by_id[trial_id] = records.parsed(trial_id, row["record"])
+                    # Replicates have equal settings and versions, which take most of a record's memory: equal values
+                    # become one object. A frozen record may be changed here, because it stays equal to what it was.
+                    for name in ("config", "versions", "data", "code", "notes"):
+                        value = getattr(record, name)
+                        key = repr(value) if isinstance(value, dict) else value
+                        object.__setattr__(record, name, shared.setdefault(key, value))
                 except BrokenFileError:
                     # A part may have any content, so the trial's own file decides.
                     by_id |= records.read([trial_id])
     pa.default_memory_pool().release_unused()
     return by_id
-
-
-def _share_values(record: Record, shared: dict[object, object]) -> None:
-    """Give the record the objects of earlier records for its equal values, which are then in memory once.
-
-    Replicates have equal settings and versions, which take most of a record's memory. `shared` is value, or the text of
-    a dict -> the first equal value; new values are added.
-    """
-    for name in ("config", "versions", "data", "code", "notes"):
-        value = getattr(record, name)
-        key = repr(value) if isinstance(value, dict) else value
-        # A frozen record may be changed here, because it stays equal to what it was.
-        object.__setattr__(record, name, shared.setdefault(key, value))
 
 
 def read_evaluations(
