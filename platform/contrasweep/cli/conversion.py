@@ -309,7 +309,17 @@ def _read_wandb(found: Found, content: Config) -> None:
     found.pruner = _wandb_pruner(content.get("early_terminate", {}))
     read = "command method metric name parameters program run_cap"
     found.note_unread(content, f"{read} early_terminate" if found.pruner else read)
-    found.arm = {"command": _wandb_command(found, content), "metrics": "wandb"}
+    # W&B's macros in the command become placeholders; its environment is set by the runner.
+    macros = WANDB | {"${program}": content.get("program", "")}
+    words = content.get("command", ["${interpreter}", "${program}", "${args}"])
+    # `${envvar:NAME}` is a variable's value, `${args_json}` all settings as one word of JSON.
+    found.left_out += [
+        f"command: {word}" for word in words if word.startswith(("${envvar:", "${args_json}"))
+    ]
+    command = [macros.get(word, word) for word in words if word != "${env}"]
+    # A script may take its settings from flags or from wandb.config. W&B's agent gives it both.
+    start = ["env", "WANDB_MODE=offline", "WANDB_SWEEP_PARAM_PATH={config:wandb}"]
+    found.arm = {"command": [*start, *command], "metrics": "wandb"}
 
 
 def _wandb_pruner(stopping: Config) -> MutableConfig:
@@ -321,24 +331,6 @@ def _wandb_pruner(stopping: Config) -> MutableConfig:
     # Hyperband names its first step, or its last one and the number of brackets, from which the first follows.
     first = stopping.get("min_iter") or max(1, stopping["max_iter"] // reduction ** stopping["s"])
     return {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
-
-
-def _wandb_command(found: Found, content: Config) -> list[str]:
-    """Return our command for that of a W&B sweep with this `content`; words without counterpart are noted."""
-    program = content.get("program", "")
-    words = content.get("command", ["${interpreter}", "${program}", "${args}"])
-    # `${envvar:NAME}` is a variable's value, `${args_json}` all settings as one word of JSON.
-    found.left_out += [
-        f"command: {word}" for word in words if word.startswith(("${envvar:", "${args_json}"))
-    ]
-    # W&B's macros in the command become placeholders; its environment is set by the runner.
-    words = [
-        program if word == "${program}" else WANDB.get(word, word)
-        for word in words
-        if word != "${env}"
-    ]
-    # A script may take its settings from flags or from wandb.config. W&B's agent gives it both.
-    return ["env", "WANDB_MODE=offline", "WANDB_SWEEP_PARAM_PATH={config:wandb}", *words]
 
 
 def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
@@ -597,13 +589,13 @@ class _Script:
         self.seed_words: list[str] = []
         # Name -> assignments to it.
         self._assignments: dict[str, list[ast.Assign]] = {}
-        for node in ast.walk(self.tree):
+        nodes = list(ast.walk(self.tree))
+        for node in nodes:
             if isinstance(node, ast.Assign):
                 self._assignments.setdefault(ast.unparse(node.targets[0]), []).append(node)
         self._functions = {
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
-        nodes = list(ast.walk(self.tree))
         self._parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
         # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
         self._times_set = Counter(
@@ -659,11 +651,11 @@ class _Script:
             keywords = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
             fields = foreign.optuna_fields(name, rest, keywords)
             when = self._condition(node, first)
-            known = self.found.space.get(first, fields | {"when": when})
-            if known | {"when": when} != fields | {"when": when}:
-                raise ValueError(first)
+            known = dict(self.found.space.get(first, fields | {"when": when}))
             # Suggested at several places, it exists where the condition of any of them holds.
-            before = known.get("when", {})
+            before = known.pop("when", {})
+            if known != fields:
+                raise ValueError(first)
             when = {
                 key: before[key] + [value for value in when[key] if value not in before[key]]
                 for key in when.keys() & before.keys()

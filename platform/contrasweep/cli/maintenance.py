@@ -41,7 +41,16 @@ def code(
     records = known_study(name(study), storage)
     by_code = _by_code(records)
     if diff is not None:
-        _print_difference(records, by_code, diff, json)
+        from contrasweep.code import difference
+
+        # One of the two may be `now`: the present code of a trial that ran the other one. So each call gets both words.
+        a, b = diff
+        found = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), diff)
+        if json:
+            print_json("code", {"a": a, "b": b, "changes": found.changes, "diff": found.diff})
+        else:
+            sys.stdout.write(found.diff)
+            print(f"{found}")
         return
     archives = list_archived(records)
     rows = [_row(records, digest, trials) for digest, trials in by_code.items()]
@@ -282,22 +291,6 @@ def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeR
         "modules": list(version.modules) if version else [],
         "trainables": sorted({record.trainable for record in trials}),
     }
-
-
-def _print_difference(
-    records: "StudyRecords", by_code: "dict[str, list[Record]]", pair: tuple[str, str], json: bool
-) -> None:
-    """Print what differs between two codes; `pair` names each by its digest, a beginning of it, or `NOW`."""
-    from contrasweep.code import difference
-
-    # One of the two may be `now`: the present code of a trial that ran the other one. So each call gets both words.
-    a, b = pair
-    changes = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), pair)
-    if json:
-        print_json("code", {"a": a, "b": b, "changes": changes.changes, "diff": changes.diff})
-    else:
-        sys.stdout.write(changes.diff)
-        print(f"{changes}")
 
 
 def _texts(

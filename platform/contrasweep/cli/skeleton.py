@@ -45,7 +45,28 @@ def init(
     if source is None and len(scripts) == 1:
         source = scripts[0]
     if source is not None:
-        return _convert(source, folder / "study.yaml")
+        from contrasweep.cli.conversion import converted
+
+        target = folder / "study.yaml"
+        if target.exists():
+            raise SpecError(
+                "there is a study already",
+                place="FOLDER",
+                value=str(target),
+                hint="name another folder",
+            )
+        study, without_counterpart = converted(source)
+        folder.mkdir(parents=True, exist_ok=True)
+        # A copy in which no list stands twice: YAML would write the second one as an alias.
+        plain = json.loads(json.dumps(study))
+        target.write_text(
+            yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=120)
+        )
+        print(f"{target}: from {source}")
+        for line in without_counterpart:
+            print(f"no counterpart: {line}")
+        print(f"\ncontrasweep plan {shlex.quote(str(target))}")
+        return
     # The package has the folder's name, as far as Python can import it.
     name = re.sub(r"\W+", "_", folder.absolute().name.lower()).strip("_")
     _check(folder, name)
@@ -55,32 +76,7 @@ def init(
         target.write_text(text)
     print(f"{folder}: package {name}, study.yaml, test_method.py, README.md\n")
     print(f"cd {shlex.quote(str(folder))}\ncontrasweep plan study.yaml\ncontrasweep run study.yaml")
-    return None
-
-
-def _convert(source: Path, target: Path) -> None:
-    """Write the study that `source` declares to the file `target`, and print what has no counterpart.
-
-    `SpecError` where `target` is there already, or `source` holds no sweep that is known.
-    """
-    from contrasweep.cli.conversion import converted
-
-    if target.exists():
-        raise SpecError(
-            "there is a study already",
-            place="FOLDER",
-            value=str(target),
-            hint="name another folder",
-        )
-    study, without_counterpart = converted(source)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # A copy in which no list stands twice: YAML would write the second one as an alias.
-    plain = json.loads(json.dumps(study))
-    target.write_text(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=120))
-    print(f"{target}: from {source}")
-    for line in without_counterpart:
-        print(f"no counterpart: {line}")
-    print(f"\ncontrasweep plan {shlex.quote(str(target))}")
+    return
 
 
 def _check(folder: Path, name: str) -> None:

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -85,6 +85,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     command ended with another status than 0, `ProcessLostError` where others killed it, `OSError` where it could not be
     started. However it ends, nothing of the command is left.
     """
+    from contrasweep.commands import dataset
+
     command: list[str] = trial.config[COMMAND]
     options = placeholders.Options(**trial.config.get(OPTIONS, {}))
     config = {key: value for key, value in trial.config.items() if key not in (COMMAND, OPTIONS)}
@@ -99,11 +101,25 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
         paths = {"metrics": str(file), "checkpoints": str(checkpoints), "folder": str(folder)}
         if resume is not None:
             paths["resume"] = str(resume)
-        values = _own_values(trial, config, paths, scratch)
+        # What is the trial's own. Settings and data are written to files in those forms that the command names.
+        named = placeholders.fields(command)
+        values: MutableConfig = {
+            "study": trial.study,
+            "arm": trial.arm,
+            "fold": trial.fold,
+            "seed": trial.seed,
+            "trial": trial.id,
+            "resume": None,
+            **paths,
+            **(_settings(config, scratch) if "config" in placeholders.names(command) else {}),
+        }
+        for form, export in {"data": dataset.export, "data:images": dataset.export_images}.items():
+            if form in named:
+                values[form] = str(export(trial.data, trial.fold, scratch / form))
         home = project_folder(command)
         environment = _environment(trial, config, paths, values, home)
         # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
-        if "folder" in placeholders.fields(command):
+        if "folder" in named:
             runs_in = home
             words = placeholders.filled(command, config, values, options.names)
             links: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -121,27 +137,6 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
                 process.check()
             finally:
                 process.stop()
-
-
-def _own_values(
-    trial: Trial, config: Config, paths: Mapping[str, str], scratch: Path
-) -> MutableConfig:
-    """Return placeholder -> value of what is the trial's own. `paths` are those placeholders that are variables too.
-
-    Settings and data are written to files in `scratch`, in those forms that the command names.
-    """
-    command: list[str] = trial.config[COMMAND]
-    return {
-        "study": trial.study,
-        "arm": trial.arm,
-        "fold": trial.fold,
-        "seed": trial.seed,
-        "trial": trial.id,
-        "resume": None,
-        **paths,
-        **(_settings(config, scratch) if "config" in placeholders.names(command) else {}),
-        **_data(trial, scratch, placeholders.fields(command)),
-    }
 
 
 def _environment(
@@ -265,20 +260,6 @@ def _settings(config: Config, folder: Path) -> dict[str, str]:
         path.write_text(text)
         paths[form] = str(path)
     return paths
-
-
-def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
-    """Write the parts of the trial's data in each form that is `named` (`data`, `data:images`) below `folder`.
-
-    Return placeholder -> folder of that form; empty where none is named.
-    """
-    from contrasweep.commands import dataset
-
-    forms = {"data": dataset.export, "data:images": dataset.export_images}
-    exports = {name: export for name, export in forms.items() if name in named}
-    return {
-        name: str(export(trial.data, trial.fold, folder / name)) for name, export in exports.items()
-    }
 
 
 train.settings = placeholders.CommandSettings  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """One method of a study: an arm."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -10,7 +10,7 @@ from contrasweep.cluster.packing import Footprint
 from contrasweep.commands import COMMAND, OPTIONS, PATH
 from contrasweep.commands.functions import ADAPTERS, CALLS
 from contrasweep.commands.placeholders import Options
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path, installed, path_of
 from contrasweep.schema import JsonSchema, checked
@@ -188,11 +188,17 @@ class Arm:
             point = canonical.Config(given, f"start_points.{i}")  # NumPy's numbers become Python's
             whole_config = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole_config):
+                searched = []
+                for name, parameter in self.space.items():
+                    if spaces.active(parameter.when, whole_config):
+                        step = getattr(parameter, "step", None)
+                        start = f" (from {parameter.value(0)} in steps of {step})" if step else ""
+                        searched.append(name + start)
                 raise SpecError(
                     "a start point has a value within its range for every searched setting, and nothing else",
                     place=f"start_points.{i}",
                     value=point,
-                    hint=f"searched: {', '.join(self._searched_under(whole_config))}",
+                    hint=f"searched: {', '.join(searched)}",
                 )
             if any(canonical.same(point, other) for other in points):
                 raise SpecError(
@@ -206,16 +212,6 @@ class Arm:
             )
         if points:
             object.__setattr__(self, "start_points", points)
-
-    def _searched_under(self, config: Config) -> Iterator[str]:
-        """Yield the name of each searched setting that exists under the nested `config`, with its steps if it has any.
-
-        For example `batch_size (from 16 in steps of 8)`.
-        """
-        for name, parameter in self.space.items():
-            if spaces.active(parameter.when, config):
-                step = getattr(parameter, "step", None)
-                yield f"{name} (from {parameter.value(0)} in steps of {step})" if step else name
 
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
         """Make this the arm of a command: the trainable for commands, with words and options as its settings.
