@@ -538,7 +538,7 @@ MUTANTS = (
         ),
         (
             "other code that trained it is forgotten",
-            "dict.fromkeys(digest for digest in before if digest != code.digest)",
+            "dict.fromkeys(digest for digest in earlier if digest != code.digest)",
             "()",
             f"{EXECUTION} {TESTS}/running/test_prepare.py",
         ),

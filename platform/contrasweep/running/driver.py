@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
-from contrasweep.planning.plan import Plan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
@@ -28,7 +27,6 @@ from contrasweep.running.prepare import (
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.shell import command_line
 from contrasweep.storage.lease import exclusive_driver
-from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.evaluation import Evaluation
@@ -137,12 +135,28 @@ def run(
         if trained is not None:
             learned.write(records, recorded.values())
         if not (stopped or quiet) and recorded.keys() <= prepared.finished:
-            print(_nothing_trained(results.name, recorded.values()), file=sys.stderr)
+            counts = Counter(record.status for record in recorded.values())
+            again = ""
+            if any(status.failed for status in counts):
+                again = "; --retry-failed runs what failed again"
+            statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+            print(
+                f"nothing to train: every trial of {results.name} has its record, {statuses}{again}",
+                file=sys.stderr,
+            )
         # Networks are evaluated, as the study declares it, once all of them are trained.
         complete = results.complete and not stopped
         if complete:
             options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-            results, complete = _evaluate_declared(results, planned, options)
+            named_values = named_by(
+                planned.study, [trial.config for trial in planned.example_trials]
+            )
+            # An evaluation that has its scores already does not run again.
+            for evaluation in planned.study.evaluate or ():
+                if not is_evaluated(results, evaluation):
+                    plan_of_scores = plan_evaluation(results, evaluation, named_values)
+                    complete = _score(results, plan_of_scores, options).complete and complete
+                    results = Results.load(results.name, storage)
         published = publish(results, trackers, tracked, trained=trained, gap=gap)
         # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them.
         # `keep_checkpoints_of` says which trials keep checkpoints, `keep` which of its checkpoints such a trial keeps.
@@ -151,21 +165,6 @@ def run(
         if complete and kept != "all":
             clean(results, plan_cleaning(results, kept))
         return published
-
-
-def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tuple[Results, bool]:
-    """Run the evaluations that the study declares; return its results with the scores, and whether no score is missing.
-
-    An evaluation that has its scores already does not run again. `options` are those of `run`.
-    """
-    complete = True
-    named_values = named_by(planned.study, [trial.config for trial in planned.example_trials])
-    for evaluation in planned.study.evaluate or ():
-        if not is_evaluated(results, evaluation):
-            scores = _score(results, plan_evaluation(results, evaluation, named_values), options)
-            results = Results.load(results.name, results.records.storage)
-            complete = complete and scores.complete
-    return results, complete
 
 
 def _score(results: Results, scoring: GridPlan, options: Config) -> Results:
@@ -294,13 +293,3 @@ def _run_evaluation(
     """Run an evaluation; trials that failed or are of other code run again. `options` are those of `run`."""
     options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}
     return run(planned, storage=storage, tracking=tracking, **options)
-
-
-def _nothing_trained(study: str, recorded: Iterable[Record]) -> str:
-    """Return the line of a run that had nothing to train, with the number of records of each status."""
-    counts = Counter(record.status for record in recorded)
-    again = (
-        "; --retry-failed runs what failed again" if any(status.failed for status in counts) else ""
-    )
-    statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return f"nothing to train: every trial of {study} has its record, {statuses}{again}"

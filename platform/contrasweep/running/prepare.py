@@ -300,9 +300,21 @@ def decide(
         )
     # Failed trials of other code start from the beginning, those of the same code from their checkpoints.
     restarted = {i for i in failed if changed != "accept" and is_other(not_selected[i], current)}
-    anew = new_searches(
-        plan, recorded, current, selected, comparison if changed == "rerun" else None
-    )
+    # A search that chose its candidates by results of other code starts from the beginning: all its trials are
+    # selected, and one of them is of other code; or trials of its arm that are of other code run again.
+    arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}
+    searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
+    arms -= {record.arm for i, record in searched.items() if i not in selected}
+    for change in comparison.changes if changed == "rerun" else ():
+        arms |= {searched[i].arm for i in change.trial_ids if i in searched}
+        # Unfinished trials have no record: their arm is found by the code alone.
+        if change.unfinished:
+            arms |= {
+                t.arm
+                for t in plan.example_trials
+                if current.of(t.trainable, t.config).version.digest == change.new
+            }
+    anew = plan.searches_of(arms) if arms else {}
     if anew:
         notes.append(f"searches that start anew: {', '.join(anew)}")
     return Decision(
@@ -418,37 +430,6 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
         check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
         matches &= pd.Series([same(v, value) for v in frame[axis]], frame.index, dtype=bool)
     return set(frame["trial_id"][matches])
-
-
-def new_searches(
-    plan: Plan,
-    recorded: RecordsById,
-    current: CurrentCode,
-    selected: Collection[str],
-    comparison: CodeComparison | None,
-) -> Mapping[str, str]:
-    """Return the searches that start from the beginning, as arm -> digest of its search (`search_digest`).
-
-    Such a search chose its candidates by results of other code. There are two cases. Trials of its arm that are of
-    other code run again: those in `comparison`; None: they do not. Or all its trials are `selected`, and one of them is
-    of other code.
-    """
-    # Arms with a selected trial of other code, unless some trials of their search are not selected.
-    arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}
-    searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
-    arms -= {record.arm for i, record in searched.items() if i not in selected}
-    # Arms whose search has trials of other code.
-    if comparison:
-        for change in comparison.changes:
-            arms |= {searched[i].arm for i in change.trial_ids if i in searched}
-            # Unfinished trials have no record: their arm is found by the code alone.
-            if change.unfinished:
-                arms |= {
-                    t.arm
-                    for t in plan.example_trials
-                    if current.of(t.trainable, t.config).version.digest == change.new
-                }
-    return plan.searches_of(arms) if arms else {}
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:

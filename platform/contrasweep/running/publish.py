@@ -237,14 +237,21 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     ]
     gib = sum(sum(sizes[trial].values()) for trial in deleted) / GIB
     # What becomes impossible, which the user is told before anything is deleted.
-    lost = (*_impossible(finished, deleted), *_broken_starts(results, deleted))
+    lost = [*_impossible(finished, deleted)]
+    # Arms of other studies start from networks of this one.
+    storage = results.records.storage
+    for name in study_names(storage) if deleted else ():
+        try:
+            lost += _broken_start(results.name, StudyRecords(storage, name), deleted)
+        except BrokenFileError as error:  # it ends no run of this study
+            lost.append(f"start: whether {name} starts from these networks is not known: {error}")
     return Cleaning(
         results.name,
         kept=len(finished) - len(deleted),
         trials=tuple(sorted(deleted)),
         keys=tuple(keys),
         gib=gib,
-        lost=lost,
+        lost=tuple(lost),
     )
 
 
@@ -252,20 +259,6 @@ def clean(results: Results, cleaning: Cleaning) -> None:
     """Delete the files that `plan_cleaning` names; after an interruption the next cleaning deletes the rest."""
     for key in cleaning.keys:
         results.records.store.delete(key)
-
-
-def _broken_starts(results: Results, deleted: set[str]) -> Iterable[str]:
-    """Yield a sentence for each other study that cannot be trained again without the checkpoints of `deleted`.
-
-    Its arms start from networks of this study, whose trials have the ids `deleted`. Nothing is yielded where `deleted`
-    is empty.
-    """
-    storage = results.records.storage
-    for name in study_names(storage) if deleted else ():
-        try:
-            yield from _broken_start(results.name, StudyRecords(storage, name), deleted)
-        except BrokenFileError as error:  # it ends no run of this study
-            yield f"start: whether {name} starts from these networks is not known: {error}"
 
 
 def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Iterable[str]:

@@ -102,7 +102,10 @@ class TrialAttempt:
         self.resume = folder if saved else None  # the checkpoint from which training resumes
         # Training time, start and code continue from the checkpoint.
         before = saved.extra if saved else Extra()
-        self.code = _with_earlier(code, before) if saved else code
+        # The other codes that trained it so far; "" is that of a checkpoint that does not name its code.
+        earlier = [*before.earlier_code, before.code or ""] if saved else []
+        others = dict.fromkeys(digest for digest in earlier if digest != code.digest)
+        self.code = replace(code, earlier=tuple(others)) if saved else code
         self.notes = notes
         # The fields that are the same beside each checkpoint of this attempt; `save` replaces the others.
         self.extra = Extra(
@@ -290,14 +293,3 @@ class CheckpointWriter:
                     self._changed.notify_all()
             if self._error is not None:
                 return
-
-
-def _with_earlier(code: CodeRef, checkpoint: Extra) -> CodeRef:
-    """Return `code` with, as `earlier`, the digests of the other codes that trained the trial up to the checkpoint.
-
-    "" stands for the code of a checkpoint that does not name its code.
-    """
-    before = [*checkpoint.earlier_code, checkpoint.code or ""]
-    return replace(
-        code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest))
-    )

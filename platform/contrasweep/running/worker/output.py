@@ -175,30 +175,21 @@ class Output:
             for _ in range(ROUNDS):
                 left_out = self.left_out + size - HEAD - TAIL
                 line = f"\n--- {left_out:,} bytes are left out here\n".encode()
-                end, is_whole = _move_up(file.fileno(), line, size - TAIL)
-                if is_whole:
+                # The line is written at `HEAD`, then all bytes from the tail on; an empty part is the end of the file.
+                target = HEAD
+                source = size - TAIL
+                part = line
+                while part and target <= LIMIT - TAIL:
+                    target += os.pwrite(file.fileno(), part, target)
+                    part = os.pread(file.fileno(), TAIL, source)
+                    source += len(part)
+                if not part:
                     break
                 # So much was written meanwhile that the copy itself is too long: begin again, with the newer end. After
                 # the last round the newest output is lost.
                 size = self.path.stat().st_size
-            file.truncate(end)
+            file.truncate(target)
         self.left_out = left_out
-
-
-def _move_up(file: int, line: bytes, source: int) -> tuple[int, bool]:
-    """Write `line` over the file `file` (its descriptor) at `HEAD`, then all bytes from `source` to the file's end.
-
-    Return where the copy ends, and whether it has all bytes. With one part more, of `TAIL` bytes, it may not be longer
-    than `LIMIT`.
-    """
-    target = HEAD
-    part = line
-    # An empty part is the end of the file.
-    while part and target <= LIMIT - TAIL:
-        target += os.pwrite(file, part, target)
-        part = os.pread(file, TAIL, source)
-        source += len(part)
-    return target, not part
 
 
 def _logged_exit(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
