@@ -216,7 +216,7 @@ def test_trials_of_optuna_are_read_with_parameters_and_notes_and_nothing_is_writ
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    file = tmp_path / "studies"
+    file = tmp_path / "studies #1"
     address = f"sqlite:///{file}" if kind == "sqlite" else str(file)
     stored = address if kind == "sqlite" else JournalStorage(JournalFileBackend(str(file)))
     study = optuna.create_study(storage=stored, study_name="mine", direction="maximize")
@@ -234,7 +234,7 @@ def test_trials_of_optuna_are_read_with_parameters_and_notes_and_nothing_is_writ
     before = file.read_bytes()
     frame = read_table(f"optuna:{address}:mine")[1]
     assert {row.trial: (row.model, row.seed, row.value) for row in frame.itertuples()} == by_hand
-    assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["studies"]
+    assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
     for wrong in (f"optuna:{address}:none", f"optuna:{address}x:mine"):
         with pytest.raises(cs.SpecError):
             read_table(wrong)

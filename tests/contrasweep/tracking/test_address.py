@@ -78,6 +78,15 @@ def test_a_locked_database_is_waited_for(mlflow_uri, tmp_path, monkeypatch):
             assert str(waiting.result(60)) == mlflow_uri
 
 
+def test_a_database_may_lie_in_a_folder_of_any_name(tmp_path, monkeypatch):
+    (folder := tmp_path / "50%41 of? #1").mkdir()
+    monkeypatch.chdir(folder)
+    uri = checked_uri("sqlite:///mlflow.db")
+    new_client(uri)
+    assert [*tmp_path.rglob("*.db")] == [uri.sqlite_path] == [folder / "mlflow.db"]
+    assert checked_uri(uri.reveal()).reveal() == uri.reveal()
+
+
 @pytest.mark.parametrize("read_only", ["mlflow.db", "."])
 def test_a_database_that_cannot_be_written_is_one_line(
     read_only, mlflow_uri, tmp_path, monkeypatch

@@ -135,7 +135,13 @@ def is_server(uri: str) -> bool:
 
 def _sqlite_path(uri: str) -> Path:
     """Return the file of a sqlite address, without its options (`?timeout=5`)."""
-    return local_path(uri.split(":///", 1)[1].split("?", 1)[0], "tracking").resolve()
+    path = urllib.parse.unquote(uri.split(":///", 1)[1].split("?", 1)[0])
+    return local_path(path, "tracking").resolve()
+
+
+def sqlite_address(path: Path) -> str:
+    """Return the address of a sqlite file. SQLAlchemy decodes it, and takes what follows a ? for options."""
+    return f"sqlite:///{path}".replace("%", "%25").replace("?", "%3F")
 
 
 def _with_password(uri: str) -> str:
@@ -193,7 +199,7 @@ def _checked_sqlite(uri: str) -> str:
         )
     if path.exists() and path.stat().st_size:
         _check_database_file(path, uri)
-    return f"sqlite:///{path}"
+    return sqlite_address(path)
 
 
 def _takes_files(folder: Path) -> bool:

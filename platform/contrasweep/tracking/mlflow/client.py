@@ -10,7 +10,7 @@ from typing import Any
 from filelock import FileLock
 
 from contrasweep import canonical
-from contrasweep.tracking.mlflow.address import TrackingAddress
+from contrasweep.tracking.mlflow.address import TrackingAddress, sqlite_address
 from contrasweep.tracking.tracker import TrackingError
 
 # Environment variables of MLflow and their values here, where the user has not set them.
@@ -81,7 +81,7 @@ def _make_database(path: Path) -> None:
     fresh = path.with_name(f".{path.name}.new")
     for leftover in (fresh, fresh.with_name(f"{fresh.name}-journal")):
         leftover.unlink(missing_ok=True)
-    _open(TrackingAddress(f"sqlite:///{fresh}")).search_experiments(max_results=1)
+    _open(TrackingAddress(sqlite_address(fresh))).search_experiments(max_results=1)
     fresh.replace(path)
 
 

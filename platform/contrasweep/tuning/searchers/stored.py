@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from contrasweep.errors import SpecError
 
@@ -30,6 +29,7 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
     import optuna
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
+    from sqlalchemy import URL
 
     path = Path(address.removeprefix(SQLITE))
     if not path.is_file():
@@ -41,8 +41,12 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
         )
     if address.startswith(SQLITE):
         # With mode=ro SQLite refuses to write. Optuna must not create or upgrade tables then.
-        read_only = f"{SQLITE}file:{quote(str(path.resolve()))}?mode=ro&uri=true"
-        storage: RDBStorage | JournalStorage = RDBStorage(read_only, skip_table_creation=True)
+        # SQLAlchemy 2.1 decodes the path in an address and 2.0 does not, so that each writes its own.
+        query = {"mode": "ro", "uri": "true"}
+        read_only = URL.create("sqlite", database=path.resolve().as_uri(), query=query)
+        storage: RDBStorage | JournalStorage = RDBStorage(
+            read_only.render_as_string(), skip_table_creation=True
+        )
     else:
         storage = JournalStorage(JournalFileBackend(str(path)))
     # Optuna's table has the column `params_lr` for a parameter `lr`, and `user_attrs_host` for an attribute `host`.
