@@ -146,16 +146,24 @@ def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(d
     assert torch.equal(built(digits).rows, torch.arange(len(built(digits).train)))
 
 
-@pytest.mark.parametrize(
-    ("path", "method"), [(PATHS["finetune"], Finetune), (PATHS["contrastive"], Contrastive)]
-)
-def test_a_warm_up_leaves_an_epoch_for_the_cosine(digits, path, method):
-    """A warm-up as long as the training led to where the cosine ends, a thousandth of the rate."""
+@pytest.fixture(params=[(Finetune, Settings), (Contrastive, ContrastiveSettings)])
+def either(request, digits):
+    """The method of a trial that is fine-tuned, and of one that is contrasted."""
+    method, kind = request.param
     config = QUICK | {"epochs": 3, "warmup_epochs": 3, "learning_rate": 0.4}
-    given = Trial("study", "arm", path, config, digits, 0, 0)
-    kind = Settings if method is Finetune else ContrastiveSettings
-    schedule = method(given, kind(**config)).schedule
-    assert max(schedule.at(step) for step in range(schedule.steps)) > 0.1
+    return method(Trial("study", "arm", "m:f", config, digits, 0, 0), kind(**config))
+
+
+def test_a_warm_up_leaves_an_epoch_for_the_cosine(either):
+    """A warm-up as long as the training led to where the cosine ends, a thousandth of the rate."""
+    steps = range(either.schedule.steps)
+    assert max(map(either.schedule.at, steps)) > 0.1
+
+
+def test_training_images_have_mean_zero_and_standard_deviation_one(either):
+    values = either.normalise(either.train.pixels.float() / 255)
+    assert values.mean().item() == pytest.approx(0, abs=1e-5)
+    assert values.std().item() == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.parametrize(("name", "count"), [("cnn", 3), ("mlp", 2), ("resnet18", 9)])

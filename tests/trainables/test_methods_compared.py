@@ -16,6 +16,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import resolved_config
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import timed, train, transfer
+from contrasweep.trainables.contrastive.method import parts_of
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
@@ -226,7 +227,9 @@ def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled, s
     assert 0 < report.metrics["probe_on_digits"] <= 1
     assert not {"knn1", "accuracy"} & set(report.metrics)
     folds = resolve(unlabelled.uri, folds=2, storage=str(storage))
-    (report,) = train(trial(folds, 1, targets="byol", batch_size=16, epochs=1))
+    of_fold = trial(folds, 1, targets="byol", batch_size=16, epochs=1)
+    assert [len(part) for part in parts_of(of_fold)] == [20, 20]
+    (report,) = train(of_fold)
     assert np.isfinite(report.metrics["loss"])
 
 

@@ -88,6 +88,11 @@ class Sized(nn.Module):
 def pulled(scores, positives, negatives, *, weight: float = 1.0):
     return (negatives * scores.exp()).sum(1) - weight * (positives * scores).sum(1)
 
+class Groupless(nn.Module):
+    step = nn.Module.forward
+    def __init__(self, params, lr):
+        super().__init__()
+
 class Signs(torch.optim.Optimizer):
     """Steps of one size, along the sign."""
     def __init__(self, params, lr=0.1, weight_decay=0.0):
@@ -202,6 +207,7 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
             {"encoder": {"name": "resnet18", "weights": "no_weights.pt"}},
             "weights: the file lacks 120 of the 120 tensors of this network",
         ),
+        ({"optimizer": "own_components:Groupless"}, "Groupless'; it has no param_groups"),
         ({"optimizer": "Muon"}, "optimizer: Muon cannot be built"),
         ({"loss": "own_components:Uncalled"}, "loss: own_components:Uncalled cannot be built"),
         (

@@ -53,6 +53,23 @@ def test_the_digest_of_known_rows_stays():
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "buffers"),
+    [
+        (pa.int8(), []),
+        (pa.bool_(), []),
+        (pa.binary(1), []),
+        (pa.string(), [np.arange(3, dtype="<i4")]),
+        (pa.binary(), [np.arange(3, dtype="<i4")]),
+    ],
+)
+def test_what_lies_under_a_null_does_not_show(kind, buffers):
+    valid, *values = map(pa.py_buffer, (b"\1", *buffers, b"\x33\x07"))
+    nulls = pa.Array.from_buffers(kind, 2, [valid, *values])
+    same = pa.array(nulls.to_pylist(), kind)
+    assert content_digest(pa.table({"x": nulls})) == content_digest(pa.table({"x": same}))
+
+
 _png = io.BytesIO()
 Image.new("L", (2, 2)).save(_png, "PNG")
 PLAIN = {

@@ -483,6 +483,13 @@ def test_images_of_several_sizes_are_staged_as_they_are(tmp_path, to):
     assert open_dataset(manifest).split("train").array("image").shape == (13, 10, 10, 3)
 
 
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_without_a_class_is_refused(label):
+    part = np.zeros((2, 4, 4), np.uint8), np.array([0, label])
+    with refused(DataError, f"train has a label outside 0 to 1: {min(0, label)}"):
+        labelled_images.content({"train": part}, ("a", "b"), "x.npz")
+
+
 def test_a_truncated_idx_file_is_named(tmp_path, to):
     sources.idx(tmp_path)
     path = tmp_path / "train-labels-idx1-ubyte"

@@ -51,7 +51,7 @@ def telling_memory(config, data):
         BUILT.append(config)
         return nn.Linear(2, 2)
 
-    return Workload(
+    work = Workload(
         "tiny fp32",
         (),
         build,
@@ -60,6 +60,7 @@ def telling_memory(config, data):
         device=config.get("device", "auto"),
         cpus=2,
     )
+    return dataclasses.replace(work, **dict(config.get("work", ())))
 
 
 telling.memory = telling_memory
@@ -185,13 +186,20 @@ def test_a_trainable_that_cannot_say_it_stops_no_plan():
 
 def test_a_shape_is_counted_once_for_all_cells():
     BUILT.clear()
-    grid = AblationGrid(
-        "s", {"a": Arm(telling)}, "d", folds=5, axes={"rate": list(range(300)), "gib": [1, 2]}
-    )
+    work = {
+        "architecture": "wide",
+        "shape": "large",
+        "precision": "bf16",
+        "optimizer_states": 1.0,
+        "resident_bytes": 9,
+        "gpus": 2,
+    }
+    axes = {"rate": list(range(300)), "work": [[], *([list(one)] for one in work.items())]}
+    grid = AblationGrid("s", {"a": Arm(telling)}, "d", folds=5, axes=axes)
     footprints = Footprints(grid, GPUS, Learned())
     for cell in make_plan(grid, lambda name: PAIRS).cells:
         footprints.of(cell.trials[0])
-    assert len(BUILT) == 2
+    assert len(BUILT) == 1 + len(work)
 
 
 TABLE_1_MIB = [((8, 512), 9753), ((16, 512), 17495), ((8, 256), 4303), ((16, 256), 6153)]

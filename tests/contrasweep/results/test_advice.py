@@ -18,7 +18,7 @@ from contrasweep.reporting import render
 from contrasweep.results.advice import Size
 from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.predictive import detectable_difference
+from contrasweep.statistics.predictive import detectable_difference, smallest_count_as_estimated
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 
@@ -342,6 +342,11 @@ def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
     for one in advice.forecasts:
         lost = 6 - one.pair.comparison.n
         assert [prediction.design.seeds for prediction in one.chances] == [12 - lost, 24 - lost]
+        if one.enough_as_estimated:
+            level = Family(3).level_after(0) / 4
+            now = one.pair.comparison.evidence.strictest(level, "max")
+            counted = smallest_count_as_estimated(now, "seeds", level)
+            assert one.enough_as_estimated.count == counted + lost
 
 
 REVIEW = {0: 0.355, 1: 0.245, 2: 0.32, 3: 0.27}

@@ -99,6 +99,15 @@ def test_the_frame_has_the_promised_columns(study, tmp_path):
     assert (frame["seconds"] == 1.5).all() and (frame["metric.seconds"] == 3.0).all()
 
 
+def test_a_metric_with_the_name_of_an_axis_has_a_column_of_its_own(study, tmp_path):
+    plan, records = study
+    metrics = {"accuracy": 0.5, "batch_size": 0.25}
+    records.write(Record.of(plan.trials[0], status=Status.DONE, metrics=metrics))
+    frame = made_up(tmp_path).to_frame()
+    assert frame.columns.is_unique and set(frame["batch_size"]) == {8, 16}
+    assert frame["metric.batch_size"].sum() == 0.25
+
+
 def test_hundreds_of_metrics_are_shown_without_a_warning_of_pandas(study, tmp_path, recwarn):
     plan, records = study
     metrics = {"accuracy": 0.5} | {f"class-{i}": 0.5 for i in range(200)}

@@ -108,7 +108,8 @@ def test_bytes_that_changed_in_a_bucket_are_damage_as_in_a_folder(s3, monkeypatc
 
     monkeypatch.setattr("contrasweep.storage.s3_retry.FIRST_WAIT_S", 0.01)
     records = StudyRecords(s3.uri, "s")
-    (tmp_path / "weights").write_text("as written")
+    for name in ("net", "weights"):
+        (tmp_path / name).write_text("as written")
     Checkpoints.of(records, "aa").save(tmp_path, 1)
     records.store.write(records.key("bb", "record.json"), b"as written")
     for key in (records.key("aa", "checkpoint/1/weights"), records.key("bb", "record.json")):
@@ -117,6 +118,7 @@ def test_bytes_that_changed_in_a_bucket_are_damage_as_in_a_folder(s3, monkeypatc
         boto3.session.Session().client("s3").put_object(**place, Body=b"changed", Metadata=stated)
     (to := tmp_path / "to").mkdir()
     assert Checkpoints.of(records, "aa").fetch(to) is None, "its trial starts over"
+    assert not any(to.iterdir()), "no half of a checkpoint is left"
     of = {finding.of: finding.repair for finding in verify(records).findings if finding.of}
     assert of == {"aa": "trial", "bb": "trial"}
 

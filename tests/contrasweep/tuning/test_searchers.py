@@ -145,6 +145,7 @@ def test_repeated_suggestions_change_no_configuration_of_a_resumed_search():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finite_space_is_asked_whole_and_once(name):
     searcher = make(name, SMALL, budget=12, **({"levels": 3} if name == "grid" else {}))
+    searcher.replay({"a": "y", "b": 1, "c": 0.5})  # of a candidate's file that was changed by hand
     collected = []
     while (config := searcher.ask()) is not None:
         collected.append(dumps(config))

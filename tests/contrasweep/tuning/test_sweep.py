@@ -145,6 +145,7 @@ def own_searcher(monkeypatch):
 
     module = types.ModuleType("hunters")
     module.Hunter = Hunter
+    module.Lost = type("Lost", (Hunter,), {"ask": lambda self: None})
     monkeypatch.setitem(sys.modules, "hunters", module)
 
 
@@ -225,18 +226,21 @@ def test_failed_trials_are_never_the_best(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("failing", "says"),
+    ("failing", "says", "searcher"),
     [
-        ((0, 2), "no trial of its search was trained to its end (10 failed)"),
-        ((2,), "no configuration was trained to its end on all search folds"),
+        ((0, 2), "no trial of its search was trained to its end (10 failed)", "random"),
+        ((2,), "no configuration was trained to its end on all search folds", "random"),
+        ((), "no trial of its search was trained to its end (there was none)", "hunters:Lost"),
     ],
 )
-def test_an_arm_without_a_best_says_why(tmp_path, storage, failing, says):
-    study = sweep(arms={"short": ARMS["short"]}, search_folds=[0, 2])
+def test_an_arm_without_a_best_says_why(tmp_path, storage, own_searcher, failing, says, searcher):
+    study = sweep(arms={"short": ARMS["short"]}, search_folds=[0, 2], searcher=searcher)
     drive(study, tmp_path, statuses=lambda t: "failed" if t.fold in failing else "done")
     planned = plan(study, storage=storage)
     records = StudyRecords(storage, study.name)
-    (warning,) = planned.source(records, records.finished()).warnings()
+    source = planned.source(records, records.finished())
+    source.next()
+    (warning,) = source.warnings()
     assert warning == f"arm short: {says}; nothing to confirm"
 
 
