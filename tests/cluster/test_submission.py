@@ -166,6 +166,11 @@ def test_a_study_whose_trials_fit_no_host_is_sent_with_a_warning(server, tmp_pat
             "FAILED: contrasweep: no such bucket",
         ),
         (1, "failed with exit code 1, last:\nrecords: here\n", "FAILED: failures"),
+        (
+            1,
+            "failed with exit code 1, last:\npython: No module named a\n",
+            "FAILED: python: No module named a",
+        ),
         (None, "The actor died.\n\n", "FAILED: The actor died."),
     ],
 )

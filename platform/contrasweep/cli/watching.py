@@ -1,6 +1,7 @@
 """Commands on what runs or has run: watch a study, list a storage's studies, list a cluster's jobs."""
 
 import datetime
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ ENDED_AS = {1: ": failures", 3: ": budget used up"}
 """Exit status of `run` -> what is shown behind Ray's status of the job, which is FAILED for any status but 0.
 
 Behind any other failure is its reason."""
+END_OF_RUN = re.compile("(records|report|MLflow): ")
+"""How the last line begins that a run prints which has come to its end; Python that fails has the status 1 too."""
 
 if TYPE_CHECKING:
     from contrasweep.live.overview import Overview
@@ -106,7 +109,10 @@ def jobs(address: Address, json: Json = False) -> None:
         rows = []
         for job in listed:
             reason = job["reason"] and f": {job['reason']}"
-            how = job["status"] + ENDED_AS.get(job["exit_status"] or 0, reason)
+            ended = ENDED_AS.get(job["exit_status"] or 0, reason)
+            if job["exit_status"] == 1 and reason and not END_OF_RUN.match(job["reason"]):
+                ended = reason
+            how = job["status"] + ended
             times = (date(job["start"]), date(job["end"]))
             rows.append([job["id"], job["study"], job["storage"], job["by"], how, *times])
         print_table([head, *rows], rule=True)

@@ -42,6 +42,7 @@ class Judged:
         design: How the arms are compared, in a sentence.
         columns: Which column has which role and which roles were guessed, in a sentence.
         table: The table, as a study has it.
+        cells: Over how many cells each compared value is averaged: so many runs a replicate has.
 
     Example:
         >>> import pandas as pd
@@ -59,6 +60,7 @@ class Judged:
     design: str
     columns: str
     table: Table
+    cells: int = 1
 
     @cached_property
     def advice(self) -> Advice:
@@ -71,8 +73,8 @@ class Judged:
         if design.counts_trainings:
             arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
         folds = range(design.replicates) if design.folds else [None]
-        rows = itertools.product(arms, folds, range(design.seeds))
-        planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
+        rows = itertools.product(arms, folds, range(design.seeds), range(self.cells))
+        planned = pd.DataFrame(rows, columns=["arm", "fold", "seed", "cell"])
         return advice(self.table.answer, Prices(planned, design.folds, [], None))
 
     @property
@@ -248,12 +250,16 @@ def judge(
     size = len(table.pairs)
     against = f" against {roles.reference}" if roles.reference else ""
     family = f"family of {plural(size, 'comparison')}{against}"
+    cells = 1
+    if over == "these" and layout.axes:
+        cells = layout.trials.groupby(list(layout.axes)).ngroups
     return Judged(
         name,
         roles,
         _design_text(layout, roles, len({*itertools.chain(*compared)}), family),
         roles_text,
         table,
+        cells,
     )
 
 
@@ -459,9 +465,11 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             apart = [str(name) for name in unused if same[name].astype(str).nunique() > 1]
             hint = "drop one"
             if apart:
+                # Of a study's trials these are the axes.
+                settings = frame.attrs.get("axes") or apart
                 hint = (
                     "what tells them apart is a part of the arm, or averaged over: "
-                    f"--block {','.join(apart)} --over these"
+                    f"--block {','.join(settings)} --over these"
                 )
             raise SpecError("each run is there once", place=place, value=dict(first_run), hint=hint)
     return runs

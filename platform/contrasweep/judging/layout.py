@@ -63,7 +63,8 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         if axis in {*runs.columns.drop("block"), *OWN_COLUMNS}:
             axis = f"axis.{axis}"
         axes = (axis,)
-        runs = runs.join(runs["block"].rename(axis))
+        runs = runs.copy()  # a join would lose what the frame of a study says of its design
+        runs[axis] = runs["block"]
         if "item" in has and over == "these":
             axes = ()
             runs = runs.assign(item=row_labels(runs, ["block", "item"]))

@@ -94,6 +94,7 @@ class Results(StudyData):
         frame.attrs |= {
             "metric": self.metric,
             "mode": self.document.mode,
+            "axes": list(self.axes),
             "design": design,
             "notes": notes,
         }

@@ -349,6 +349,10 @@ def judged_alike(results):
         for pairs in (judged.pairs, results.answer.pairs)
     ]
     assert numbers[0] == numbers[1]
+    # A study's trials may be missing, or still to run, which lengthens its own advice.
+    if over == "these" and len(results.done) == len(results.planned) and results.advice():
+        prices = [(size.count, size.trials) for size in results.advice().sizes]
+        assert [(size.count, size.trials) for size in judged.advice.sizes] == prices
     return judged
 
 
@@ -376,7 +380,7 @@ def told_alike(results, pair):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(STUDIES))
+@pytest.mark.parametrize("seed", range(3 * STUDIES))
 def test_every_form_says_the_same_and_no_line_contradicts_itself(seed, tmp_path):
     for results in Generated(seed).run(tmp_path):
         check(results)
