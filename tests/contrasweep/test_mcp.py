@@ -224,6 +224,7 @@ WRONG = [
     ("decide", {"campaign": "speed.yaml", "candidate": "incumbent"}),
     ("decide", {"campaign": "../speed.yaml", "candidate": "wider.yaml"}),
     ("decide_dry_run", {"campaign": "speed.yaml", "candidate": "json:dumps"}),
+    ("ledger", {"campaign": "../speed.yaml"}),
     ("no_such_tool", {}),
 ]
 
@@ -249,8 +250,8 @@ def test_wrong_arguments_are_refused_and_lead_nowhere(name, arguments, tools, mo
 def test_no_tool_leads_to_the_jobs_of_a_cluster(tools, monkeypatch):
     """A server whose environment names a dashboard stopped any job there, a colleague's too."""
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")
-    _, stopped = ask_here(tools, "stop", {"study": "raysubmit_1"})
-    assert stopped["exit_status"] == 2 and "there is no such study" in stopped["said"]
+    refused, stopped = ask_here(tools, "stop", {"study": "raysubmit_1"})
+    assert refused and "there is no such study" in stopped["error"]
     refused, shown = ask_here(tools, "status", {"study": "raysubmit_1"})
     assert refused and "a job is known to its cluster" in shown["error"]
 
@@ -359,7 +360,7 @@ def test_what_is_long_is_cut_and_said_to_be():
 
 @pytest.mark.long
 def test_a_run_and_a_decision_within_the_budget_train_and_are_counted(folder):
-    ran, decided, stopped = ask(
+    ran, decided, stopped, ledger = ask(
         folder,
         ("run", {"study": "fresh.yaml", "wait_seconds": 800}),
         (
@@ -372,6 +373,7 @@ def test_a_run_and_a_decision_within_the_budget_train_and_are_counted(folder):
             },
         ),
         ("stop", {"study": "fresh"}),
+        ("ledger", {"campaign": "speed.yaml"}),
         allow=("--allow", "run", "--gpu-hours", "1"),
     )
     refused, shown = ran
@@ -382,4 +384,6 @@ def test_a_run_and_a_decision_within_the_budget_train_and_are_counted(folder):
     assert not refused and (after["state"], after["exit_status"]) == ("ended", 0), after
     assert (after["document"]["schema"], after["document"]["verdict"]) == ("decide/2", "keep")
     assert shown["budget"]["spent"]["gpu_hours"] < after["budget"]["spent"]["gpu_hours"] < 1
-    assert stopped[1]["exit_status"] == 2 and "no process runs study fresh" in stopped[1]["said"]
+    assert stopped[0] and "no process runs study fresh" in stopped[1]["error"]
+    jsonschema.validate(ledger[1], document_schema("ledger"))
+    assert [row["candidate"] for row in ledger[1]["rows"]] == ["wider"]

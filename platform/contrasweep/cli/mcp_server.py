@@ -83,7 +83,7 @@ class Allowance:
         """
         with self.lock:
             if self.running:
-                hint = "ask for its status, or stop it"
+                hint = "wait until `status` of a study, or `ledger` of a campaign, says that it ended; or stop it"
                 raise SpecError("one run at a time", place="budget", value=self.running, hint=hint)
             if self.left <= 0 or needed > self.left:
                 raise SpecError(
@@ -135,6 +135,7 @@ class Tools:
         "failures",
         "list_components",
         "decide_dry_run",
+        "ledger",
     )
     SPEND = ("run", "decide", "stop")
 
@@ -239,6 +240,10 @@ class Tools:
             "decide", self._declared(campaign), self._declared(candidate), flags=["--dry-run"]
         )
 
+    def ledger(self, campaign: str) -> Answer:
+        """Return what a campaign has decided so far, entry by entry."""
+        return self._command("ledger", self._declared(campaign))
+
     def run(
         self, study: str, extend: bool = False, retry_failed: bool = False, wait_seconds: int = 20
     ) -> Answer:
@@ -297,8 +302,10 @@ class Tools:
         # The command prints text, not a document, and says in it why nothing was stopped.
         name = self._study(study)
         process = self._start("stop", f"--storage={self.storage}", "--", name)
-        printed = b"".join(process.communicate(timeout=READ_S))
-        return {"exit_status": process.returncode, "said": printed.decode("utf-8", "replace")}
+        said = b"".join(process.communicate(timeout=READ_S)).decode("utf-8", "replace")
+        if process.returncode:
+            raise _CommandError({"error": said})
+        return {"said": said}
 
     def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
         """Start a command that trains, on the server's storage and trackers, and return its process."""
