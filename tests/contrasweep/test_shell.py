@@ -119,9 +119,6 @@ def test_commands_of_a_report_and_of_errors_run_as_they_were_meant(folder):
     refused = printed(folder, "logs", STUDY, "nothing")
     (listing,) = re.findall(r"`(contrasweep report .* --json)` prints", refused)
     assert pasted(listing, folder) == ["report", STUDY, "--storage", FOLDER, "--json"]
-    refused = printed(folder, "logs", STUDY)
-    line = refused[refused.index("contrasweep logs") :].partition(", or ")[0]
-    assert pasted(line, folder) == ["logs", STUDY, "TRIAL"]
     said = records.remedy("contrasweep verify STUDY --repair")
     assert pasted(said, folder) == ["verify", STUDY, "--storage", str(folder / FOLDER), "--repair"]
 

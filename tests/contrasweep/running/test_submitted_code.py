@@ -58,6 +58,7 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
         return "job"
 
     monkeypatch.setattr(submitting.submission, "submit", submission)
+    monkeypatch.setattr(submitting, "_warn_of_hosts", lambda *_: None)  # there is no cluster
     submitting.submit(
         STUDY,
         address="http://head:8265",
@@ -102,6 +103,7 @@ def test_what_a_run_would_refuse_is_not_submitted(
     monkeypatch.setattr(
         submitting.submission, "submit", lambda words, **options: sent.append(words) or "job"
     )
+    monkeypatch.setattr(submitting, "_warn_of_hosts", lambda *_: None)  # there is no cluster
     places = {"address": "http://head:8265", "tracking": "none"}
     with refused(
         DataError,
@@ -120,7 +122,9 @@ def test_what_a_run_would_refuse_is_not_submitted(
     monkeypatch.setattr(submitting, "plan", refuse)
     submitting.submit(STUDY, storage=storage, **places)
     assert len(sent) == 2
-    assert "not checked before it is submitted: no credentials" in capsys.readouterr().err
+    assert (
+        "the job alone checks the study's data and name: no credentials" in capsys.readouterr().err
+    )
 
 
 def test_numbers_of_numpy_are_written_and_a_function_as_trainable_is_refused(
