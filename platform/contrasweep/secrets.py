@@ -13,9 +13,13 @@ from contrasweep.errors import SpecError
 HIDDEN = "***"
 _SCHEME = r"[a-z][a-z0-9+.-]{0,30}:\\?/\\?/"  # in JSON of some programs slashes are escaped
 _ADDRESS = re.compile(
-    rf"""({_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})\S)+)""", re.ASCII | re.IGNORECASE
+    rf"""({_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})[^\s?#])+(?:[?#](?:(?!['"(\[|]{_SCHEME})\S)*)?|[?#]\S*)""",
+    re.ASCII | re.IGNORECASE,
 )
-"""A scheme and what follows it, up to white space or to another address behind a separator."""
+"""A scheme and what follows it, up to white space or to another address behind a separator.
+
+In a query or a fragment a comma, a semicolon or an equals sign separates no addresses: a secret may look like one.
+"""
 _END = re.compile(r"[\"'`)\]}>,.:;!?]*$")
 """Signs of the text around an address."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:@]*)(:([0-9]{0,5}|[A-Z]+))?")
@@ -160,7 +164,9 @@ def _split_query(tail: str) -> tuple[str, list[str]]:
             name, equals, value = "", "", text
         # `#installation` names a place of a page.
         is_anchor = sign == "#" and number == 2 and not equals
-        is_harmless = name.casefold() in HARMLESS or not re.search(r"\w", text)
+        is_harmless = "://" not in text and (
+            name.casefold() in HARMLESS or not re.search(r"\w", text)
+        )
         after_secret = not is_anchor and not is_harmless
         if not after_secret:
             continue
