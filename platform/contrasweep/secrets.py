@@ -164,6 +164,7 @@ def _split_query(tail: str) -> tuple[str, list[str]]:
             name, equals, value = "", "", text
         # `#installation` names a place of a page.
         is_anchor = sign == "#" and number == 2 and not equals
+        # An address as a value may have a secret of its own, whatever the name says.
         is_harmless = "://" not in text and (
             name.casefold() in HARMLESS or not re.search(r"\w", text)
         )

@@ -696,7 +696,7 @@ class _Script:
             return self._compared(test.operand, holds=not holds)
         subject = test
         bound = None
-        compare: Callable[[Any, Any], bool] = lambda value, _: bool(value)  # noqa: E731
+        compare: Callable[[Any, Any], bool] = _is_true
         if isinstance(test, ast.Compare):
             subject = test.left
             [operation], [right] = test.ops, test.comparators
@@ -848,6 +848,11 @@ class _Script:
             self.flags[name] = default
             if not flag.startswith("--"):
                 self.names[name] = flag
+
+
+def _is_true(value: Any, _: Any) -> bool:
+    """Whether a condition such as `if nesterov:` holds, which compares with nothing."""
+    return bool(value)
 
 
 def _name_tune(nodes: Sequence[ast.AST]) -> None:

@@ -60,7 +60,7 @@ class Judged:
     design: str
     columns: str
     table: Table
-    cells: int = 1
+    cells: int
 
     @cached_property
     def advice(self) -> Advice:

@@ -25,6 +25,7 @@ from tensorboardX import SummaryWriter
 
 import contrasweep as cs
 from contrasweep.judging.sources import KINDS, CurveRow, read_folder, read_table
+from contrasweep.tracking.mlflow.server import VIEW, VIEW_TAG
 
 WRITTEN = Path(__file__).parent / "written"
 """By transformers 5.24 (`save_metrics`, `save_state`) and by lightning 2.6 (`CSVLogger`), two arms of three seeds; by
@@ -161,6 +162,10 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
     done = contrasweep("judge", f"mlflow:sqlite:///{tmp_path}/none.db:mine", folder=tmp_path)
     assert done.returncode == 2 and "there is no such file" in done.stderr
     assert not (tmp_path / "none.db").exists()
+    # A study of ours is known before its own run has ended.
+    client.set_experiment_tag(experiment, VIEW_TAG + VIEW, "{}")
+    with refused(cs.SpecError, match="is a study of contrasweep"):
+        cs.judge(f"mlflow:sqlite:///{tmp_path}/m.db:mine")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from contrasweep.errors import SpecError
 from contrasweep.rows import FrameRow
 from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.mlflow.client import new_client
+from contrasweep.tracking.mlflow.server import VIEW, VIEW_TAG
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,14 @@ def runs_of(
     found = client.get_experiment_by_name(experiment)
     if found is None:
         raise SpecError("MLflow has no such experiment", place="SOURCE", value=experiment)
+    # Also while the study runs, when its own run is not among the finished ones.
+    if VIEW_TAG + VIEW in found.tags:
+        raise SpecError(
+            "the experiment is a study of contrasweep, whose storage knows its folds, search and failures",
+            place="SOURCE",
+            value=experiment,
+            hint="contrasweep:STORAGE:STUDY",
+        )
     runs: list[FrameRow] = []
     token = None
     while len(runs) < MOST_RUNS:
@@ -42,13 +51,6 @@ def runs_of(
             [found.experiment_id], "attributes.status = 'FINISHED'", page_token=token
         )
         for run in page:
-            if "contrasweep.role" in run.data.tags:
-                raise SpecError(
-                    "the experiment is a study of contrasweep, whose storage knows its folds, search and failures",
-                    place="SOURCE",
-                    value=experiment,
-                    hint="contrasweep:STORAGE:STUDY",
-                )
             values = run.data.metrics
             if of_curve:
                 import pandas as pd
