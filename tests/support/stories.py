@@ -1,0 +1,244 @@
+"""The folders in which the sessions of `tests/transcripts` are played: studies of made-up numbers, without training."""
+
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+from folders import make_files
+from looks import drive_looks, noise, three_arms, value_of
+from PIL import Image
+from sweeps import finished, record_of, sweep
+
+from contrasweep import AblationGrid, Arm
+from contrasweep.storage.records import StudyRecords
+
+CLUSTER = """
+nodes:
+- {name: big, count: 2, cpus: 64, memory_gib: 512, gpus: 8, gpu: A100, gpu_memory_gib: 80, cost_per_hour: 30}
+- {name: small, count: 1, cpus: 8, memory_gib: 64, gpus: 1, gpu: T4, gpu_memory_gib: 16, cost_per_hour: 0.5}
+"""
+WIDE = """
+type: ablation_grid
+name: wide
+arms:
+  supcon: {trainable: contrastive, config: {encoder: cnn, epochs: 12, loss: {name: supcon, temperature: 0.2}}}
+  resnet: {trainable: contrastive, config: {encoder: resnet18, epochs: 2, loss: {name: infonce}}}
+axes: {batch_size: [32, 128], learning_rate: [0.1, 0.01]}
+data: digits-lt
+folds: 5
+metric: f1_macro
+smallest_difference: 0.02
+"""
+SEARCH = """
+type: sweep
+name: tuned
+arms:
+  supcon:
+    trainable: contrastive
+    config: {encoder: cnn, epochs: 9, loss: {name: supcon}}
+    space:
+      learning_rate: {type: float, low: 0.01, high: 1.0, log: true}
+      loss.temperature: {type: float, low: 0.05, high: 0.5}
+data: digits-lt
+folds: 5
+metric: f1_macro
+trials_per_arm: 20
+searcher: tpe
+pruner: asha
+confirm_seeds: [1, 2, 3]
+"""
+FLAGS = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--seed", type=int, default=0)
+print(parser.parse_args())
+"""
+OPTUNA = """
+import optuna
+
+def objective(trial):
+    lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)
+    width = trial.suggest_int("width", 16, 64, step=16)
+    kind = trial.suggest_categorical("kind", ["sgd", "adam"])
+    return lr * width if kind == "sgd" else trial.suggest_float("beta", 0.8, 0.99)
+
+optuna.create_study(direction="maximize").optimize(objective, n_trials=30)
+"""
+WANDB = """
+program: train.py
+method: bayes
+metric: {name: accuracy, goal: maximize}
+parameters:
+  lr: {distribution: log_uniform_values, min: 0.001, max: 1}
+  batch_size: {values: [32, 64]}
+  layers: {min: 1, max: 4}
+"""
+CAMPAIGN = """
+name: speed
+incumbent: {trainable: "candidates:train"}
+data: digits-lt
+metric: accuracy
+smallest_difference: 0.005
+seeds: {first: 2, step: 2, most: 8}
+budget_trials: 100
+"""
+
+
+def accuracy(trial, *, folds=0.05, **gains):
+    """What the arm gains, what its cell and fold do, and noise of which trials of a seed share a part."""
+    of_cell = 0.001 * trial.config.get("batch_size", 0) * (1 if trial.arm == "a" else 0.5)
+    shared = folds * noise("fold", trial.fold) + 0.02 * noise("seed", trial.seed)
+    return round(0.6 + gains.get(trial.arm, 0) + of_cell + shared + 0.01 * noise(trial.id), 4)
+
+
+def measure(storage, name):
+    """Give the trials of a study what an engine measures: hosts, times, memory, what the method notes, warnings."""
+    records = StudyRecords(str(storage), name)
+    for i, (_, record) in enumerate(sorted(records.read(records.finished()).items())):
+        metrics = dict(record.metrics)
+        if metrics:
+            metrics |= {"loss": round(1 - metrics["accuracy"], 4), "collapsed": float(i % 7 == 0)}
+            rows = [{"step": step, "time": 1.7e9 + i, **metrics} for step in range(1, record.step)]
+            last = {"step": max(record.step, 1), "time": 1.7e9 + i + 9, **metrics}
+            records.write_metrics(record.trial_id, [*rows, last])
+        notes = replace(
+            record.notes, gpus=0.5, gpu_type="A100", cost_per_hour=1.0 + i % 2, architecture=f"net-{i % 2}"
+        )  # fmt: skip
+        began = 1.7e9 + 60 * i
+        measured = replace(
+            record, metrics=metrics, notes=notes, started=began, ended=began + 90 + i, seconds=80.0 + i,
+            host=f"host-{i % 3}", attempts=1 + (i % 5 == 0), gpu_memory_gib=2.0 + i % 4, warnings=i % 2,
+            gpu_utilisation=0.5 + 0.01 * (i % 9), host_memory_gib=1.5, versions={"torch": "2.9.0"},
+        )  # fmt: skip
+        records.write(measured)
+
+
+def grid(folder):
+    """Three arms x two batch sizes x three folds x two seeds: two trials failed, the last two are pending."""
+    study = AblationGrid(
+        "grid", arms("abc"), "digits-lt", axes={"batch_size": [16, 32]}, folds=3, seeds=[0, 1]
+    )
+    lost = lambda trial: (trial.arm, trial.fold, trial.seed) == ("c", 1, 0)  # noqa: E731
+    value = lambda trial: accuracy(trial, c=0.05)  # noqa: E731
+    drive_looks(study, folder / "runs", value, failed=lost, stop_after=34)
+    measure(folder / "runs", "grid")
+
+
+def arms(names, **config):
+    return {arm: Arm("toy:train", config={"epochs": 2} | config) for arm in names}
+
+
+def cells(folder):
+    """Four arms over eight seeds, asked cell by cell, where less is better; then two seeds more."""
+    for seeds in (8, 10):
+        study = AblationGrid(
+            "cells", arms("abcd"), "digits-lt", axes={"batch_size": [16, 32]}, seeds=list(range(seeds)),
+            mode="min", question="cells", reference="a", smallest_difference=0.02,
+        )  # fmt: skip
+        value = lambda trial: accuracy(trial, folds=0, c=0.05, d=-0.03)  # noqa: E731
+        drive_looks(study, folder / "runs", value, extend=seeds > 8)
+
+
+def looks(folder):
+    """A study with looks of which one arm is better."""
+    drive_looks(three_arms(), folder / "runs", value_of)
+
+
+def searched(folder):
+    """A sweep of two arms, of which a fifth of the configurations was pruned, with its confirmation on two seeds."""
+
+    def record(trial, notes, status):
+        value = accuracy(trial, long=0.05) - abs(math.log10(trial.config["lr"] / 0.1)) / 10
+        return record_of(trial, notes, status, metrics={"accuracy": value})
+
+    pruned = lambda trial: "pruned" if int(trial.id, 16) % 5 == 0 else "done"  # noqa: E731
+    study = sweep(confirm_seeds=[1000, 1001])
+    finished(study, folder / "runs", statuses=pruned, record=record)
+    measure(folder / "runs", "toy-sweep")
+
+
+def planned(folder):
+    """Study files and a cluster's inventory."""
+    files = {"cluster.yaml": CLUSTER, "wide.yaml": WIDE, "search.yaml": SEARCH}
+    make_files(folder, files)
+
+
+def campaign(folder):
+    """A campaign, and a candidate in a file."""
+    better = 'trainable: "candidates:train"\nconfig: {gain: 0.05, who: better}\n'
+    make_files(folder, {"campaign.yaml": CAMPAIGN, "better.yaml": better})
+
+
+def judged(folder):
+    """Results that there are: of seeds, folds, repeats, tasks, items and groups; with gaps, ties and settings."""
+    gains = {"base": 0.0, "same": 0.0, "wide": 0.05}
+
+    def table(name, columns, rows):
+        lines = [",".join(map(str, [*row, value])) for row, value in rows]
+        (folder / name).write_text("\n".join([columns, *lines, ""]))
+
+    def values(*ranges, sd=0.02, digits=4):
+        rows = [()]
+        for axis in ranges:
+            rows = [(*row, value) for row in rows for value in axis]
+        for row in rows:
+            shared = sd * noise("shared", *row[1:])
+            yield row, round(0.7 + gains[row[0]] + shared + sd * noise(*row) / 2, digits)
+
+    table("seeds.csv", "model,seed,accuracy", values(gains, range(8)))
+    gaps = [(row, "" if row == ("wide", 3) else value) for row, value in values(gains, range(8))]
+    table("gaps.csv", "model,seed,accuracy", [pair for pair in gaps if pair[0] != ("same", 5)])
+    table("folds.csv", "model,fold,error", values(gains, range(10)))
+    table("repeats.csv", "model,repeat,fold,accuracy", values(gains, range(2), range(5)))
+    tasks = ["ants", "bees", "cats", "dogs", "eels", "foxes", "goats"]
+    table("tasks.csv", "model,dataset,accuracy", values(gains, tasks))
+    table("both.csv", "model,dataset,seed,accuracy", values(gains, tasks, range(4)))
+    table("settings.csv", "model,batch_size,seed,accuracy", values(gains, [32, 64], range(6)))
+    right = [(row, int(v > 0.7)) for row, v in values(gains, range(60), sd=0.1)]
+    table("items.csv", "model,item,correct", right)
+    groups = [((model, item, item % 9), v) for (model, item), v in right]
+    table("groups.csv", "model,item,group,correct", groups)
+    trained = [
+        ((model, seed, item), int(v > 0.7))
+        for (model, seed, item), v in values(gains, range(3), range(40), sd=0.1)
+    ]
+    table("trained.csv", "model,seed,item,correct", trained)
+    table(
+        "twice.csv",
+        "model,seed,accuracy",
+        [r for r in values(gains, range(12)) if r[0][0] != "wide"],
+    )
+
+
+def staged(folder):
+    """Pictures in folders of classes, with captions and in pairs, as people have them; and a project to submit."""
+    random = np.random.default_rng(0)
+    captions = {"train": [], "test": []}
+    for split, count in (("train", 6), ("test", 3)):
+        for label in ("ant", "bee"):
+            for i in range(count - (label == "bee")):
+                path = folder / "pictures" / split / label / f"{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(random.integers(0, 256, (12, 10 + i, 3), np.uint8)).save(path)
+                captions[split].append(f"{label}/{i}.png,a {label} of {split}")
+    pairs = [f"train/ant/{i}.png,train/bee/{i}.png,{i % 3},g{i // 2}" for i in range(5)]
+    make_files(
+        folder,
+        {
+            "pictures/pairs.csv": "\n".join(["pre,post,label,group", *pairs, ""]),
+            **{
+                f"captions/{split}/captions.csv": "\n".join(["file,caption", *rows, ""])
+                for split, rows in captions.items()
+            },
+            "train.py": FLAGS,
+            "optuna_sweep.py": OPTUNA,
+            "wandb.yaml": WANDB,
+        },
+    )
+    for split in ("train", "test"):
+        shutil.copytree(
+            folder / "pictures" / split, folder / "captions" / split, dirs_exist_ok=True
+        )
