@@ -206,6 +206,12 @@ def judged(folder):
         for (model, seed, item), v in values(gains, range(3), range(40), sd=0.1)
     ]
     table("trained.csv", "model,seed,item,correct", trained)
+    alone = [
+        ((model,), round(0.7 + gains[model] + 0.02 * noise(model, i), 4))
+        for model in gains
+        for i in range(6)
+    ]
+    table("unpaired.csv", "model,accuracy", alone)
     table(
         "twice.csv",
         "model,seed,accuracy",

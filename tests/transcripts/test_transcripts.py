@@ -6,6 +6,7 @@ After a wanted change, `CONTRASWEEP_WRITE=1 pytest tests/transcripts` writes the
 """
 
 import os
+import platform
 import re
 import shlex
 import subprocess
@@ -54,6 +55,8 @@ def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
+    monkeypatch.setenv("LOGNAME", "ada")
+    monkeypatch.setattr(platform, "node", lambda: "laptop")
     monkeypatch.setenv("CONTRASWEEP_STORAGE", "runs")
     monkeypatch.setattr(time, "time", lambda: NOW)
     calmly = lambda study, storage, **options: calm.calm_run(study, storage)  # noqa: E731

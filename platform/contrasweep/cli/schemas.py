@@ -347,7 +347,7 @@ class ComparisonRow(TypedDict):
       such difference was declared.
     - `equivalence_p`: adjusted p of a difference as large as `smallest_difference`; both null where none was declared.
     - `scope`: what the verdict holds for, in words. `notes`: sentences that a reader must know.
-    - `test`: the test that gives the p. `smallest_p`: the least p that its exact form can give at this `n`.
+    - `test`: the test that gives the p. `smallest_p`: its least `raw_p` at this `n`, null for t-tests.
     - `alpha`: the chance of any false verdict in the family. `family`: how many comparisons it has. `correction`: how
       they share alpha. `mode`: whether larger (`max`) or smaller values are better.
 

@@ -23,10 +23,10 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 from contrasweep.errors import plural
-from contrasweep.statistics.design import PERMUTATION, WELCH, Components, Scope
+from contrasweep.statistics.design import PERMUTATION, SIGN_FLIP, WELCH, Components, Scope
 from contrasweep.statistics.evidence import COPIES, Evidence, Gaps
 from contrasweep.statistics.family import LEVEL_DIVISOR, Family
-from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
+from contrasweep.statistics.resampling import EXACT_UP_TO
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 """What is decided of arm a: a direction, that no difference matters (`equivalent`), or nothing."""
@@ -513,7 +513,7 @@ class Comparison:
             "deviation": common.deviation,
             "alpha": self.alpha,
             "test": self.test,
-            "smallest_p": smallest_p(self.n) if common.values else math.nan,
+            "smallest_p": common.smallest_p if self.test in (SIGN_FLIP, PERMUTATION) else math.nan,
             "family": self.family.size,
             "correction": self.family.correction,
             "mode": self.mode,

@@ -391,6 +391,11 @@ class Contrast:
         return len(self.values)
 
     @property
+    def smallest_p(self) -> float:
+        """The smallest two-sided p of the sign-flip test."""
+        return smallest_p(self.n)
+
+    @property
     def scope(self) -> Scope:
         """What a verdict on this contrast holds for, in words such as `on this split`."""
         return self.design.scope
