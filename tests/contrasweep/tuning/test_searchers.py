@@ -155,6 +155,18 @@ def test_a_finite_space_is_asked_whole_and_once(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_space_whose_ranges_never_exist_is_asked_whole(name):
+    """It counts as infinite, and has two configurations."""
+    space = {"kind": Choice(["a", "b"]), "lr": Float(0.1, 1.0, when={"loss": "other"})}
+    searcher = make(name, space)
+    collected = []
+    while (config := searcher.ask()) is not None:
+        collected.append(config["kind"])
+        searcher.tell(config, 1.0)
+    assert sorted(collected) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_parallel_asks_wait_for_nothing_and_differ(name):
     searcher = make(name)
     configs = [searcher.ask() for _ in range(8)]

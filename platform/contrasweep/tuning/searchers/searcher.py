@@ -1,5 +1,6 @@
 """The protocol of searchers, the searcher that follows a list, and checks of a searcher that the user wrote."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -59,13 +60,15 @@ class ListSearcher(Searcher):
     def ask(self) -> MutableConfig | None:
         """Return the next configuration of the list that was not asked for yet.
 
-        None at the end of the list, and where all configurations of the space were asked for.
+        None at the end of the list, where all configurations of a finite space were asked for, and where a long part of
+        the list has none that is new.
         """
-        # An endless list gives nothing new once a finite space is used up, so this must end then.
-        while self.finite is None or len(self.seen & self.finite.keys()) < len(self.finite):
-            config = next(self.configs, None)
-            if config is None:
-                return None
+        if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
+            return None
+        # A finite space has a new one somewhere in an endless list. An infinite one need not: its ranges may all depend
+        # on what no configuration has. After a restart the list begins with all that was asked for.
+        most = 1000 * (1 + len(self.seen)) if self.finite is None else None
+        for config in itertools.islice(self.configs, most):
             text = canonical.dumps(config)
             if text not in self.seen:
                 self.seen.add(text)
