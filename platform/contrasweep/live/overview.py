@@ -27,11 +27,12 @@ class Overview:
     """A study as its storage has it. Times are unix seconds.
 
     `state` is `running`; `complete` or `failures` once every trial has ended; `budget used up`; or `stopped`. A trial
-    of the table that failed or fits no host makes it `failures`. `statuses` counts the trials that have ended by their
-    status, without confirmations of configurations that the search found worse later. `running` counts the trials of a
-    living driver, and `alive` says whether there is one. `started` is when the study was declared. `best` is the best
-    score of a trial and `best_arm` its arm; None and "" where no trial has a score. `codes` are the digests of the code
-    that trials ran. `archived` counts the trials of a stopped study that were removed and are to run again.
+    of the table that failed or fits no host makes it `failures`, and so does an arm with nothing to confirm. `statuses`
+    counts the trials that have ended by their status, without confirmations of configurations that the search found
+    worse later. `running` counts the trials of a living driver, and `alive` says whether there is one. `started` is
+    when the study was declared. `best` is the best score of a trial and `best_arm` its arm; None and "" where no trial
+    has a score. `codes` are the digests of the code that trials ran. `archived` counts the trials of a stopped study
+    that were removed and are to run again.
     """
 
     study: str
@@ -125,7 +126,10 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         state = "running"
     elif is_whole:
         table = [record for record in recorded if record.notes.phase != Phase.SEARCH]
-        state = "complete" if all(record.status.trained for record in table) else "failures"
+        # Of an arm whose search found nothing to confirm the table has no trial.
+        has_all = {record.arm for record in table} >= {*document.arms}
+        is_trained = has_all and all(record.status.trained for record in table)
+        state = "complete" if is_trained else "failures"
     elif ended == USED_UP:
         state = "budget used up"
     removed = removed_trials(records) if state == "stopped" else set()

@@ -50,7 +50,7 @@ from contrasweep.trial import Trial
 COMPLETE = "complete"
 """The state of a study, or the end of a run: every trial of the table was trained."""
 FAILURES = "failures"
-"""Every trial has ended, and some of the table failed or fit no host."""
+"""Every trial has ended, and some of the table failed or fit no host, or an arm had none to confirm."""
 USED_UP = "budget used up"
 STOPPED = "stopped"
 """It was interrupted, killed, or ended by an error."""
@@ -400,6 +400,7 @@ class Progress:
         # arm, fold and seed -> id of the trial that confirms there
         self._confirmations: dict[tuple[str, int | None, int], str] = {}
         self._failed = set[str]()  # ids of trials of the table that failed or fit no host
+        self._searched = set[str]()  # arms that were searched
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -535,7 +536,9 @@ class Progress:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        self.state.ended = reason or (FAILURES if self._failed else COMPLETE)
+        # A search that found nothing to confirm leaves its arm without a trial of the table.
+        unconfirmed = self._searched - {arm for arm, _, _ in self._confirmations}
+        self.state.ended = reason or (FAILURES if self._failed or unconfirmed else COMPLETE)
         self._update()
         for display in self.displays:
             display.close(self.state)
@@ -550,7 +553,9 @@ class Progress:
             to_its_end = record.status.counts
             self.pace.ended(cell, seconds, record.step, whole=to_its_end, first=first)
         confirms = record.notes.phase == Phase.CONFIRM
-        if not record.status.trained and record.notes.phase != Phase.SEARCH:
+        if record.notes.phase == Phase.SEARCH:
+            self._searched.add(record.arm)
+        elif not record.status.trained:
             self._failed.add(record.trial_id)
         if confirms:
             # A confirmation of a newly found configuration takes the place of an earlier one.

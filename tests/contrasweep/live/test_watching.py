@@ -138,11 +138,13 @@ def test_a_bucket_says_below_which_address_its_studies_lie(s3, capsys):
         (("done", "done"), None, "complete", "complete"),
         (("done", "failed"), None, "failures", "failures"),
         (("done",), None, "complete", "stopped"),  # a trial was removed since
+        (("done", "done", "done"), 3, "an arm without a trial", "failures"),
     ],
 )
 def test_a_study_has_one_word_for_its_state(trials, total, ended, state, tmp_path):
     records = StudyRecords(str(tmp_path / "runs"), "s")
-    records.claim(StudyDocument(name="s", metric="f1", trials=total, arms=("ocl",)))
+    arms = ("ocl", "scl") if "arm" in ended else ("ocl",)
+    records.claim(StudyDocument(name="s", metric="f1", trials=total, arms=arms))
     for trial, status in zip(TRIALS, trials, strict=False):
         records.write(Record.of(trial, status=Status(status), metrics={"f1": 0.5}))
     if ended:
