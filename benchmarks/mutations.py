@@ -794,7 +794,7 @@ MUTANTS = (
         ),
         (
             "a value that is not finite counts",
-            "~np.isfinite(values)] = NO_VALUE",
+            "np.isnan(values)] = NO_VALUE",
             "np.isinf(values)] = NO_VALUE",
             f"{VERDICTS} {TESTS}/results/test_results.py {TESTS}/reporting/test_report.py",
         ),
@@ -873,7 +873,7 @@ MUTANTS = (
         ("small is large", 'self.sign = 1.0 if mode == "max" else -1.0', "self.sign = 1.0"),
         (
             "NaN goes on",
-            "self.sign * value if math.isfinite(value) else -math.inf",
+            "self.sign * value if abs(value) <= LARGEST else -math.inf",
             "self.sign * value",
         ),
     ),

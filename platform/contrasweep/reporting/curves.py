@@ -9,6 +9,7 @@ import pandas as pd
 from contrasweep.reporting.data import TrialData, Variables
 from contrasweep.reporting.figures import Figure, Lines, Series
 from contrasweep.rows import row_tuples
+from contrasweep.storage.record import LARGEST
 
 PANELS = 12
 """The most panels of a metric that are drawn."""
@@ -55,6 +56,8 @@ def curves_section(data: TrialData) -> Variables:
     stats = pd.concat(
         {metric: groups[metric].agg(["mean", "min", "max"]) for metric in metrics}, axis=1
     )
+    # One that counts as lost would overflow the scale.
+    stats = stats.where(stats.abs() <= LARGEST)
     spread = {
         line: stats.loc[[number]].droplevel(0)
         for line, number in numbers.items()

@@ -15,7 +15,7 @@ from contrasweep.results.answer import Answer
 from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.results.table import Table
 from contrasweep.shell import command_line
-from contrasweep.storage.record import COUNTING
+from contrasweep.storage.record import COUNTING, LARGEST
 from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
 
@@ -63,12 +63,11 @@ class TrialData:
     def done(self) -> pd.DataFrame:
         """Finished trials that have the metric, as rows of `frame`: axes as labels, the metric as `value`."""
         frame = self.frame[self.frame["status"].isin(COUNTING)]
-        values = frame.get(self.metric, pd.Series(dtype="float64"))
-        named = frame.assign(
-            value=values.astype("float64"),
-            **{axis: [label(v) for v in frame[axis]] for axis in self.axes},
-        )
-        return named[named["value"].notna()]
+        values = frame.get(self.metric, pd.Series(dtype="float64")).astype("float64")
+        named = frame.assign(value=values)
+        for axis in self.axes:
+            named[axis] = [label(v) for v in frame[axis]]
+        return named[named["value"].abs() <= LARGEST]
 
     def colour(self, arm: str) -> int:
         """Return the number of an arm's colour, the same in every drawing: its place among `arms`."""

@@ -24,7 +24,7 @@ from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast,
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
 from contrasweep.statistics.unpaired import spread_beside, unpaired_evidence
 from contrasweep.storage.interim_log import Context
-from contrasweep.storage.record import COUNTING, Cause, Status
+from contrasweep.storage.record import COUNTING, LARGEST, Cause, Status
 from contrasweep.study.metric_range import metric_range
 
 
@@ -111,9 +111,9 @@ def trials_of(
     absent = pd.Series(np.nan, frame.index)
     values = pd.to_numeric(frame.get(metric, absent), errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
-    # A trial that is done, but whose value is no number, or one whose square would overflow, counts as a loss.
-    values = np.where(np.abs(values) > 1e150, np.nan, values)
-    status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NO_VALUE
+    # A trial that is done, but whose value is no number or too large, counts as a loss.
+    values = np.where(np.abs(values) <= LARGEST, values, np.nan)
+    status[np.isin(status, list(COUNTING)) & np.isnan(values)] = NO_VALUE
     # What failed for a cause outside the method, or fit on no host, says nothing of the method.
     outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()
     missing = outside | np.isin(status, UNFIT)

@@ -22,6 +22,8 @@ RECORD_FORMAT = 3
 """Format version of record.json."""
 ERROR_BYTES = 2**18
 """The most bytes of an error text in a record; a longer text loses its middle."""
+LARGEST = 1e150
+"""A metric beyond it counts as lost, as one that is not finite does: its square would overflow."""
 MAX_COUNT = 2**53
 """Up to this number, a float has every whole number exactly."""
 MAX_TIME = 1e11
@@ -343,13 +345,18 @@ class Record:
             return True
         return self.status.failed and self.cause is not None and self.cause.outside
 
+    def reported(self, metric: str) -> float:
+        """Return the metric as the trial reported it last; NaN where it did not, or where the value counts as lost."""
+        value = self.metrics.get(metric, math.nan)
+        return value if abs(value) <= LARGEST else math.nan
+
     def value(self, metric: str) -> float | None:
         """Return the value of the metric that tables have for the trial.
 
-        None where the trial was not trained to its end, or has no finite value.
+        None where the trial was not trained to its end, or its value counts as lost.
         """
-        value = self.metrics.get(metric)
-        return value if self.status.counts and value is not None and math.isfinite(value) else None
+        value = self.reported(metric)
+        return None if math.isnan(value) or not self.status.counts else value
 
     def was_seen(self, metric: str) -> bool:
         """Whether somebody can have learned something about the method from this trial's values of the metric.

@@ -45,7 +45,7 @@ class Candidate:
 
     def value(self, metric: str) -> float:
         """Return the mean of the metric over the trials that have ended; NaN where one lacks it, or none has."""
-        values = [record.metrics.get(metric, math.nan) for record in self.records.values()]
+        values = [record.reported(metric) for record in self.records.values()]
         return statistics.fmean(values) if values else math.nan
 
     @property

@@ -440,10 +440,18 @@ def test_a_report_of_the_smallest_study(frame):
     document = dataclasses.replace(DOCUMENT, axes=(), folds=None, arms=tuple(one["arm"]))
     page = html_report(report_of(one, document, curves=steps))
     assert 'id="table"' in page and 'id="curves"' not in page
-    with_a_course = html_report(
-        report_of(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)]))
-    )
-    assert 'id="curves"' in with_a_course
+    for later in (0.4, 1.79e308):  # the largest would overflow the scale
+        with_a_course = html_report(
+            report_of(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=later)]))
+        )
+        assert 'id="curves"' in with_a_course
+
+
+def test_an_axis_of_any_name_and_a_value_that_counts_as_lost(frame):
+    odd = frame.rename(columns={"batch_size": "self"})
+    odd.loc[0, "f1_macro"] = 1.79e308
+    report = report_of(odd, dataclasses.replace(DOCUMENT, axes=("self",)))
+    assert "<svg" in html_report(report) and len(report.done) == len(odd) - 1
 
 
 def test_no_template_lets_text_become_markup(frame):

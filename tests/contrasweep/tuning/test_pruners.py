@@ -39,6 +39,18 @@ def test_the_worst_stops_and_the_best_goes_on(name):
     assert not all(pruner.on_report("worst", step, -1.0) is CONTINUE for step in (1, 2, 3))
 
 
+@pytest.mark.parametrize("name", list(PRUNERS))
+@pytest.mark.parametrize("worst", [math.nan, math.inf, -math.inf, 1.79e308])
+def test_what_counts_as_lost_is_the_worst_in_both_modes(name, worst):
+    """The mean of two of 1.79e308 would overflow."""
+    for mode in ("max", "min"):
+        pruner = build(name, mode=mode, budget=9)
+        for i in range(9):
+            pruner.add(str(i), i, 0)
+            decisions = [pruner.on_report(str(i), s, worst if i < 8 else 0.5) for s in (1, 2, 3)]
+        assert decisions == [CONTINUE] * 3
+
+
 @pytest.mark.parametrize("name", ["asha", "median"])
 def test_folds_are_not_compared_with_each_other(name):
     pruner = build(name, mode="max", budget=10, **({"reduction": 2} if name == "asha" else {}))

@@ -1,6 +1,7 @@
 """Sweeps: what is refused, what is planned, and searches through real Ray that are interrupted and go on."""
 
 import dataclasses
+import math
 import sys
 import tempfile
 import types
@@ -223,6 +224,18 @@ def test_failed_trials_are_never_the_best(tmp_path):
     assert all(config["lr"] >= 0.3 for config in confirmed[-1].best.values())
     ended, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
     assert confirmed[-1].best == {} and len(ended) == 10
+
+
+@pytest.mark.parametrize("values", [(1.79e308, 1.79e308), (math.inf, -math.inf)])
+def test_values_without_a_mean_are_those_of_a_failed_configuration(tmp_path, values):
+    def record(trial, notes, status):
+        value = value_of(trial) if trial.config["lr"] < 0.3 else values[trial.fold // 2]
+        return record_of(trial, notes, status, metrics={"accuracy": value})
+
+    results, _ = finished(sweep(search_folds=[0, 2]), tmp_path, record=record)
+    assert results.search["value"].isna().any()
+    for best in results.best_settings:
+        assert best.settings["lr"] < 0.3 and best.searched < 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections import defaultdict
 
+from contrasweep.storage.record import LARGEST
 from contrasweep.tuning.pruners.pruner import (
     CONTINUE,
     PAUSE,
@@ -77,7 +78,7 @@ class FoldHalving:
         The last trial of a bracket to report at a rung decides it, and goes on at once if its configuration does. A
         configuration that is left out gets `STOP`. A value that is not finite counts as the worst.
         """
-        self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
+        self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         self._advance(self._bracket(trial))
         if self._goes_on(trial):
             self.halted.discard(trial)

@@ -5,6 +5,7 @@ import statistics
 from abc import abstractmethod
 from collections import defaultdict
 
+from contrasweep.storage.record import LARGEST
 from contrasweep.tuning.pruners.pruner import (
     CONTINUE,
     STOP,
@@ -38,7 +39,7 @@ class StoppingRule(Pruner):
         The trial is compared with all others of its fold, ended and stopped ones too. A value that is not finite counts
         as the worst.
         """
-        self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
+        self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         peers = {
             t: h
             for t, h in self.histories.items()
