@@ -1,8 +1,12 @@
 """Figures of a search: the effect and the importance of each setting."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
+from contrasweep.canonical import label
 from contrasweep.errors import plural
 from contrasweep.reporting.data import TrialData
 from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, short
@@ -30,20 +34,21 @@ def slice_figures(data: TrialData) -> list[Figure]:
         caption += f" {left_out} that were pruned or have no score are left out."
     for name in settings(search):
         numbers = pd.to_numeric(scored[name], errors="coerce")
+        # A configuration that lacks the setting has NaN, which differs from itself. None may be an option.
+        known = scored[scored[name].map(lambda value: value == value).astype(bool)]
         # Values of which any is no number stand side by side, and the points of one value are spread at random.
-        known = scored[name].dropna()
-        words = list(dict.fromkeys(map(str, known))) if numbers[known.index].isna().any() else []
+        words = [] if are_numbers(known[name]) else list(dict.fromkeys(map(label, known[name])))
         rng = np.random.default_rng(0)
         # The dots of each arm; over a dot stand the arm, the setting's value and the metric.
         dots = []
         for arm in data.arms:
-            part = scored[(scored["arm"] == arm) & scored[name].notna()].head(POINTS)
+            part = known[known["arm"] == arm].head(POINTS)
             x = list(numbers[part.index])
             if words:
-                x = [words.index(str(v)) + rng.uniform(-0.15, 0.15) for v in part[name]]
+                x = [words.index(label(v)) + rng.uniform(-0.15, 0.15) for v in part[name]]
             titles = []
             for value, score in zip(part[name], part["value"], strict=True):
-                shown = short(value) if isinstance(value, int | float) else value
+                shown = label(value) if words else short(value)
                 titles.append(f"{data.names(arm)}, {name} {shown}: {short(score)}")
             dots.append(
                 Dots(
@@ -54,7 +59,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
                     titles,
                 )
             )
-        if scored[name].astype(str).nunique() > 1:
+        if known[name].map(label).nunique() > 1:
             chart = Lines(
                 [],
                 dots,
@@ -95,6 +100,11 @@ def importance_figures(data: TrialData) -> list[Figure]:
             )
         figures.append(Figure(chart, caption, f"Importance: {data.names(arm)}"))
     return figures
+
+
+def are_numbers(values: Iterable[Any]) -> bool:
+    """Return whether all of these values of a setting are numbers; True and False are none."""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
 def logarithmic(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:

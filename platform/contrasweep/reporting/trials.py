@@ -12,7 +12,7 @@ import pandas as pd
 from contrasweep.canonical import label
 from contrasweep.errors import StorageError
 from contrasweep.reporting.data import ReportData, Variables
-from contrasweep.reporting.searching import logarithmic
+from contrasweep.reporting.searching import are_numbers, logarithmic
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import OWN_COLUMNS
@@ -193,7 +193,7 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
 def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: int) -> Column:
     """Return the column of a setting: of numbers where all of its values are numbers, else of words."""
     known = [v for v in values if v is not None and v is not pd.NA and v == v]  # NaN is no value
-    if known and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
+    if known and are_numbers(known):
         return _numbers(name, values, digits)
     return _words(name, [names(label(v)) for v in values])
 

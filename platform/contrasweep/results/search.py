@@ -51,8 +51,9 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
     Returns:
         One row a configuration: trial_id (of its first fold), arm, value (mean of the metric over its folds; NaN where
         a fold has none), status (of the first fold that is not done, else `done`), and the searched settings. Of a
-        setting that changed while the trial trained, it has the last value.
+        setting that changed while the trial trained, it has the last value. NaN: the configuration lacks the setting.
     """
+    folds_searched = len(document.spec.get("search_folds") or [0])
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     # The trials of each arm and configuration, one for each fold.
     folds_of: dict[tuple[str, str], list[Record]] = {}
@@ -61,8 +62,10 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
             folds_of.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
     rows = []
     for (arm, _), folds in folds_of.items():
-        values = [record.metrics.get(document.metric, np.nan) for record in folds]
+        to_run = folds_searched - len(folds)
+        values = [record.reported(document.metric) for record in folds] + [np.nan] * to_run
         unfinished = [record.status.value for record in folds if not record.status.counts]
+        unfinished += [Status.PENDING.value] * to_run
         rows.append(
             {
                 "trial_id": folds[0].trial_id,
@@ -72,7 +75,13 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
                 **drawn_from(spaces.get(arm, {}), folds[0].config),
             }
         )
-    return pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
+    frame = pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
+    # pandas would make NaN of None, which may be an option.
+    for name in settings(frame):
+        column = [row.get(name, np.nan) for row in rows]
+        if None in column:
+            frame[name] = pd.Series(column, dtype=object)
+    return frame
 
 
 def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
@@ -92,12 +101,8 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
         space = validate(dict[str, Parameter], document.space(arm))
         configs = []
         for row in of_arm.to_dict("records"):
-            # A setting that a configuration does not have is missing in its row of the frame.
-            drawn = {
-                str(k): v
-                for k, v in row.items()
-                if k in space and (isinstance(v, list | dict) or not pd.isna(v))
-            }
+            # A setting that a configuration does not have is NaN, which differs from itself.
+            drawn = {str(k): v for k, v in row.items() if k in space and v == v}
             configs.append((drawn, float(row["value"])))
         result = ped_anova(configs, space, mode=document.mode)
         for name in result.shares or space:

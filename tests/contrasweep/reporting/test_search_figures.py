@@ -1,6 +1,7 @@
 """Figures of a search draw what was declared and measured: scales, categories, and no score of a pruned trial."""
 
 import pandas as pd
+import pytest
 
 from contrasweep.reporting.data import TrialData
 from contrasweep.reporting.figures import Bars
@@ -23,6 +24,9 @@ SEARCH = pd.DataFrame(
         "dropout": [0.001, 0.5, 0.1, 0.2],  # it spans decades and is declared linear
         "act": ["relu", "gelu", "relu", "gelu"],
         "features": [0.5, "sqrt", 0.5, "sqrt"],
+        "clip": pd.Series([None, 1.0, None, 1.0], dtype=object),
+        "bias": [True, False, True, False],
+        "depth": [3.0, None, 3.0, None],  # of some configurations, with one value
     }
 )
 
@@ -46,19 +50,25 @@ def test_a_scale_is_logarithmic_where_the_space_is():
         "dropout": False,
         "act": False,
         "features": False,
+        "clip": False,
+        "bias": False,
     }
 
 
-def test_a_choice_has_a_slice_of_its_options():
-    chart = slices()["act"]
-    assert list(chart.x_names) == ["relu", "gelu"]
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("act", ["relu", "gelu"]),
+        ("features", ["0.5", "sqrt"]),
+        ("clip", ["–", "1"]),
+        ("bias", ["True", "False"]),
+    ],
+)
+def test_options_stand_side_by_side_and_lose_no_point(name, options):
+    chart = slices()[name]
+    assert list(chart.x_names) == options
     assert [round(x) for x in chart.dots[0].x] == [0, 1]
-
-
-def test_numbers_beside_words_stand_side_by_side_and_lose_no_point():
-    chart = slices()["features"]
-    assert list(chart.x_names) == ["0.5", "sqrt"]
-    assert [round(x) for x in chart.dots[0].x] == [0, 1]
+    assert f"{name} {options[0]}:" in chart.dots[0].titles[0]
 
 
 def test_importance_is_sorted_within_each_arm():

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from made_up import declared, train, trained
 from refusals import refused
-from sweeps import ARMS, finished, sweep, value_of
+from sweeps import ARMS, finished, record_of, sweep, value_of
 
 import contrasweep as cs
 from contrasweep.reporting import render
@@ -42,6 +42,27 @@ def test_a_configuration_has_failed_where_one_of_its_folds_has(tmp_path):
             [replace(r, status=Status.FAILED) if r is bad else r for r in records], results.document
         )
         assert list(frame["status"]).count("failed") == 1 and 2 * len(frame) == len(records)
+
+
+def test_a_configuration_that_lacks_a_fold_is_still_to_run_and_no_best(tmp_path):
+    results, trials = finished(sweep(search_folds=[0, 2]), tmp_path, stop_after=3)
+    half = results.search.set_index("arm").loc[trials[1].arm]
+    assert half["status"] == "pending" and np.isnan(half["value"])
+    assert [best.arm for best in results.best_settings] == [trials[0].arm]
+
+
+def test_an_option_of_none_is_a_value_of_its_setting(tmp_path):
+    def record(trial, notes, status):
+        score = float(trial.config["once"] is None) + int(trial.id[:4], 16) / 1e6
+        return record_of(trial, notes, status, metrics={"accuracy": score})
+
+    space = {"lr": cs.Float(0.1, 1.0), "once": cs.Choice([None, "x"])}
+    study = sweep(
+        arms={"a": cs.Arm("made_up:train", space=space)}, searcher="random", trials_per_arm=40
+    )
+    results, _ = finished(study, tmp_path, record=record)
+    assert {*results.search["once"]} == {None, "x"}
+    assert results.importance().set_index("setting").loc["once", "share"] > 0
 
 
 def test_an_arm_that_is_not_confirmed_yet_has_its_search_alone(tmp_path):
