@@ -116,10 +116,11 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     ]
     pick = max if document.mode == "max" else min
     best, best_arm = pick(scored, key=lambda entry: entry[0], default=(None, ""))
-    # Under a budget or with looks, only the run knows that all has ended; a trial that was removed since is to run.
+    # Under a budget or with looks, only the run knows that all has ended; a trial that was removed since is to run. A
+    # run before the study grew knows nothing of what was added.
     ended = live.ended if live is not None else ""
     is_whole = document.trials is not None and len(recorded) >= document.trials
-    if live is not None and ended in (COMPLETE, FAILURES):
+    if live is not None and ended in (COMPLETE, FAILURES) and live.total == document.trials:
         is_whole = is_whole or len(recorded) >= live.done
     state: StudyState = "stopped"
     if alive:

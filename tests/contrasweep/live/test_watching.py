@@ -155,6 +155,12 @@ def test_a_study_has_one_word_for_its_state(trials, total, ended, state, tmp_pat
     assert [entry.state for entry in overviews(records.storage)] == [state]
 
 
+def test_a_study_that_grew_is_not_complete_by_the_run_before(records):
+    keep(records, ended="complete", statuses={"done": 2}, total=2, running={})
+    (entry,) = overviews(records.storage)
+    assert (entry.state, entry.trials, sum(entry.statuses.values())) == ("stopped", 3, 2)
+
+
 def test_confirmations_of_what_is_no_longer_the_best_are_not_counted(tmp_path):
     records = StudyRecords(str(tmp_path), "s")
     records.claim(StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",)))
