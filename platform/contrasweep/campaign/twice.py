@@ -10,10 +10,11 @@ from contrasweep.running.driver import run
 from contrasweep.running.session import session
 from contrasweep.shell import command_line
 from contrasweep.statistics.noise import Noise
-from contrasweep.study.file import built, load_declared
+from contrasweep.study.file import build_study, built, load_declared
 from contrasweep.study.grid import AblationGrid, PlacedGrid, SubGrid, flattened
+from contrasweep.study.sweep import Study, Sweep
 
-KINDS: tuple[type[AblationGrid | Campaign], ...] = (AblationGrid, Campaign)
+KINDS: tuple[type[Study | Campaign], ...] = (AblationGrid, Sweep, Campaign)
 
 
 def train_twice(
@@ -40,7 +41,13 @@ def train_twice(
     Raises:
         ContrasweepError: As `run` raises, and where a trial has no value of the metric.
     """
-    declared: AblationGrid | Campaign = load_declared(name, KINDS, _built, "SOURCE", sets)
+    declared: Study | Campaign = load_declared(name, KINDS, _built, "SOURCE", sets)
+    if isinstance(declared, Sweep):
+        rule = (
+            "noise trains an arm of a grid, or the incumbent of a campaign, twice; this is a sweep"
+        )
+        hint = "declare a grid whose arm has the chosen settings in its config"
+        raise SpecError(rule, place="SOURCE", value=name, hint=hint)
     # A campaign is a grid with its incumbent alone.
     grid = (
         declared.grid({INCUMBENT: declared.incumbent}, [0])
@@ -96,9 +103,8 @@ def train_twice(
     return Noise(grid.name, (arm, arm), grid.metric, first, second)
 
 
-def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:
-    """Return the grid or, where `type` says so, the campaign of a file's fields; `SpecError` names the file."""
-    kind: type[AblationGrid | Campaign] = (
-        Campaign if fields.get("type") == "campaign" else AblationGrid
-    )
-    return built(kind, fields, file)
+def _built(fields: MutableConfig, file: str) -> Study | Campaign:
+    """Return the study or, where `type` says so, the campaign of a file's fields; `SpecError` names the file."""
+    if fields.get("type") == "campaign":
+        return built(Campaign, fields, file)
+    return build_study(fields, file)

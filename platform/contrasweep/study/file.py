@@ -41,7 +41,7 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
         studies = {study.name: study for study in load_studies(file, sets)}
         check_known(wanted, "studies", studies, "there is no such study in this file", place=file)
         return studies[wanted]
-    return load_declared(name, KINDS, _build, "STUDY", sets)
+    return load_declared(name, KINDS, build_study, "STUDY", sets)
 
 
 def load_studies(name: str, sets: Sequence[str] = ()) -> list[Study]:
@@ -145,7 +145,7 @@ def as_study(study: Study | str | Path | Config) -> Study:
     if isinstance(study, str | Path):
         return load_study(str(study))
     if isinstance(study, Mapping):
-        return _build(dict(study), "study")
+        return build_study(dict(study), "study")
     raise SpecError(
         "a study is an AblationGrid, a Sweep, module:NAME, a .yaml file, or a mapping of its fields",
         place="STUDY",
@@ -332,16 +332,16 @@ def _build_all(fields: MutableConfig, name: str) -> list[Study]:
     Raises `SpecError` where `studies` is no list of mappings.
     """
     if SEVERAL not in fields:
-        return [_build(fields, name)]
+        return [build_study(fields, name)]
     many = fields[SEVERAL]
     if not isinstance(many, list) or not many or not all(isinstance(study, dict) for study in many):
         raise SpecError(
             "studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=many
         )
-    return [_build(study, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(many)]
+    return [build_study(study, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(many)]
 
 
-def _build(fields: MutableConfig, name: str) -> Study:
+def build_study(fields: MutableConfig, name: str) -> Study:
     """Return the study of these fields; without `type`, a budget makes it a sweep. `name` is its file, for errors."""
     if SEVERAL in fields:
         raise SpecError(

@@ -186,6 +186,8 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
             "study.yaml": "name: s\ndata: digits-lt\nreference: drifting\naxes: {gain: [0.0]}\n"
             "arms:\n  drifting: {trainable: 'drifts:train'}\n  steady: {trainable: 'candidates:train'}\n",
             "campaign.yaml": "type: campaign\nname: c\ndata: digits-lt\nincumbent: {trainable: 'candidates:train'}\n",
+            "sweep.yaml": "name: s\ndata: digits-lt\ntrials_per_arm: 2\nconfirm_on: all\n"
+            "arms: {a: {trainable: 'candidates:train', space: {gain: {type: choice, options: [0, 1]}}}}\n",
         },
     )
     storage = runs
@@ -197,6 +199,9 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
     assert twice.train_twice("campaign.yaml", "", 4, [], storage).first == steady.first
     with refused(cs.SpecError, "an arm runs twice"):
         twice.train_twice("study.yaml", "none", 4, [], storage)
+    for name in ("sweep.yaml", "contrasweep.search_spaces.tuned_losses:STUDY"):
+        with refused(cs.SpecError, "this is a sweep, got", "declare a grid whose arm has"):
+            twice.train_twice(name, "", 4, [], storage)
 
 
 def test_an_a_a_trains_the_cells_that_the_study_has_of_the_arm(without_ray, tmp_path, runs):
