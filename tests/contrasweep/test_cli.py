@@ -233,6 +233,14 @@ def test_list_prints_the_settings_of_a_method_of_ones_own(tmp_path):
     assert [row["name"] for row in rows] == ["learning_rate", "head.dim"]
 
 
+def test_list_takes_a_function_of_optuna_as_an_arm_names_it(tmp_path):
+    (tmp_path / "tried.py").write_text("def objective(trial, width=8): ...\n")
+    (row,) = shown_json(tmp_path, "list", "methods", "optuna:tried:objective")["settings"]
+    assert (row["name"], row["default"]) == ("width", "8")
+    unknown = contrasweep("list", "methods", "tune:tried:train", folder=tmp_path)
+    assert "no such function or class, got 'tried:train'; known names: objective" in unknown.stderr
+
+
 def test_list_finds_what_lies_in_the_current_folder(tmp_path, monkeypatch):
     """The installed command does not have it among the places to import from, as `python -m` does."""
     from contrasweep.cli.catalogue import settings

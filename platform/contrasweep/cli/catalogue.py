@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.fields import FieldInfo
 
+from contrasweep.commands.functions import ADAPTERS
 from contrasweep.components import Declared, Table, declared
 from contrasweep.data.names import own_importer
 from contrasweep.errors import SpecError, check_known
@@ -97,6 +98,10 @@ def settings(kind: str, name: str) -> list[Setting]:
     import_from_here()
     table = _table(kind)
     place = f"list {kind}"
+    # An arm's `optuna:package.module:function` has the settings of the function.
+    prefix, _, called = name.partition(":")
+    if kind == "methods" and prefix in ADAPTERS:
+        name = called
     # A name of the table stands for itself; one that a package registers, or a path, becomes `module:name`.
     name = name if name in table else path_of(kind, name)
     if kind == "datasets" and ":" in name:
