@@ -8,9 +8,15 @@ import pydantic
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.schema import checked
-from contrasweep.storage.record import Seed
 from contrasweep.study.arm_budget import ArmBudget
-from contrasweep.study.base import MAX_TRIALS, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.base import (
+    MAX_TRIALS,
+    Seeds,
+    StudyBase,
+    StudySeed,
+    check_metric,
+    check_number,
+)
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.replicates import Positive, extended
 
@@ -59,7 +65,7 @@ class Sweep(StudyBase):
     pruner: str | None = None
     pruner_options: MutableConfig = pydantic.Field(default_factory=dict)
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
-    search_seed: Seed = 0
+    search_seed: StudySeed = 0
     slots: Positive | None = None
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: list(range(1000, 1006)))
     confirm_on: Literal["folds", "all", "test"] = "folds"

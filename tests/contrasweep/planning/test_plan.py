@@ -175,6 +175,7 @@ def test_digests_differ_where_values_do(a, b):
         ),
         ({"subgrids": [{"arms": []}]}, "subgrids.0.arms: list should have at least 1 item"),
         ({"seeds": [1, 1]}, "seeds must differ"),
+        ({"seeds": [0, True]}, "seeds.1: a seed is a whole number, got True"),
         ({"reference": "z"}, "reference: the reference must be an arm"),
         ({"smallest_difference": -0.01}, "smallest_difference: input should be greater than 0"),
         (
