@@ -81,7 +81,9 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     shared = [arm for arm in results_a.document.arms if arm in results_b.document.arms]
     pairs = [(arm, arm) for arm in shared]
     if arm_a or arm_b:
-        pairs = [(arm_a or arm_b, arm_b or arm_a)]
+        x = results_a.known_name("arm", arm_a or arm_b, list(results_a.document.arms))
+        y = results_b.known_name("arm", arm_b or arm_a, list(results_b.document.arms))
+        pairs = [(x, y)]
     if not pairs:
         raise SpecError(
             "the studies have no arm in common",
@@ -89,9 +91,6 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
             value=f"{', '.join(results_a.document.arms)} and {', '.join(results_b.document.arms)}",
             hint="name one of each: STUDY:ARM",
         )
-    for x, y in pairs:
-        results_a.check_known("arm", x, list(results_a.document.arms))
-        results_b.check_known("arm", y, list(results_b.document.arms))
 
     # What differs between the studies as a whole, whatever the arms.
     documents = results_a.document, results_b.document

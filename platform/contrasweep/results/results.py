@@ -330,9 +330,14 @@ class Results(StudyData):
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
         """
         factors = ["arm", *self.axes]
-        placed = (*names_of(rows), *names_of(columns))
+        rows, columns = (
+            None
+            if side is None
+            else [self.known_name("rows or columns", name, factors) for name in names_of(side)]
+            for side in (rows, columns)
+        )
+        placed = [*(rows or ()), *(columns or ())]
         for name in placed:
-            self.check_known("rows or columns", name, factors)
             if placed.count(name) > 1:
                 raise SpecError(
                     "name each factor once, in the rows or in the columns",
@@ -342,8 +347,8 @@ class Results(StudyData):
         # A side that is not given has the factors that the other side leaves. Without both, the arms are the columns; a
         # study without axes has nothing for the rows but the arms.
         others = [name for name in factors if name not in placed]
-        row_factors = others if rows is None else names_of(rows)
-        column_factors = others if columns is None else names_of(columns)
+        row_factors = others if rows is None else rows
+        column_factors = others if columns is None else columns
         if rows is None and columns is None:
             row_factors, column_factors = (self.axes, ["arm"]) if self.axes else (["arm"], [])
         table = self._build(row_factors, column_factors, metric)
@@ -383,7 +388,7 @@ class Results(StudyData):
         Comparisons that belong to the study's question have its verdicts; the others are exploratory.
 
         Args:
-            a: The name of an arm.
+            a: The name of an arm, as declared or as tables show it; so too the names below.
             b: The name of another arm.
             metric: The metric; the study's by default.
             at: The values of axes that are fixed, by axis: `{"batch_size": 32}`.
@@ -395,14 +400,12 @@ class Results(StudyData):
             SpecError: For an unknown arm, axis or metric, an arm against itself, and where the arms have no finished
                 replicate in common.
         """
-        at = at or {}
-        metric = metric or self.metric
-        for arm in (a, b):
-            self.check_known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
+        at = self.declared_at(at or {})
+        metric = self._metric(metric)
+        arms = list(dict.fromkeys(self.planned["arm"]))
+        a, b = (self.known_name("arm", arm, arms) for arm in (a, b))
         if a == b:
             raise SpecError("two different arms are compared", place="compare", value=a)
-        for axis in at:
-            self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
         fixed = (f", {self.names(axis)} {self.names(label(value))}" for axis, value in at.items())
         title = self.title + "".join(fixed)
@@ -615,6 +618,12 @@ class Results(StudyData):
                 return part
         return SeedPart()
 
+    def _metric(self, name: str | None) -> str:
+        """Return the declared name of the metric `name`; None: the study's. `SpecError` where no trial reports it."""
+        name = name or self.metric
+        reported = [c for c in self.frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
+        return self.known_name("metric", name, reported or [name])
+
     def _build(
         self,
         rows: Sequence[str],
@@ -630,9 +639,7 @@ class Results(StudyData):
         are the trials of the table (default: all of the study).
         """
         frame = self.frame if frame is None else frame
-        metric = metric or self.metric
-        reported = [c for c in frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
-        self.check_known("metric", metric, reported or [metric])
+        metric = self._metric(metric)
         document = self.document
         decisive = not exploratory and not document.evaluates and self._decides(metric)
         # The question and the looks are of comparisons that get verdicts; an exploratory table compares every two arms,

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
-from contrasweep.config import Config
+from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA
 from contrasweep.errors import BrokenFileError, SpecError, choose_from, plural
 from contrasweep.live.overview import no_such_study
@@ -43,7 +43,7 @@ PLURALS = {
     "metric": "metrics",
     "rows or columns": "rows and columns",
 }
-"""What `StudyData.check_known` calls the known names, by kind."""
+"""What `StudyData.known_name` calls the known names, by kind."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -324,6 +324,14 @@ class StudyData:
         )
         return f"{self.name} on {', '.join(names)}" if names else self.name
 
+    def declared_at(self, at: Config) -> MutableConfig:
+        """Return `at`, values of axes by axis, as declared: each may be given as tables show it."""
+        declared = {self.known_name("axis", axis, self.axes): value for axis, value in at.items()}
+        for axis, value in declared.items():
+            shown = (v for v in self.planned[axis] if self.names(canonical.label(v)) == value)
+            declared[axis] = next(shown, value)
+        return declared
+
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
         """Return the rows of a frame of trials whose axes have the values `at`.
 
@@ -337,8 +345,7 @@ class StudyData:
         Raises:
             SpecError: For an unknown axis, or values that no row has.
         """
-        for axis, value in at.items():
-            self.check_known("axis", axis, self.axes)
+        for axis, value in self.declared_at(at).items():
             # 1 and 1.0 are one value, 1 and True are not.
             has_value = [canonical.same(v, value) for v in frame[axis]]
             if not any(has_value):
@@ -347,19 +354,22 @@ class StudyData:
             frame = frame[has_value]
         return frame
 
-    def check_known(self, kind: str, value: str, known: list[str]) -> None:
-        """Raise `SpecError` for a name that is not known.
+    def known_name(self, kind: str, value: str, known: list[str]) -> str:
+        """Return the declared name for `value`, which may be the display name that tables show.
 
         Args:
             kind: What it is: "arm", "axis", "metric" or "rows or columns".
             value: The name.
-            known: The names that there are.
+            known: The declared names that there are.
 
         Raises:
-            SpecError: Unless `value` is one of `known`.
+            SpecError: Unless `value` is or shows one of `known`.
         """
         if value in known:
-            return
+            return value
+        for name in known:
+            if self.names(name) == value:
+                return name
         hint = choose_from(PLURALS[kind], known, value)
         # A value of an axis is an arm for `judge`, which averages over the study's own arms.
         for axis in self.axes if kind == "arm" else []:

@@ -123,7 +123,7 @@ class StudyBase(ABC):
         alpha: The level of the study's comparisons together.
         description: What the study asks, for its report.
         labels: Names for people, by declared name: of arms, axes, their values, metrics and datasets. Tables, reports
-            and the live view show them; JSON, frames and CSV keep the declared names.
+            and the live view show them; JSON, frames and CSV keep the declared names. `compare` takes both.
         tracking: Where runs are shown unless the command says it: an address, or several (`contrasweep list trackers`).
         max_failures: How often a trial is tried again before it is `failed`.
         budget_hours: Wall hours that the study may take, over all its runs. It then stops; with a larger budget it

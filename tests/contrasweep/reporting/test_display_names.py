@@ -77,6 +77,18 @@ def test_tables_and_verdicts_show_display_names(storage, format):
     assert "mine" in text and "OCL (ours)" not in text and "Top-1" in text
 
 
+def test_display_names_are_taken_where_declared_names_are(storage, tmp_path):
+    compared = ("compare", "named", "--storage", storage)
+    declared = printed(tmp_path, *compared, "ocl", "scl", "--metric", "accuracy", "--at", "lr=0.2")
+    words = ("OCL (ours)", "SupCon [1]", "--metric", "Top-1", "--at", "learning rate=a fifth")
+    assert printed(tmp_path, *compared, *words) == declared
+    results = cs.load("named", storage=storage)
+    shown = results.table("arm", "learning rate", "Top-1")
+    assert str(shown) == str(results.table("arm", "lr", "accuracy"))
+    assert len(results.at(results.frame, {"learning rate": "a fifth"})) == 6
+    assert printed(tmp_path, "diff", "named:OCL (ours)", "named:ocl", "--storage", storage)
+
+
 def test_the_report_shows_display_names(storage):
     results = cs.load("named", storage=storage)
     html = html_report(report_data(results, results.table()))
