@@ -449,6 +449,9 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     for role, names in columns.items():
         if any(names):
             runs[role] = row_labels(frame, names)
+    # A seed is a number, also with zeros before it.
+    if "seed" in runs:
+        runs["seed"] = runs["seed"].str.replace(r"^0+(?=\d)", "", regex=True)
     # A study's trials say whether their embeddings collapsed, which the table notes.
     if COLLAPSED in frame and COLLAPSED not in roles.columns:
         runs[COLLAPSED] = frame[COLLAPSED]

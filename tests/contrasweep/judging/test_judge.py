@@ -346,6 +346,10 @@ def test_arms_are_called_as_they_are_written_and_a_word_for_nothing_is_a_name_or
     judged = cs.judge(written(frame, tmp_path / f"runs{ending}"))
     assert {name for pair in judged.pairs for name in (pair.a, pair.b)} == {"1.1", "1.10", "2.0"}
     assert "3 arms, 8 seeds in common" in judged.design and "metric accuracy" in judged.columns
+    frame = runs(["01", "1"]).astype({"seed": str})
+    frame.loc[frame["model"] == "01", "seed"] = "0" + frame["seed"]
+    judged = cs.judge(written(frame, tmp_path / f"runs{ending}"), reference="01")
+    assert "2 arms, 8 seeds in common" in judged.design
     frame = runs(["null", "NA"]).astype({"accuracy": str, "seed": str})
     frame.loc[:1, "accuracy"] = None if ending == ".jsonl" else "NA"
     frame.loc[3, "seed"] = "3.0"
@@ -459,6 +463,7 @@ REFUSED = {
         lambda f: f.assign(accuracy="good"),
         "row 1, column accuracy: the metric is a nu",
     ),
+    "huge": ({}, lambda f: f.assign(accuracy=1.7e308), "accuracy: the metric is a number, got"),
     "arm": (
         {},
         lambda f: f.rename(columns={"model": "x"}).assign(x=range(16)),
