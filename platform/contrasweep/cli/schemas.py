@@ -358,7 +358,8 @@ class ComparisonRow(TypedDict):
     - `variance_*`: the variances of one paired difference between folds, seeds, test items, and of the rest.
     - `n`: independent replicates. `pairs`, `unpaired`: pairs of runs that are compared, and runs without a partner.
     - `failed_a`, `failed_b`, `missing_a`, `missing_b`: pairs where that arm failed by its method, or is missing for a
-      cause outside it. `pending`, of `planned` pairs: those that are still to run.
+      cause outside it. `pending`, of `planned` pairs: those that are still to run. `collapsed_a`, `collapsed_b`: the
+      trials of that arm that collapsed, such as `seed 1 on fold 0`.
 
     `earlier_*`: what an earlier look, with fewer replicates, decided; null where none did. `earlier_look` counts from
     1.
@@ -394,6 +395,8 @@ class ComparisonRow(TypedDict):
     missing_b: int
     pending: int
     planned: int
+    collapsed_a: list[str]
+    collapsed_b: list[str]
     deviation: Number
     alpha: float
     test: str

@@ -480,6 +480,12 @@ class Comparison:
             f"one seed on all folds: what another seed would change is taken from study {part.study}",
         )
 
+    @property
+    def collapsed(self) -> list[tuple[str, ...]]:
+        """The names of the collapsed trials, `seed 1 on fold 0`, of A and of B."""
+        named = [self.evidence.collapsed_a, self.evidence.collapsed_b]
+        return named[::-1] if self.turned else named
+
     def reversed(self) -> "Comparison":
         """Return the same comparison as B against A."""
         return replace(self, turned=not self.turned, names=self.names[::-1])
@@ -510,6 +516,7 @@ class Comparison:
             "pairs": self.evidence.pairs,
             "unpaired": self.evidence.unpaired,
             **{name: getattr(gaps, name) for name in SHOWN_GAPS},
+            **dict(zip(("collapsed_a", "collapsed_b"), self.collapsed, strict=True)),
             "deviation": common.deviation,
             "alpha": self.alpha,
             "test": self.test,
@@ -575,13 +582,9 @@ class Comparison:
         missing = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in missing if n)
         trials += f" ({lacks} of {self.gaps.planned})" if lacks else ""
-        first, second = (b, a) if self.turned else (a, b)  # the order of the evidence
-        for arm, collapsed in (
-            (first, self.evidence.collapsed_a),
-            (second, self.evidence.collapsed_b),
-        ):
+        for arm, collapsed in zip((a, b), self.collapsed, strict=True):
             if len(collapsed) > MOST_NAMED:
-                trials += f"; {arm} collapsed in {len(collapsed)} replicates"
+                trials += f"; {arm} collapsed in {len(collapsed)} replicates, which --json names"
             elif collapsed:
                 trials += f"; {arm} collapsed at {', '.join(collapsed)}"
 

@@ -193,9 +193,11 @@ def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(
     best = results.best().set_index("arm")["collapsed"]
     assert (best["a"], best["b"]) == (0, 10), "the best cell of b, by its mean"
     (pair,) = results.answer.pairs
-    assert "; b collapsed in 10 replicates" in pair.sentence(), (
+    assert "; b collapsed in 10 replicates, which --json names" in pair.sentence(), (
         "half of them, which the median does not show"
     )
+    for shown, side in ((pair.seen_from("a"), "collapsed_b"), (pair.seen_from("b"), "collapsed_a")):
+        assert len(shown.to_dict()[side]) == 10, side
 
 
 def test_a_table_says_that_trials_were_removed_until_they_come_back(study, tmp_path):
