@@ -43,10 +43,10 @@ class Decision:
             `undecided`.
         kept: The candidate is the new incumbent.
         stage: The stage that decided: the screen, or the confirmation.
-        screened: The mean gain on the screening seeds; None where it is not known.
-        estimate: The gain on the fresh seeds alone, candidate minus incumbent, in units of the metric. This field and
-            the next four are None where the screen decided.
-        low: The lower end of the interval of the gain; None also where it is infinite.
+        screened: The mean difference on the screening seeds, candidate minus incumbent; None where it is not known.
+        estimate: The difference on the fresh seeds alone, in units of the metric: below 0 is better where `mode` is
+            min. This field and the next four are None where the screen decided.
+        low: The lower end of the interval of the difference; None also where it is infinite.
         high: The upper end.
         confidence: The coverage of the interval.
         p: The one-sided p of no gain, or of a loss of `allowed`.
@@ -86,7 +86,7 @@ class Decision:
     more: More | None = None
 
     @property
-    def gain(self) -> str:
+    def span(self) -> str:
         """The estimate and its interval, as text; "" where there is none."""
         if self.estimate is None:
             return ""
@@ -117,8 +117,8 @@ class Decision:
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
-            gain = self.gain or "no number, for one of them failed,"
-            text += f": {self.metric} {gain} on {self.seeds} fresh seeds"
+            difference = self.span or "no number, for one of them failed,"
+            text += f": {self.metric} {difference} on {self.seeds} fresh seeds"
             hypothesis = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
             text += f", one-sided p of {hypothesis} = {self.p:.2g} at a level of {self.level:.2g}"
         text += f"; {self.reason}" if self.reason else ""

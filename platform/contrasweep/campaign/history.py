@@ -28,7 +28,7 @@ HEAD = (
     "candidate",
     "asked by",
     "verdict",
-    "gain [interval]",
+    "difference [interval]",
     "p",
     "level",
     "seeds",
@@ -64,7 +64,7 @@ class CandidateRow:
 
 
 class Point(NamedTuple):
-    """A candidate in the figure: its place in the order, its gain over the first incumbent, and its decision."""
+    """A candidate in the figure: its place in the order, its difference to the first incumbent, and its decision."""
 
     x: float
     y: float
@@ -161,11 +161,11 @@ class History:
 
     @property
     def figure(self) -> Lines:
-        """The gain of the incumbents over the first one, as a line of steps, with the interval of each step as a band.
+        """The difference of the incumbents to the first one, as a line of steps with the interval of each as a band.
 
         Candidates are points, from left to right: in the order in which they were asked for, but after the incumbents
-        that they were compared with. The height of a candidate is its gain plus the height of that incumbent. One
-        without a gain is left out.
+        that they were compared with. The height of a candidate is its difference plus the height of that incumbent.
+        One without a difference is left out.
         """
         # The line so far, from left to right, and the lower and upper end of its band.
         x = [0.0]
@@ -178,18 +178,18 @@ class History:
         for order in range(1, len(undrawn) + 1):
             decision = next((d for d in undrawn if d.incumbent in heights), undrawn[0])
             undrawn.remove(decision)
-            gain = decision.screened if decision.estimate is None else decision.estimate
-            if gain is None:
+            difference = decision.screened if decision.estimate is None else decision.estimate
+            if difference is None:
                 continue
             base = heights.get(decision.incumbent, 0.0)
-            points.append(Point(float(order), base + gain, decision))
-            # A step of the line takes two points: the former height, and the new one. An unknown end has the gain.
+            points.append(Point(float(order), base + difference, decision))
+            # A step of the line takes two points: the former height, and the new one. An unknown end is no further.
             if decision.kept:
-                heights[decision.candidate] = base + gain
+                heights[decision.candidate] = base + difference
                 x += [float(order), float(order)]
-                y += [y[-1], base + gain]
-                low += [low[-1], base + (gain if decision.low is None else decision.low)]
-                high += [high[-1], base + (gain if decision.high is None else decision.high)]
+                y += [y[-1], base + difference]
+                low += [low[-1], base + (difference if decision.low is None else decision.low)]
+                high += [high[-1], base + (difference if decision.high is None else decision.high)]
         end = float(len(self.rows) + 1)
         line = Series(
             INCUMBENT,
@@ -215,7 +215,7 @@ class History:
             [line],
             [dots("kept", 0, True), dots("not kept", 1, False)],
             "candidates in order",
-            f"gain in {self.metric}",
+            f"{self.metric}: difference to the first {INCUMBENT}",
             whole_x=True,
         )
 
@@ -232,12 +232,12 @@ def _texts(row: CandidateRow) -> dict[str, str]:
     decision = row.decision
     if decision is None:
         return {**texts, "verdict": "not decided"}
-    gain = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
+    screened = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
     return {
         **texts,
         "verdict": decision.verdict
         + (", kept" if decision.kept and decision.verdict != "keep" else ""),
-        "gain [interval]": decision.gain or gain,
+        "difference [interval]": decision.span or screened,
         "p": "" if decision.p is None else p_text(decision.p).removeprefix("= "),
         "level": "" if decision.level is None else f"{decision.level:.2g}",
         "seeds": str(decision.seeds),

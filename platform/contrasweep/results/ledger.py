@@ -86,10 +86,10 @@ class Decided:
     `trials`, `gpu_hours` and `cost` are those of the candidate's trainings since the decision before. They leave out
     the screening trials of the incumbent, which all candidates share.
 
-    `estimate`, with the interval `low` to `high` of coverage `confidence`, is the gain by the confirmation. They are
-    None where the screen decided, or where an end of the interval is infinite. `screened` is the mean gain of the
-    screening seeds; `fell` is how deep collapsed seeds fell, 0 without any. `p` is that of the confirmation's test;
-    `allowed` is the loss that this test allows a simpler candidate.
+    `estimate`, with the interval `low` to `high` of coverage `confidence`, is candidate minus incumbent by the
+    confirmation. They are None where the screen decided, or where an end of the interval is infinite. `screened` is the
+    mean difference on the screening seeds; `fell` is how deep collapsed seeds fell, 0 without any. `p` is that of the
+    confirmation's test; `allowed` is the loss that this test allows a simpler candidate.
 
     `superseded` says that another incumbent came in between, with which the candidate is compared again.
     """

@@ -93,7 +93,7 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path, storage)
     assert "speed.1" in studies and len(studies) >= 3
     assert all((tmp_path / name).is_dir() for name in studies)
     assert '<a href="http://m:5000/#/of-1">speed.1</a>, ' in shown.to_html().decode()
-    assert all(name in "\n".join(shown.lines(300)) for name in studies)
+    assert all(name in "\n".join(shown.lines(300)) for name in (*studies, "difference [interval]"))
 
 
 @pytest.mark.parametrize("config", [{"gain": 0.05}, {"parameters": 50}], ids=["better", "simpler"])
