@@ -10,7 +10,7 @@ import io
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 from rich.columns import Columns
@@ -103,10 +103,19 @@ def display_here() -> Display:
 
 
 class LiveFile:
-    """Keeps the state of a run in the storage, from a thread of its own, so that a slow storage delays nothing."""
+    """Keeps the state of a run in the storage, from a thread of its own, so that a slow storage delays nothing.
 
-    def __init__(self, records: StudyRecords, every_s: float = FILE_EVERY_S) -> None:
+    Nothing is written while `may_write` returns False: the file is that of the driver that holds the study.
+    """
+
+    def __init__(
+        self,
+        records: StudyRecords,
+        every_s: float = FILE_EVERY_S,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.records = records
+        self.may_write = may_write
         self.every_s = every_s
         self.due = 0.0
         self._thread: threading.Thread | None = None
@@ -138,7 +147,8 @@ class LiveFile:
         """Write the state to the study's `live.json`; a storage that fails is no error."""
         # The run itself says that the storage fails; whoever watches sees no sign of life.
         with contextlib.suppress(StorageError):
-            LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", state)
+            if self.may_write():
+                LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", state)
 
 
 class View:

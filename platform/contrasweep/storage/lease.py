@@ -101,6 +101,9 @@ class Lease:
         self.holder = Holder.here()
         self.generation = 0
         self.lost = ""
+        self._renewed = (
+            0.0  # when it was renewed last; a clock that goes on while the machine sleeps
+        )
         self._socket: socket.socket | None = None  # see `_socket_name`
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -123,6 +126,7 @@ class Lease:
                 self._wait_for_end(generation, holder)
             # Only one of the processes that have seen the same newest lease creates the next one.
             key = self._key(generation + 1)
+            self._renewed = time.time()
             created = self.store.write(key, self._content(), if_absent=True)
             # Without conditional writes several may have written the file: the last writer has the lease.
             if created and not is_exclusive:
@@ -157,6 +161,13 @@ class Lease:
         if self._socket is not None:
             self._socket.close()
         _held_here.discard(self.holder.token)
+
+    def is_sure(self) -> bool:
+        """Whether no other process can have taken the lease over: it was renewed within `EXPIRY_S`.
+
+        A driver that was stopped for longer, as by a laptop that slept, is not sure until the thread has looked.
+        """
+        return not self.lost and time.time() - self._renewed < EXPIRY_S
 
     def newest(self) -> tuple[int, Holder]:
         """Return the number and the holder of the newest lease; 0, and one that was given back, before the first."""
@@ -233,6 +244,7 @@ class Lease:
     def _renew(self) -> None:
         """Renew the lease until it is released or lost: the thread. A storage that does not answer is asked again."""
         while not self._end.wait(HEARTBEAT_S):
+            now = time.time()
             try:
                 generation, holder = self.newest()
                 # A file that cannot be read has a holder without a token. That does not mean that the lease is lost.
@@ -246,6 +258,7 @@ class Lease:
                     return
                 self.holder = replace(self.holder, renewals=self.holder.renewals + 1)
                 self.store.write(self._key(self.generation), self._content())
+                self._renewed = now
             except (StorageError, OSError):
                 continue
         try:

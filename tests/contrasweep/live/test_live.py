@@ -11,6 +11,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+import contrasweep as cs
+from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Manifest
 from contrasweep.live.displays import Lines, LiveFile, Quiet, View, to_html
 from contrasweep.live.state import (
@@ -28,6 +30,8 @@ from contrasweep.live.state import (
     replicate_of,
     start_line,
 )
+from contrasweep.running.engine import training
+from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATED, EVALUATION
@@ -414,6 +418,18 @@ def test_a_run_is_read_again_from_the_storage_and_a_broken_file_is_none(tmp_path
     for broken in (b"", b"[]", content[:-40], content.replace(b"0.61", b"0.62")):
         (tmp_path / "s" / LIVE).write_bytes(broken)
         assert read_live(records) is None
+
+
+def test_a_driver_without_its_lease_leaves_the_state_to_the_next(records):
+    study = AblationGrid("s", {"calm": Arm("misbehaving:calm")}, "none", metric="accuracy")
+    lease = Lease(records, print)
+    shown = training._progress(cs.plan(study), records, [], True, lease)
+    shown.close("stopped")
+    assert read_live(records) is None, "another driver holds the study"
+    lease.acquire()
+    shown.close()
+    assert read_live(records).ended == "complete"
+    lease.release()
 
 
 def test_states_are_written_at_intervals_and_never_by_whoever_shows_them(records):

@@ -68,7 +68,7 @@ def train(
     # The finished trials of this plan alone: the storage may have trials of an earlier, larger one.
     own_ids = plan.own_trials(prepared.finished)
     earlier = list(compact.read_records(records, only=own_ids).values())
-    progress = _progress(plan, records, earlier, quiet)
+    progress = _progress(plan, records, earlier, quiet, lease)
     source = plan.source(records, prepared.finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
@@ -155,9 +155,9 @@ def train(
 
 
 def _progress(
-    plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool
+    plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool, lease: Lease
 ) -> Progress:
-    """Return the progress of a run, shown here and in the storage for `contrasweep watch`.
+    """Return the progress of a run, shown here and, while `lease` is held, in the storage for `contrasweep watch`.
 
     `earlier` are the records of trials that ended in earlier runs. With `quiet` only failures and warnings are shown.
     """
@@ -176,7 +176,10 @@ def _progress(
         arms={name: ArmState() for name in study.arms},
         labels=dict(display_names(study.labels or {}, [*study.arms, *axes, study.metric]).names),
     )
-    displays = [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)]
+    displays = [
+        Quiet(sys.stderr) if quiet else display_here(),
+        LiveFile(records, may_write=lease.is_sure),
+    ]
     # trial id -> cell, of the trials to come. Which trials a search will make is not known.
     trials = () if plan.declared_search is not None else plan.trials
     planned = {t.id: cell_of(t.arm, axes_as_text(axes, t)) for t in trials if t.id not in ended}
