@@ -192,9 +192,9 @@ def _leave_terminal() -> None:
 class Termination:
     """Within the `with` block, `requested` says whether this process was told to end. Earlier handlers run as before.
 
-    Ray answers SIGTERM by raising `SystemExit` in the main thread, and submitit does the same at SIGUSR2. Within an
-    import or compiled code that exception may turn into another one, or vanish. Without `requested`, this would look
-    like a failure of the trial that was running.
+    Ray answers SIGTERM by raising `SystemExit` in the main thread, submitit does the same at SIGUSR2, and Python raises
+    `KeyboardInterrupt` at SIGINT. Within an import or compiled code the exception may turn into another one, or vanish.
+    Without `requested`, this would look like a failure of the trial that was running.
     """
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class Termination:
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGUSR2):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
             before = signal.getsignal(number)
             # Only a handler in Python can be swallowed, and only the main thread may set one.
             if callable(before) and threading.current_thread() is threading.main_thread():

@@ -133,7 +133,7 @@ class Execution:
         Raises:
             AttemptSuperseded: A later attempt of the trial has begun.
             StorageError, ProcessLostError: No fault of the trial, which resumes when it is run again.
-            SystemExit: This process has received SIGTERM; the same holds.
+            SystemExit: This process has received SIGINT or SIGTERM; the same holds.
             Exception: An out-of-memory error, which the scheduler answers with more memory.
         """
         result = Advance()
@@ -229,11 +229,11 @@ class Execution:
             result.record = self._end()
         except AttemptSuperseded:  # `advance` ends this attempt
             raise
-        # Also such as `asyncio.CancelledError`, which is no `Exception`.
+        # Also such as `asyncio.CancelledError` or a `KeyboardInterrupt` without a signal, which are no `Exception`.
         except BaseException as error:
             self._exit_if_terminated()
             if (
-                isinstance(error, KeyboardInterrupt | StorageError | ProcessLostError)
+                isinstance(error, StorageError | ProcessLostError)
                 or out_of_memory.exhausted_memory(error) is not None
             ):
                 self.close()
@@ -304,7 +304,7 @@ class Execution:
             raise
 
     def _exit_if_terminated(self) -> None:
-        """Raise `SystemExit` where this process has received SIGTERM, unless the trial has its record."""
+        """Raise `SystemExit` where this process was told to end by a signal, unless the trial has its record."""
         if self.termination.requested and not self.finished:
             self.close()
             raise SystemExit(1)

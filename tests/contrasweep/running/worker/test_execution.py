@@ -55,23 +55,27 @@ def test_a_storage_that_fails_is_not_the_trials_failure(trial, tmp_path, records
     assert (record.status, record.step, record.attempts) == ("done", 3, 2)
 
 
-@pytest.fixture
-def exits_on_sigterm():
-    """As a worker of Ray: SIGTERM raises SystemExit in the main thread."""
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT])
+def told_by(request):
+    """As a worker of Ray: SIGTERM raises SystemExit in the main thread. SIGINT raises KeyboardInterrupt."""
 
     def leave(number, frame):
         raise SystemExit(1)
 
-    before = signal.signal(signal.SIGTERM, leave)
-    yield leave
-    signal.signal(signal.SIGTERM, before)
+    before = signal.getsignal(request.param)
+    if request.param == signal.SIGTERM:
+        signal.signal(signal.SIGTERM, leave)
+    handler = signal.getsignal(request.param)
+    yield request.param
+    assert signal.getsignal(request.param) is handler
+    signal.signal(request.param, before)
 
 
 @pytest.mark.parametrize(
     "comes_out", ["as it is", "as another exception", "not at all", "as the end"]
 )
 def test_a_process_told_to_end_is_not_the_trials_failure(
-    trial, tmp_path, records, exits_on_sigterm, monkeypatch, comes_out
+    trial, tmp_path, records, told_by, monkeypatch, comes_out
 ):
     """Compiled code, an import above all, turns SystemExit into another exception or swallows it: no record is written,
     the scratch folder goes, and the trial goes on from its checkpoint elsewhere."""
@@ -81,8 +85,8 @@ def test_a_process_told_to_end_is_not_the_trials_failure(
         running = train(trial, resume)
         yield next(running)
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        except SystemExit:
+            os.kill(os.getpid(), told_by)
+        except (SystemExit, KeyboardInterrupt):
             if comes_out == "as it is":
                 raise
             if comes_out == "as another exception":
@@ -97,7 +101,6 @@ def test_a_process_told_to_end_is_not_the_trials_failure(
         first.advance()
     assert first.finished and not list(tmp_path.glob("contrasweep-scratch-*"))
     assert records.finished() == set()
-    assert signal.getsignal(signal.SIGTERM) is exits_on_sigterm
     record = finish(Execution(trial, train, records, metric="accuracy"))
     assert (record.status, record.step, record.attempts) == ("done", 3, 2)
 
@@ -206,6 +209,7 @@ class Wordless(RuntimeError):
     ("wrong", "said"),
     [
         (asyncio.CancelledError, "CancelledError"),
+        (KeyboardInterrupt, "KeyboardInterrupt"),
         (Wordless, "Wordless: <exception str() failed>"),
         ({"metrics": [("accuracy", 0.2)]}, "Report.metrics: it maps names to values"),
         ({"step": 1}, "reports count their steps up, got (1, 1); what has given a checkpoint"),
