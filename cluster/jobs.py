@@ -411,5 +411,10 @@ def _reason(message: str, exit_status: int | None) -> str:
     """
     if exit_status is not None and exit_status < 0:
         return f"killed by signal {-exit_status}"
-    ours = [line for line in message.splitlines() if line.strip() and not RAYS_LINE.search(line)]
+    return last_words(message)
+
+
+def last_words(text: str) -> str:
+    """Return the last line of a log that the job has printed and not Ray; "" where there is none."""
+    ours = [line for line in text.splitlines() if line.strip() and not RAYS_LINE.search(line)]
     return ours[-1].strip()[:400] if ours else ""

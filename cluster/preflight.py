@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from contrasweep.cluster import probe
 from contrasweep.cluster.errors import SubmissionError
-from contrasweep.cluster.jobs import ENDED, Dashboard
+from contrasweep.cluster.jobs import ENDED, Dashboard, last_words
 
 ANSWER_S = 120
 """Seconds that a first job may take, and each node to tell its versions."""
@@ -100,16 +100,20 @@ def check_not_running(
         time.sleep(0.5)
 
 
-def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
-    """Raise `SubmissionError` for the first of `uris` that the cluster does not reach; a small job tests it from there.
+def check_there(
+    dashboard: Dashboard,
+    uris: Iterable[str],
+    version: str = "",
+    folder: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Raise `SubmissionError` unless the cluster's `python` has contrasweep and can use each of `uris`.
 
-    Without `uris` no job is sent.
+    A small job tests this there, before the study's own is queued. `version` is the one of contrasweep that is wanted;
+    "" where any will do. The job runs in a copy of `folder`, if there is one, with the variables `env`.
     """
-    wanted = list(uris)
-    if not wanted:
-        return
-    entrypoint = shlex.join(["python", "-c", Path(probe.__file__).read_text(), *wanted])
-    job = dashboard.submit(entrypoint, metadata={"contrasweep": "probe"})
+    entrypoint = shlex.join(["python", "-c", Path(probe.__file__).read_text(), version, *uris])
+    job = dashboard.submit(entrypoint, env=env, folder=folder, metadata={"contrasweep": "probe"})
     deadline = time.monotonic() + ANSWER_S
     while job.status() not in ENDED:
         if time.monotonic() > deadline:
@@ -118,26 +122,35 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
                 f"the cluster did not run a first job within {ANSWER_S} s; is its head overloaded?"
             )
         time.sleep(0.3)
-    # The job prints one line, `PROBE {"address": "why it cannot be reached"}`.
+    # The job prints one line, `PROBE {"address": "why it cannot be used"}`.
     logs = f"contrasweep logs {shlex.quote(job.id)}"
-    answer = re.search(r"^PROBE (.*)$", job.logs(), re.MULTILINE)
+    printed = job.logs()
+    answer = re.search(r"^PROBE (.*)$", printed, re.MULTILINE)
     if answer is None:
         if job.died_of_memory():
             raise SubmissionError(
                 "the memory of the cluster's head ran out, so that a first job was killed there; submit when less "
                 f"runs on it, or give it more memory; see `{logs}`"
             )
-        raise SubmissionError(f"a first job failed on the cluster; see `{logs}`")
+        raise SubmissionError(
+            f"a first job failed on the cluster ({last_words(printed)}); see `{logs}`"
+        )
     try:
-        unreachable = dict(json.loads(answer[1]))
+        unusable = dict(json.loads(answer[1]))
     except (ValueError, TypeError):
         found = f"{answer[1][:80]!r}, which is not its answer"
         raise SubmissionError(f"a first job on the cluster printed {found}; see `{logs}`") from None
     # One line says one problem: the first of them.
-    for uri, why in unreachable.items():
+    for what, why in unusable.items():
+        reason = " ".join(str(why).split())[:400]
+        if what == "contrasweep":
+            raise SubmissionError(
+                f"the cluster's `python` lacks contrasweep{version and f' {version}'} ({reason}); install it there, in "
+                "the environment that is first on the PATH of `ray start`"
+            )
         raise SubmissionError(
-            f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]}); its hosts read addresses "
-            "and keys, such as AWS_ENDPOINT_URL, from the environment of their `ray start`"
+            f"{what} cannot be used from the cluster ({reason}); its hosts read addresses and keys, such as "
+            "AWS_ENDPOINT_URL, from the environment of their `ray start`"
         )
 
 

@@ -1,11 +1,11 @@
-"""Runs on the cluster as a job of its own, before a study does: which addresses can be reached from there?
+"""Runs on the cluster as a job of its own, before a study does: is contrasweep there, and which addresses can be used?
 
-Sent as text and run by the head's Python, so it imports the standard library alone.
+Sent as text and run by the head's Python, so that one without contrasweep can say so.
 """
 
 import http.client
+import importlib.metadata
 import json
-import os
 import socket
 import sys
 import urllib.error
@@ -13,61 +13,62 @@ import urllib.request
 from urllib.parse import urlsplit
 
 PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+"""Scheme of a server's address -> its usual port. An address of any other scheme is a storage."""
 
 
-def endpoint(uri: str) -> str:
-    """Return the address of the server of `uri`; of s3:// that which this node's environment names, else AWS's."""
-    if not uri.startswith("s3://"):
-        return uri
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    default = "https://s3.%samazonaws.com" % (f"{region}." if region else "")
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or default
+def scheme_of(uri: str) -> str:
+    """Return the scheme of an address without its driver: `postgresql` of `postgresql+psycopg://db/mlflow`."""
+    return urlsplit(uri).scheme.partition("+")[0]
 
 
 def host_and_port(uri: str) -> "tuple[str, int]":
-    """Return the host and the port of a connection to `uri`: its port, else the usual one of its scheme, else 443."""
-    parts = urlsplit(endpoint(uri))
-    return parts.hostname or "", parts.port or PORTS.get(parts.scheme.split("+")[0], 443)
+    """Return the host and the port of a server's address: its port, else the usual one of its scheme."""
+    parts = urlsplit(uri)
+    return parts.hostname or "", parts.port or PORTS[scheme_of(uri)]
 
 
-def unreachable(uris: "list[str]", timeout_s: float = 10.0) -> "dict[str, str]":
-    """Return the addresses that cannot be used from here, each with the reason.
+def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[str, str]":
+    """Return what cannot be used from here, each with the reason: `contrasweep`, or any of the addresses.
 
-    No connection can be made within `timeout_s`, there is no such bucket, or what answers there is no MLflow server.
+    `version` is the one of contrasweep that is wanted; "" where any will do. An address cannot be used where no
+    connection can be made within `timeout_s`, where no MLflow server answers at one of HTTP, or where nothing can be
+    written to a storage with the keys that are here.
     """
+    try:
+        found = importlib.metadata.version("contrasweep") if version else ""
+        from contrasweep.errors import ContrasweepError
+        from contrasweep.storage.store import open_store
+    except ImportError as error:
+        return {"contrasweep": f"{sys.executable}: {error}"}
+    if found != version:
+        return {"contrasweep": f"{sys.executable} has {found}"}
     failed = {}
     for uri in uris:
-        host, port = host_and_port(uri)
         try:
-            socket.create_connection((host, port), timeout=timeout_s).close()
-            check_answer(uri, timeout_s)
+            if scheme_of(uri) in PORTS:
+                check_server(uri, timeout_s)
+            else:
+                open_store(uri).check_writable()
+        except ContrasweepError as error:
+            failed[uri] = str(error)
         except (OSError, http.client.HTTPException) as error:
             why = str(getattr(error, "strerror", None) or error).strip()
+            host, port = host_and_port(uri)
             failed[uri] = f"{host}:{port}: {why if why.isprintable() else 'no HTTP'}"
     return failed
 
 
-def check_answer(uri: str, timeout_s: float) -> None:
-    """Raise `OSError` or `HTTPException` where a server answers that it has no such bucket, or is no MLflow server.
-
-    Asked without a key, some servers deny access to any bucket, which then passes.
-    """
-    parts = urlsplit(uri)
-    if parts.scheme not in ("s3", "http", "https"):
+def check_server(uri: str, timeout_s: float) -> None:
+    """Raise `OSError` or `HTTPException` where no server takes a connection, or one of HTTP is no MLflow server."""
+    socket.create_connection(host_and_port(uri), timeout=timeout_s).close()
+    if scheme_of(uri) not in ("http", "https"):
         return
-    is_bucket = parts.scheme == "s3"
-    path = parts.netloc if is_bucket else "health"
     try:
-        urllib.request.urlopen(f"{endpoint(uri).rstrip('/')}/{path}", timeout=timeout_s).close()
+        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=timeout_s).close()
     except urllib.error.HTTPError as error:
-        if is_bucket and b"NoSuchBucket" in error.read():
-            raise OSError("there is no such bucket") from None
-        if not is_bucket and error.code in (403, 404):  # as when the job itself asks
+        if error.code in (403, 404):  # as when the job itself asks
             raise OSError(f"no MLflow server answers at /health (HTTP {error.code})") from None
-    except (OSError, http.client.HTTPException):
-        if not is_bucket:  # boto3 may know a certificate that Python does not
-            raise
 
 
 if __name__ == "__main__":
-    print("PROBE " + json.dumps(unreachable(sys.argv[1:])))
+    print("PROBE " + json.dumps(unusable(sys.argv[1], sys.argv[2:])))

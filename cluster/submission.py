@@ -46,14 +46,18 @@ def submit(
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         snapshot(working_dir, Path(folder), files)
         preflight.check_not_running(dashboard, name, uris.get("storage", ""))
-        preflight.check_reachable(dashboard, to_probe)
-        slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
         # A checkout of contrasweep, whose job runs the code that is sent, not what is installed there.
         is_checkout = (working_dir / "platform" / "contrasweep").is_dir()
+        env = {"PYTHONPATH": "platform"} if is_checkout else {}
+        if is_checkout:
+            preflight.check_there(dashboard, to_probe, folder=Path(folder), env=env)
+        else:
+            preflight.check_there(dashboard, to_probe, preflight.versions()["contrasweep"])
+        slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
         return dashboard.submit(
             shlex.join(entrypoint),
             id=f"contrasweep-{slug}-{uuid.uuid4().hex[:8]}",
-            env={"PYTHONPATH": "platform"} if is_checkout else {},
+            env=env,
             folder=Path(folder),
             metadata={"contrasweep": name, "storage": uris.get("storage", ""), **(metadata or {})},
         )

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import venv
 from itertools import pairwise
 from pathlib import Path
 
@@ -228,45 +229,63 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(uri):
     assert "hunter2" not in str(caught.value)
 
 
-def test_where_a_uri_leads(monkeypatch):
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
-    assert probe.host_and_port("s3://b/p") == ("s3.amazonaws.com", 443)
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert probe.host_and_port("s3://b/p") == ("s3.eu-west-1.amazonaws.com", 443)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
-    assert probe.host_and_port("s3://b/p") == ("minio", 9000)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://ceph:7480")  # before that of all services
-    assert probe.host_and_port("s3://b/p") == ("ceph", 7480)
+def test_where_a_uri_leads():
     assert probe.host_and_port("http://mlflow") == ("mlflow", 80)
     assert probe.host_and_port("postgresql+psycopg://db/mlflow") == ("db", 5432)
 
 
-def test_the_probe_as_the_cluster_runs_it(server):
-    """Sent as text to a Python without our packages."""
-    source = Path(probe.__file__).read_text()
-    nobody, mlflow, login = (
-        "http://127.0.0.1:1",
-        f"{server.address}/mlflow",
-        f"{server.address}/login",
+def probed(python, version, *uris, **variables):
+    """What the probe says, sent as text to `python` as the cluster runs it."""
+    command = [python, "-I", "-c", Path(probe.__file__).read_text(), version, *uris]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd="/", env=os.environ | variables
     )
-    server.answers = {"/mlflow/health": (200, "OK"), "/login/health": (401, "who?")}
+    return json.loads(done.stdout.removeprefix("PROBE "))
+
+
+def test_the_probe_as_the_cluster_runs_it(server):
+    nobody, mlflow, login, denied = (
+        "http://127.0.0.1:1",
+        *(f"{server.address}/{name}" for name in ("mlflow", "login", "denied")),
+    )
+    server.answers = {
+        "/mlflow/health": (200, "OK"),
+        "/login/health": (401, "who?"),
+        "/denied/health": (403, "no"),
+    }
     with s3_server("lab") as endpoint, answering_bytes() as binary:
-        uris = [server.address, nobody, mlflow, login, binary, "s3://lab/a", "s3://labb/a"]
-        command = [sys.executable, "-I", "-c", source, *uris]
-        environment = os.environ | S3_ENV | {"AWS_ENDPOINT_URL": endpoint}
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, cwd="/", env=environment
-        )
-    failed = json.loads(done.stdout.removeprefix("PROBE "))
+        stores = ["s3://lab/a", "s3://labb/a", "gs://lab/a"]
+        uris = [server.address, nobody, mlflow, login, denied, binary, *stores]
+        variables = S3_ENV | {"AWS_ENDPOINT_URL": endpoint}
+        failed = probed(sys.executable, versions()["contrasweep"], *uris, **variables)
     says = {
         server.address: "no MLflow server answers at /health (HTTP 404)",
         nobody: "127.0.0.1:1",
+        denied: "no MLflow server answers at /health (HTTP 403)",
         binary: "no HTTP",
-        "s3://labb/a": "there is no such bucket",
+        "s3://labb/a": "the bucket does not exist",
+        "gs://lab/a": "this storage needs a package",
     }
     assert failed.keys() == says.keys()
     assert all(part in failed[uri] for uri, part in says.items()), failed
+
+
+def test_the_probe_uses_the_keys_that_the_cluster_has():
+    """Without a key some servers say the same of any bucket."""
+    without = dict.fromkeys(S3_ENV, "") | {"HOME": "/nowhere"}
+    with s3_server("lab") as endpoint:
+        failed = probed(sys.executable, "", "s3://lab/a", AWS_ENDPOINT_URL=endpoint, **without)
+    assert f"{endpoint} denies access: check AWS_ACCESS_KEY_ID" in failed["s3://lab/a"]
+
+
+def test_the_probe_asks_for_contrasweep(tmp_path):
+    """Of the version that is wanted, in the cluster's own Python."""
+    said = probed(sys.executable, "9.9", "http://127.0.0.1:1")
+    assert said == {"contrasweep": f"{sys.executable} has {versions()['contrasweep']}"}
+    venv.create(tmp_path, with_pip=False)
+    bare = str(tmp_path / "bin/python")
+    assert f"{bare}: No package metadata" in probed(bare, "9.9")["contrasweep"]
+    assert f"{bare}: No module named 'contrasweep'" in probed(bare, "")["contrasweep"]
 
 
 def test_versions_must_be_equal_on_all_nodes():
@@ -679,12 +698,17 @@ def test_only_a_checkout_of_contrasweep_has_its_folder_platform_on_the_path_of_a
 
         def _queue(self, job):
             queued.append(job)
-            return job["submission_id"]
+            return job["submission_id"] or "raysubmit_first"
 
     monkeypatch.setattr(submission, "Dashboard", Head)
+    monkeypatch.setattr(Job, "status", lambda job: "SUCCEEDED")
+    monkeypatch.setattr(Job, "logs", lambda job: "PROBE {}")
     tree(tmp_path, file)
     submission.submit(["true"], address="http://head:8265", working_dir=tmp_path, uris={})
-    assert queued[0]["runtime_env"]["env_vars"] == variables
+    first, job = queued
+    assert first["metadata"] == {"contrasweep": "probe"}
+    for sent in (first, job):
+        assert sent["runtime_env"]["env_vars"] == variables
 
 
 def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
@@ -967,7 +991,7 @@ def test_the_plain_ray_line_of_the_docs_runs_a_study(head, tmp_path):
 @pytest.mark.slow
 def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queued(head, tmp_path):
     before = Dashboard(head).jobs()
-    with refused(SubmissionError, r"http://127.0.0.1:1 cannot be reached from the cluster"):
+    with refused(SubmissionError, r"http://127.0.0.1:1 cannot be used from the cluster"):
         submission.submit(
             ["true"],
             address=head,
@@ -992,9 +1016,7 @@ def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
                 opened.enter_context(client)
         head = opened.enter_context(ray_head(**every))
         with refused(SubmissionError, "memory of the cluster's head ran out") as said:
-            preflight.check_reachable(
-                Dashboard(head), [f"http://127.0.0.1:{server.getsockname()[1]}"]
-            )
+            preflight.check_there(Dashboard(head), [f"http://127.0.0.1:{server.getsockname()[1]}"])
     assert "\n" not in str(said.value) and "see `contrasweep logs raysubmit_" in str(said.value)
 
 
@@ -1092,10 +1114,17 @@ def test_odd_answers_of_a_dashboard_are_one_line(server, body):
         ),
         ("PROBE 7", "a first job on the cluster printed '7', which is not"),
         ('PROBE ["ab", 3]', "which is not its answer"),
-        ("no answer", "a first job failed on the cluster; see `contrasweep logs job`"),
+        (
+            "sh: 1: python: not found",
+            "a first job failed on the cluster (sh: 1: python: not found); see `contrasweep logs job`",
+        ),
         (
             'PROBE {"s3://b": "no\\nsuch bucket"}',
-            "s3://b cannot be reached from the cluster (no such bucket)",
+            "s3://b cannot be used from the cluster (no such bucket)",
+        ),
+        (
+            'PROBE {"contrasweep": "/usr/bin/python has 0.9"}',
+            "the cluster's `python` lacks contrasweep 1.0 (/usr/bin/python has 0.9); install it there",
         ),
     ],
 )
@@ -1106,7 +1135,7 @@ def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
     monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
     monkeypatch.setattr(Job, "died_of_memory", lambda job: False)
     with refused(SubmissionError, says):
-        preflight.check_reachable(dashboard, ["s3://b"])
+        preflight.check_there(dashboard, ["s3://b"], "1.0")
 
 
 def test_the_token_is_sent_whatever_netrc_has_for_the_host(server, tmp_path, monkeypatch):
