@@ -67,6 +67,13 @@ def install_command(extra: str) -> str:
     return shlex.join(["pip", "install", f"contrasweep[{extra}]" + (f" @ {url}" if url else "")])
 
 
+def require(package: str) -> None:
+    """Raise `ModuleNotFoundError`, which says what to install, where a package of the extra `all` is missing."""
+    if not is_installed(package):
+        missing = f"{package} is not installed here: {install_command('all')}"
+        raise ModuleNotFoundError(missing, name=package)
+
+
 def import_from_here() -> None:
     """Put the current folder on `sys.path`, as Python does for a script in that folder.
 

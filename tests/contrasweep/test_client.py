@@ -192,6 +192,16 @@ def test_a_command_names_the_smallest_extra_and_judge_reads_every_study(work):
     assert ended == {name: "1" if name == "verify" else "0" for name in reading}, printed
 
 
+def test_what_asks_mlflow_says_what_to_install_before_anything_is_trained(work):
+    finished(sweep(), work / "runs")
+    quickstart = "run contrasweep.search_spaces.quickstart:STUDY"
+    lines = (quickstart, "sync toy-sweep", "sync toy-sweep --follow")
+    asks = commands(*(f"{line} --storage runs" for line in lines), "judge mlflow:http://h:1")
+    printed = client(work, asks, hide(["mlflow"]))
+    assert len(re.findall(r"mlflow.* not installed here.* pip install .*\[all\]", printed)) == 4
+    assert not (work / "runs/quickstart").exists()
+
+
 def test_the_doctor_of_a_laptop_does_not_call_a_missing_ray_a_failure(work):
     printed = client(
         work,

@@ -13,6 +13,7 @@ from contrasweep.config import Config
 from contrasweep.data import resolve
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import StorageError
+from contrasweep.imports import require
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
@@ -97,6 +98,8 @@ def run(
     trackers = checked_tracking(
         tracking_of(tracking, planned.study.tracking), notify=planned.study.notify
     )
+    if not trackers.store.is_none:
+        require("mlflow")
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     code = CurrentCode(planned.study.functions)

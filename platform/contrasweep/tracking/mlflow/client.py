@@ -10,6 +10,7 @@ from typing import Any
 from filelock import FileLock
 
 from contrasweep import canonical
+from contrasweep.imports import require
 from contrasweep.tracking.mlflow.address import TrackingAddress, sqlite_address
 from contrasweep.tracking.tracker import TrackingError
 
@@ -41,6 +42,7 @@ def new_client(uri: TrackingAddress) -> "Client":
 
     A sqlite file is made where it is missing.
     """
+    require("mlflow")
     for name, value in SETTINGS.items():  # before mlflow is imported, which `translate_errors` does
         os.environ.setdefault(name, value)
     return Client(translate_errors(_open_sqlite if uri.is_sqlite else _open, uri))
