@@ -93,6 +93,9 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
             for entry in listed
         ]
         print_table([head, *rows], rule=True)
+        for entry in listed:
+            if entry.waits:
+                print(f"{entry.study}: {entry.waits}")
 
 
 def jobs(address: Address, json: Json = False) -> None:
@@ -159,6 +162,7 @@ def print_overview(entry: "Overview") -> None:
             "state",
             entry.state + (f", {plural(entry.running, 'trial')} running" if entry.alive else ""),
         ],
+        *([["waits", entry.waits]] if entry.waits else []),
         ["trials", _trials(entry)],
         ["began", date(entry.started)],
         ["last sign of life", f"{date(entry.last_sign)}, {ago} ago"],

@@ -29,10 +29,10 @@ class Overview:
     `state` is `running`; `complete` or `failures` once every trial has ended; `budget used up`; or `stopped`. A trial
     of the table that failed or fits no host makes it `failures`, and so does an arm with nothing to confirm. `statuses`
     counts the trials that have ended by their status, without confirmations of configurations that the search found
-    worse later. `running` counts the trials of a living driver, and `alive` says whether there is one. `started` is
-    when the study was declared. `best` is the best score of a trial and `best_arm` its arm; None and "" where no trial
-    has a score. `codes` are the digests of the code that trials ran. `archived` counts the trials of a stopped study
-    that were removed and are to run again.
+    worse later. `running` counts the trials of a living driver, and `alive` says whether there is one. `waits` says
+    which host it waits for, "" where a trial runs. `started` is when the study was declared. `best` is the best score
+    of a trial and `best_arm` its arm; None and "" where no trial has a score. `codes` are the digests of the code that
+    trials ran. `archived` counts the trials of a stopped study that were removed and are to run again.
     """
 
     study: str
@@ -50,6 +50,7 @@ class Overview:
     labels: dict[str, str] = field(default_factory=dict)
     codes: list[str] = field(default_factory=list)
     archived: int = 0
+    waits: str = ""
 
 
 def study_names(storage: str) -> list[str]:
@@ -145,6 +146,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         ),
         running=len(live.running) if live is not None and is_newest else 0,
         alive=alive,
+        waits=live.waits if live is not None and is_newest else "",
         archived=len(removed - {record.trial_id for record in recorded}),
         state=state,
         started=document.created,

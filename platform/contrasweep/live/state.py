@@ -123,8 +123,9 @@ class RunState:
     """The state of a run that began at `began`, when `before` trials were done already.
 
     `total` is how many trials the study has; None under a budget. `slots` trials run at once; 0 until a host is there.
-    `ended` is empty as long as the run goes on, and then `complete`, `failures`, `budget used up`, or `stopped`, with
-    the error that stopped it. `updated` is the time of this state, in unix seconds by the clock of its host.
+    `waits` says why no trial runs: which host is waited for; empty where one runs. `ended` is empty as long as the run
+    goes on, and then `complete`, `failures`, `budget used up`, or `stopped`, with the error that stopped it. `updated`
+    is the time of this state, in unix seconds by the clock of its host.
     """
 
     __pydantic_config__ = SCHEMA
@@ -146,6 +147,7 @@ class RunState:
     running: dict[Name, RunningTrial] = field(default_factory=dict)  # by trial id
     arms: dict[Label, ArmState] = field(default_factory=dict)
     events: list[tuple[Time, Line]] = field(default_factory=list)  # the newest last
+    waits: Line = ""
     ended: Line = ""
     # What people read in place of declared names
     labels: dict[Label, Label] = field(default_factory=dict)
@@ -433,6 +435,7 @@ class Progress:
         """Say what the run will do, now that hosts are there, of which `slots` trials run at once."""
         with self._lock:
             self.state.slots, self.state.began = slots, time.time()
+            self.state.waits = ""
             self._estimate(self.state.began)
             self._said.append(start_line(self.state))
 
@@ -445,6 +448,7 @@ class Progress:
     def started(self, trial: Trial) -> None:
         """Note that a worker begins a trial, or goes on with it."""
         with self._lock:
+            self.state.waits = ""
             if trial.id in self.over:  # a stopped trial that goes on after all
                 self.state.statuses[self.over.pop(trial.id)] -= 1
                 self.state.arms[trial.arm].ended -= 1
@@ -516,6 +520,12 @@ class Progress:
                 self._warned.add(record.trial_id)
                 self.state.warned = len(self._warned)
             self._count(record, seconds, first=first)
+
+    def waits(self, text: str) -> None:
+        """Say which host is waited for, and keep it in the state until a trial starts."""
+        with self._lock:
+            self.state.waits = one_line(text)
+        self.say(text)
 
     def say(self, text: str) -> None:
         """Show a line on the displays and keep it in the state's events; before the run is shown, print it instead."""

@@ -420,6 +420,15 @@ def test_a_run_is_read_again_from_the_storage_and_a_broken_file_is_none(tmp_path
         assert read_live(records) is None
 
 
+def test_what_a_run_waits_for_is_kept_until_a_host_or_a_trial_is_there():
+    watched = progress([trial()])
+    for ends in (lambda: watched.begin(1), lambda: watched.started(trial())):
+        watched.waits("no host of the cluster\ncan hold a trial yet")
+        assert watched.state.waits == "no host of the cluster can hold a trial yet"
+        ends()
+        assert watched.state.waits == ""
+
+
 def test_a_driver_without_its_lease_leaves_the_state_to_the_next(records):
     study = AblationGrid("s", {"calm": Arm("misbehaving:calm")}, "none", metric="accuracy")
     lease = Lease(records, print)

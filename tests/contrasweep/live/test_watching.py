@@ -198,6 +198,16 @@ def test_status_takes_a_study_too(records, tmp_path):
     assert "known studies: s" in unknown.stderr
 
 
+def test_a_study_that_waits_for_a_host_says_for_which(records, tmp_path):
+    waits = "no host of the cluster can hold a trial yet: the trial needs 4 cores"
+    keep(records, running={}, waits=waits)
+    assert f"s: {waits}\n" in printed(tmp_path, "studies", "--storage", records.storage)
+    status = printed(tmp_path, "status", "s", "--storage", records.storage)
+    assert re.search(rf"^waits +{waits}$", status, re.MULTILINE)
+    keep(records, running={}, waits=waits, updated=time.time() - 3600)
+    assert waits not in printed(tmp_path, "status", "s", "--storage", records.storage), "killed"
+
+
 HOLD = """
 import sys, time
 from contrasweep.storage.lease import exclusive_driver

@@ -98,7 +98,7 @@ def train(
                 inventory = read_inventory(inventory_file)
                 hosts = Hosts()  # fixed: those of the file, whatever joins the cluster
             else:
-                inventory, hosts = cluster_hosts(unplaced, detected, progress.say)
+                inventory, hosts = cluster_hosts(unplaced, detected, progress.waits)
             footprints = Footprints(study, inventory, peaks)
             footprints.check(plan.example_trials)
             slots = max_concurrent or footprints.most_slots(plan.example_trials)

@@ -61,14 +61,21 @@ def test_a_run_that_waits_for_a_host_counts_all_trials_that_are_to_come():
     loop = SimpleNamespace(
         accounts=SimpleNamespace(active={t.id: SimpleNamespace(trial=t) for t in trials[:2]}),
         placements=placements,
-        progress=SimpleNamespace(state=run_state, say=said.append),
-        queue=SimpleNamespace(hosts=Hosts()),
+        progress=SimpleNamespace(state=run_state, waits=said.append),
+        queue=SimpleNamespace(hosts=Hosts(), waiting=[]),
     )
     callback = TuneCallback(loop, None, None)
     callback.idle_message_at = 0.0
     callback._watch([RayTrial("x", config={"id": t.id}, stub=True) for t in trials[:2]])
-    (line,) = said
-    assert line.startswith("no trial runs: 4 to come, and no host has 1 core and ")
+    # What is too large for every host is in the queue still.
+    _, (large, *_) = placed(a=Footprint(cpus=1000))
+    loop.queue.waiting = [SimpleNamespace(trial=large)]
+    loop.placements, _ = placed(a=Footprint(cpus=1000))
+    callback.idle_message_at = callback.watch_at = 0.0
+    callback._watch([])
+    handed_out, queued = said
+    assert handed_out.startswith("no trial runs: 4 to come, and no host has 1 core and ")
+    assert queued.startswith("no trial runs: 4 to come, and the trial needs 1000 cores, ")
 
 
 def record(trial, gpu, **fields):
