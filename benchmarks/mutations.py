@@ -595,7 +595,7 @@ MUTANTS = (
             "a fault of the storage fails the trial",
             (
                 "            if (\n"
-                "                isinstance(error, KeyboardInterrupt | StorageError | ProcessLostError)\n"
+                "                isinstance(error, StorageError | ProcessLostError)\n"
                 "                or out_of_memory.exhausted_memory(error) is not None\n"
                 "            ):\n"
             ),

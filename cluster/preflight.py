@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from contrasweep.cluster import probe
 from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.jobs import ENDED, Dashboard, last_words
 
@@ -102,6 +101,7 @@ def check_not_running(
 
 def check_there(
     dashboard: Dashboard,
+    probe: Path,
     uris: Iterable[str],
     version: str = "",
     folder: Path | None = None,
@@ -109,10 +109,11 @@ def check_there(
 ) -> None:
     """Raise `SubmissionError` unless the cluster's `python` has contrasweep and can use each of `uris`.
 
-    A small job tests this there, before the study's own is queued. `version` is the one of contrasweep that is wanted;
-    "" where any will do. The job runs in a copy of `folder`, if there is one, with the variables `env`.
+    A small job tests this there, before the study's own is queued. It runs the text of the file `probe` in a copy of
+    `folder`, if there is one, with the variables `env`. `version` is the one of contrasweep that is wanted; "" where
+    any will do.
     """
-    entrypoint = shlex.join(["python", "-c", Path(probe.__file__).read_text(), version, *uris])
+    entrypoint = shlex.join(["python", "-c", probe.read_text(), version, *uris])
     job = dashboard.submit(entrypoint, env=env, folder=folder, metadata={"contrasweep": "probe"})
     deadline = time.monotonic() + ANSWER_S
     while job.status() not in ENDED:

@@ -21,6 +21,7 @@ def submit(
     address: str,
     working_dir: Path,
     uris: Mapping[str, str],
+    probe: Path,
     name: str = "study",
     files: Mapping[str, Path] | None = None,
     metadata: Mapping[str, str] | None = None,
@@ -32,6 +33,7 @@ def submit(
         address: The cluster's Ray dashboard, `http://HEAD:8265`.
         working_dir: The project's folder.
         uris: Purpose -> address that the job will read or write (see `preflight.check_uris`).
+        probe: The program that tests there what the job needs (see `preflight.check_there`).
         name: The study's name. While a job of it runs on the same storage, a second one is refused.
         files: Path in the copy -> further file, such as a study that lies elsewhere.
         metadata: Further texts that the cluster keeps beside the job.
@@ -50,9 +52,9 @@ def submit(
         is_checkout = (working_dir / "platform" / "contrasweep").is_dir()
         env = {"PYTHONPATH": "platform"} if is_checkout else {}
         if is_checkout:
-            preflight.check_there(dashboard, to_probe, folder=Path(folder), env=env)
+            preflight.check_there(dashboard, probe, to_probe, folder=Path(folder), env=env)
         else:
-            preflight.check_there(dashboard, to_probe, preflight.versions()["contrasweep"])
+            preflight.check_there(dashboard, probe, to_probe, preflight.versions()["contrasweep"])
         slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
         return dashboard.submit(
             shlex.join(entrypoint),

@@ -31,7 +31,7 @@ from without_packages import HIDE
 import contrasweep as cs
 from contrasweep import AblationGrid, Arm, submit
 from contrasweep.cli.schemas import document_schema
-from contrasweep.cluster import jobs, preflight, probe, submission
+from contrasweep.cluster import jobs, preflight, submission
 from contrasweep.cluster.errors import ClusterError, SubmissionError
 from contrasweep.cluster.jobs import Dashboard, Job
 from contrasweep.cluster.package import LIMIT_MIB
@@ -39,11 +39,13 @@ from contrasweep.cluster.preflight import compare_versions, versions
 from contrasweep.cluster.submission import snapshot
 from contrasweep.code import code_of
 from contrasweep.planning.grid import make_plan
+from contrasweep.running import probe
 from contrasweep.running.slurm import FOLDER, Task, TaskTrial, _send, needs_driver
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.record import CodeRef
 from contrasweep.storage.records import StudyRecords
 
+PROBE = Path(probe.__file__)
 WITH_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 3}
 pytestmark = pytest.mark.xdist_group("submission")  # one head for all of them
 
@@ -236,7 +238,7 @@ def test_where_a_uri_leads():
 
 def probed(python, version, *uris, **variables):
     """What the probe says, sent as text to `python` as the cluster runs it."""
-    command = [python, "-I", "-c", Path(probe.__file__).read_text(), version, *uris]
+    command = [python, "-I", "-c", PROBE.read_text(), version, *uris]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd="/", env=os.environ | variables
     )
@@ -704,7 +706,9 @@ def test_only_a_checkout_of_contrasweep_has_its_folder_platform_on_the_path_of_a
     monkeypatch.setattr(Job, "status", lambda job: "SUCCEEDED")
     monkeypatch.setattr(Job, "logs", lambda job: "PROBE {}")
     tree(tmp_path, file)
-    submission.submit(["true"], address="http://head:8265", working_dir=tmp_path, uris={})
+    submission.submit(
+        ["true"], address="http://head:8265", working_dir=tmp_path, uris={}, probe=PROBE
+    )
     first, job = queued
     assert first["metadata"] == {"contrasweep": "probe"}
     for sent in (first, job):
@@ -860,6 +864,7 @@ def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_
         address=head,
         working_dir=ROOT,
         uris={"storage": str(tmp_path), "tracking": head},
+        probe=PROBE,
         name="My Study!",
         files={"study.yaml": tmp_path / "mine.yaml"},
     )
@@ -997,6 +1002,7 @@ def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queu
             address=head,
             working_dir=tmp_path,
             uris={"storage": str(tmp_path), "tracking": "http://127.0.0.1:1"},
+            probe=PROBE,
         )
     assert Dashboard(head).jobs() == before
 
@@ -1016,7 +1022,9 @@ def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
                 opened.enter_context(client)
         head = opened.enter_context(ray_head(**every))
         with refused(SubmissionError, "memory of the cluster's head ran out") as said:
-            preflight.check_there(Dashboard(head), [f"http://127.0.0.1:{server.getsockname()[1]}"])
+            preflight.check_there(
+                Dashboard(head), PROBE, [f"http://127.0.0.1:{server.getsockname()[1]}"]
+            )
     assert "\n" not in str(said.value) and "see `contrasweep logs raysubmit_" in str(said.value)
 
 
@@ -1028,7 +1036,9 @@ def test_stopping_lets_the_job_clean_up(head, tmp_path):
         f"def end(*a): pathlib.Path({str(marker)!r}).touch(); sys.exit(1)\n"
         "signal.signal(signal.SIGTERM, end); print('READY', flush=True); time.sleep(300)"
     )
-    job = submission.submit(["python", "-c", code], address=head, working_dir=tmp_path, uris={})
+    job = submission.submit(
+        ["python", "-c", code], address=head, working_dir=tmp_path, uris={}, probe=PROBE
+    )
     wait_for(lambda: "READY\n" in job.logs())
     assert job.stop() == "STOPPED"
     assert marker.exists()
@@ -1041,7 +1051,12 @@ def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
     (tmp_path / "platform/found.py").write_text("print('from the path of modules')")
     code = "import time; print(open('package/said.txt').read()); time.sleep(2); import found"
     job = submission.submit(
-        ["python", "-c", code], address=head, working_dir=tmp_path, uris={}, name="rest"
+        ["python", "-c", code],
+        address=head,
+        working_dir=tmp_path,
+        uris={},
+        probe=PROBE,
+        name="rest",
     )
     written = []
     assert job.follow(written.append) == "SUCCEEDED", "".join(written)
@@ -1135,7 +1150,7 @@ def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
     monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
     monkeypatch.setattr(Job, "died_of_memory", lambda job: False)
     with refused(SubmissionError, says):
-        preflight.check_there(dashboard, ["s3://b"], "1.0")
+        preflight.check_there(dashboard, PROBE, ["s3://b"], "1.0")
 
 
 def test_the_token_is_sent_whatever_netrc_has_for_the_host(server, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.planner import plan
+from contrasweep.running import probe
 from contrasweep.running.declaration import who
 from contrasweep.running.prepare import Changed, check_plan, run_flags
 from contrasweep.running.study_code import write_submitted
@@ -141,6 +142,7 @@ def submit(
             address=address,
             working_dir=Path(working_dir or Path.cwd()),
             uris=uris,
+            probe=Path(probe.__file__),
             name=declared.name,
             files=_write_job_files(declared, cluster, Path(folder)),
             metadata={"commit": versions().get("commit", ""), "by": who()},
