@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,7 +84,7 @@ class Allowance:
         """
         with self.lock:
             if self.running:
-                hint = "wait until `status` of a study, or `ledger` of a campaign, says that it ended; or stop it"
+                hint = "call `run` or `decide` as before, which waits for it; or `stop` it"
                 raise SpecError("one run at a time", place="budget", value=self.running, hint=hint)
             if self.left <= 0 or needed > self.left:
                 raise SpecError(
@@ -108,12 +109,42 @@ class Allowance:
         return budgets | {"running": self.running}
 
 
-class _Forecast(NamedTuple):
-    """GPU-hours of a run: expected for it, spent so far by the study's trials, and the study's own budget of them."""
+class _Needed(NamedTuple):
+    """What a run or decision trains at most: `trials`, and their `gpu_hours`; None where no duration is known yet."""
 
-    needed: float
+    trials: int
+    gpu_hours: float | None
+
+    @property
+    def counted(self) -> float:
+        """The GPU-hours that count before it begins; a trial of unknown duration counts `UNKNOWN_TRIAL_S`."""
+        known = self.gpu_hours
+        return self.trials * UNKNOWN_TRIAL_S / 3600 if known is None else known
+
+
+class _Forecast(NamedTuple):
+    """A run of the study `name`: what it needs, the GPU-hours that the study has spent so far, and its own budget."""
+
+    name: str
+    needed: _Needed
     spent: float
     limit: float
+
+
+class _Begun(NamedTuple):
+    """A run or decision that this server has begun at the time `at`, and that `waiter` waits for.
+
+    `asked` are the tool and its arguments, `name` is the study or campaign, `trials` are those that it trains at most.
+    `printed` is what the process printed on standard output and standard error, once it has ended.
+    """
+
+    asked: tuple[object, ...]
+    name: str
+    trials: int
+    at: float
+    process: "subprocess.Popen[bytes]"
+    waiter: threading.Thread
+    printed: list[bytes]
 
 
 class Tools:
@@ -146,6 +177,7 @@ class Tools:
         self.storage = storage if "://" in storage else str(Path(storage).resolve())
         self.tracking = tracking
         self.allowance = allowance
+        self._begun: _Begun | None = None  # until its end is told
 
     def list_studies(self) -> Answer:
         """List the studies of the storage with how far each is, and the study files of the folder."""
@@ -174,8 +206,12 @@ class Tools:
         return {"study": study, "declaration": document.spec if document else {}}
 
     def plan(self, study: str) -> Answer:
-        """Return what a study would run, how long it takes, what it costs, and which differences it can decide."""
-        return self._command("plan", self._study(study))
+        """Return what a study would run, how long it takes, what it costs, and which differences it can decide.
+
+        `counts` is what `run` needs of the server's budget before it begins.
+        """
+        document = self._command("plan", self._study(study))
+        return document | (self._counts(_to_run(document)) if "table" in document else {})
 
     def status(self, study: str, since: str | None = None) -> Answer:
         """Return how far a study is; with the `token` of an earlier answer as `since`, what has `changed`."""
@@ -235,10 +271,13 @@ class Tools:
         return self._command("list", self._name(kind, "kind"), *name_words)
 
     def decide_dry_run(self, campaign: str, candidate: str) -> Answer:
-        """Return what a decision on a candidate would train, and the level that its confirmation would get."""
-        return self._command(
-            "decide", self._declared(campaign), self._declared(candidate), flags=["--dry-run"]
-        )
+        """Return what a decision on a candidate would train, and the level that its confirmation would get.
+
+        `counts` is what `decide` needs of the server's budget before it begins.
+        """
+        words = (self._declared(campaign), self._declared(candidate))
+        outlook = self._command("decide", *words, flags=["--dry-run"])
+        return outlook | self._counts(_to_decide(outlook))
 
     def ledger(self, campaign: str) -> Answer:
         """Return what a campaign has decided so far, entry by entry."""
@@ -249,10 +288,13 @@ class Tools:
     ) -> Answer:
         """Run a study of the folder, or go on with it, within what is left of the server's budget.
 
-        Waits for its end, but `wait_seconds` at most (up to an hour). Its report is `document`, without trials.
-        `status` and `table` show a run that goes on longer.
+        Waits for its end, but `wait_seconds` at most (up to an hour). Its report is `document`, without trials. While
+        `state` is `running`, call it again with the same arguments: it waits on, and says how far `studies` are.
         """
         study = self._declared(study)
+        asked = ("run", study, extend, retry_failed)
+        if again := self._wait(asked, wait_seconds):
+            return again
         flags = ["--extend"] if extend else []
         forecast = self._forecast(study, flags)
 
@@ -264,7 +306,8 @@ class Tools:
             return self._begin("run", "--quiet", *flags, *retry, cap, "--", study)
 
         return self._spend(
-            study,
+            asked,
+            forecast.name,
             forecast.needed,
             begin,
             lambda: self._forecast(study, flags).spent,
@@ -276,21 +319,18 @@ class Tools:
     ) -> Answer:
         """Decide whether a candidate may be kept, within what is left of the server's budget.
 
-        Waits for `wait_seconds` at most (up to an hour). Asked again, it gives the decision from the ledger and costs
-        nothing.
+        Waits for `wait_seconds` at most (up to an hour). While `state` is `running`, call it again with the same
+        campaign and candidate: it waits on, and says how far `studies` are. What was decided before costs nothing.
         """
         words = (self._declared(campaign), self._declared(candidate))
+        asked = ("decide", *words)
+        if again := self._wait(asked, wait_seconds):
+            return again
         outlook = self._command("decide", *words, flags=["--dry-run"])
-        trials = outlook["screening_trials"] + outlook["confirmation_trials"]
-        # Before the campaign's first trials nobody knows what one takes; what was decided before costs nothing.
-        gpu_hours = outlook["gpu_hours"]
-        if gpu_hours is None:
-            gpu_hours = trials * UNKNOWN_TRIAL_S / 3600
-        if outlook["decided"] or not trials:
-            gpu_hours = 0.0
         return self._spend(
+            asked,
             outlook["campaign"],
-            gpu_hours,
+            _to_decide(outlook),
             lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
             lambda: self._spent_by(outlook["campaign"]),
             wait_seconds,
@@ -312,10 +352,43 @@ class Tools:
         tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
         return self._start(command, "--json", f"--storage={self.storage}", *tracking, *words)
 
+    def _counts(self, needed: _Needed) -> Answer:
+        """Return what a run or decision needs of the server's budget as the member `counts`; {} without a budget."""
+        why = "as forecast"
+        if needed.gpu_hours is None:
+            why = f"no duration is known yet, so each of {needed.trials} trials counts {UNKNOWN_TRIAL_S:g} s"
+        counts = {"gpu_hours": needed.counted, "why": f"{why}; at its end what it has spent counts"}
+        return {"counts": counts} if self.allowance else {}
+
+    def _wait(self, asked: tuple[object, ...], wait_seconds: int) -> Answer:
+        """Return how the run or decision that this call has begun ended, or how far it is after `wait_seconds`.
+
+        {} where the call has begun none, or its end was told already.
+        """
+        begun = self._begun
+        if begun is None or begun.asked != asked:
+            return {}
+        assert self.allowance is not None
+        begun.waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
+        budget = self.allowance.to_dict()
+        if begun.waiter.is_alive():
+            studies = [
+                {key: row[key] for key in ("study", "state", "trials", "statuses", "running")}
+                for row in self._command("studies")["studies"]
+                if f"{row['study']}.".startswith(f"{begun.name}.") and row["last_sign"] >= begun.at
+            ]
+            then = f"call {asked[0]} again with the same arguments; it waits for the end"
+            trained = {"studies": studies, "trials_at_most": begun.trials}
+            return {"state": "running", "budget": budget, **trained, "next": then}
+        # The thread has ended: `printed` is complete, or empty where `measure` failed before the process ended.
+        self._begun = None
+        return {"state": "ended", "budget": budget, **_ended(begun.process, begun.printed)}
+
     def _spend(
         self,
+        asked: tuple[object, ...],
         name: str,
-        needed: float,
+        needed: _Needed,
         begin: "Callable[[float], subprocess.Popen[bytes]]",
         measure: Callable[[], float],
         wait_seconds: int,
@@ -327,8 +400,9 @@ class Tools:
         A process that goes on longer is waited for by a thread, which books what it has spent.
 
         Args:
-            name: The study or campaign, for messages.
-            needed: GPU-hours that it is expected to need; `SpecError` where fewer are left.
+            asked: The tool and its arguments.
+            name: The study or campaign.
+            needed: What it needs at most; `SpecError` where fewer GPU-hours are left.
             begin: Starts the process, given the GPU-hours that are left.
             measure: Says how many GPU-hours the trials of the study or campaign have spent by now, ever.
             wait_seconds: How long this call waits; at most `MAX_WAIT_S`.
@@ -336,13 +410,15 @@ class Tools:
                 it the process ends itself, by a budget that it was given.
 
         Returns:
-            `state` (`running` or `ended`) and `budget`; once it has ended also its exit status, what it `said` on
-            standard error, and the `document` that it printed (None where it printed none).
+            `state` (`running` or `ended`) and `budget`. While it runs also how far its `studies` are, and what to do
+            `next`; once it has ended its exit status, what it `said` on standard error, and the `document` that it
+            printed (None where it printed none).
         """
         assert self.allowance is not None
         allowance = self.allowance
         printed = list[bytes]()  # standard output and standard error, once the process has ended
-        allowance.take(name, needed)
+        allowance.take(name, needed.counted)
+        at = time.time()
         # Trials of the study that ran before this process are no part of what it spends.
         try:
             before = measure()
@@ -380,11 +456,8 @@ class Tools:
 
         waiter = threading.Thread(target=settle, daemon=True)
         waiter.start()
-        waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
-        if waiter.is_alive():
-            return {"state": "running", "budget": allowance.to_dict()}
-        # The thread has ended: `printed` is complete, or empty where `measure` failed before the process ended.
-        return {"state": "ended", "budget": allowance.to_dict(), **_ended(process, printed)}
+        self._begun = _Begun(asked, name, needed.trials, at, process, waiter, printed)
+        return self._wait(asked, wait_seconds)
 
     def _forecast(self, study: str, flags: list[str]) -> _Forecast:
         """Return the GPU-hours that a run needs, those that the study's trials have spent, and its own budget of them.
@@ -407,13 +480,9 @@ class Tools:
             )
         # A plan says what is spent only where a budget is declared. So a second plan is made, with a boundless budget.
         counted = self._command("plan", study, flags=[*flags, f"--set={BUDGET}=1000000000"])
-        to_run = document.get("to_run")  # of a grid alone
-        if to_run is None:  # a sweep, which runs one trial at least where its budget counts none
-            to_run = max(0, (document["trials"] or 1) - document["ended"])
-        makespan = document["makespan"]
-        hours = to_run * UNKNOWN_TRIAL_S / 3600 if makespan is None else makespan["gpu_hours"]
         limit = document["budget"].get(BUDGET, {"limit": math.inf})["limit"]
-        return _Forecast(hours, counted["budget"][BUDGET]["spent"], limit)
+        spent = counted["budget"][BUDGET]["spent"]
+        return _Forecast(document["study"], _to_run(document), spent, limit)
 
     def _spent_by(self, campaign: str) -> float:
         """Return the GPU-hours that the trials of a campaign's studies have taken, those so far of running ones too.
@@ -529,6 +598,21 @@ class Tools:
             raise SpecError(
                 "arguments that a process can be given", place=command, value=str(error)
             ) from None
+
+
+def _to_run(document: Answer) -> _Needed:
+    """Return what the run of a study needs by the document of its `plan`."""
+    to_run = document.get("to_run")  # of a grid alone
+    if to_run is None:  # a sweep, which runs one trial at least where its budget counts none
+        to_run = max(0, (document["trials"] or 1) - document["ended"])
+    makespan = document["makespan"]
+    return _Needed(to_run, makespan and makespan["gpu_hours"])
+
+
+def _to_decide(outlook: Answer) -> _Needed:
+    """Return what a decision needs by its `outlook`; what was decided before needs nothing."""
+    trials = outlook["screening_trials"] + outlook["confirmation_trials"]
+    return _Needed(0, 0.0) if outlook["decided"] else _Needed(trials, outlook["gpu_hours"])
 
 
 def _ended(process: "subprocess.Popen[bytes]", printed: Sequence[bytes]) -> Answer:
