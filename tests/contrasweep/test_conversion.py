@@ -248,6 +248,8 @@ CASES = [
         MEDIAN,
     ),
     ("o.py", STUDY % "sampler=optuna.samplers.RandomSampler(seed=1)", "searcher", "random"),
+    ("o.py", STUDY % "sampler=optuna.samplers.RandomSampler(seed=1)", "search_seed", 1),
+    ("o.py", STUDY % "sampler=TPESampler(seed=1000)", "", "sampler: seed=1000"),
     (
         "o.py",
         STUDY % "pruner=optuna.pruners.WilcoxonPruner()",
@@ -299,7 +301,7 @@ CASES = [
     ),
     (
         "h.yaml",
-        HYDRA.replace("params", "sampler: {_target_: a.GPSampler}, params"),
+        HYDRA.replace("params", "sampler: {_target_: a.GPSampler, seed: 1}, params"),
         "searcher",
         "gp",
     ),
@@ -307,8 +309,15 @@ CASES = [
         "h.yaml",
         "defaults: [override hydra/launcher: joblib]\n"
         + HYDRA.replace("params", "sampler: {seed: 1}, n_jobs: 4, params"),
+        "search_seed",
+        1,
+    ),
+    (
+        "h.yaml",
+        "defaults: [override hydra/launcher: joblib]\n"
+        + HYDRA.replace("params", "sampler: {seed: 1000}, n_jobs: 4, params"),
         "",
-        "hydra.launcher: joblib|hydra.sampler.seed: 1|n_jobs: 4",
+        "hydra.launcher: joblib|hydra.sampler.seed: 1000|n_jobs: 4",
     ),
     (
         "f.py",
@@ -458,6 +467,11 @@ def test_parameters_of_optuna_below_an_if_exist_where_optuna_suggests_them(folde
         study, left = converted(folder / "o.py")
         assert left == ["late: the condition of line 22; write `when`"]
         assert "when" not in study["arms"]["main"]["space"]["late"]
+    # So is a line that may end the objective first.
+    late = "if layers > 2 and layers < 9: raise optuna.TrialPruned\n    trial.suggest_int('late', 1, 2)"
+    (folder / "o.py").write_text(CONDITIONAL.format(late))
+    _, (line,) = converted(folder / "o.py")
+    assert line.startswith("line 22 may end the function before it suggests late; write `when` if")
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ class Found:
             has to write or to change.
         searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
         trials: Trials that the search may take for each arm.
+        search_seed: The field `search_seed` of the study; empty without one.
         pruner: The fields `pruner` and `pruner_options` of the study; empty without early stopping.
     """
 
@@ -128,6 +129,7 @@ class Found:
     left_out: list[str] = field(default_factory=list)
     searcher: str = ""
     trials: int = 20
+    search_seed: MutableConfig = field(default_factory=dict)
     pruner: MutableConfig = field(default_factory=dict)
 
     def note_unread(self, fields: Config, read: str, place: str = "") -> None:
@@ -149,6 +151,16 @@ class Found:
         if short not in SEARCHERS:
             self.left_out.append(f"{place}: {kind}; the search is by tpe")
         self.searcher = SEARCHERS.get(short, "tpe")
+
+    def take_seed(self, seed: object) -> bool:
+        """Take the seed of a sampler as that of the search, and return whether it can be.
+
+        It cannot from 1000 on, where the seeds of confirmations are.
+        """
+        is_taken = type(seed) is int and 0 <= seed < 1000
+        if is_taken:
+            self.search_seed = {"search_seed": seed}
+        return is_taken
 
     def study_fields(self) -> MutableConfig:
         """Return the study's fields: of a grid where all values are listed and all arms vary the same, else of a sweep.
@@ -176,6 +188,7 @@ class Found:
             **self.study,
             "confirm_on": "all",
             "searcher": self.searcher,
+            **self.search_seed,
             "trials_per_arm": self.trials,
             **self.pruner,
             "arms": declared,
@@ -476,7 +489,8 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
     for part in ("launcher", "sweep"):
         if choice := content["hydra"].get(part) or overrides.get(part):
             found.left_out.append(f"hydra.{part}: {choice}")
-    found.note_unread(sampler, "_target_", "hydra.sampler.")
+    seed = "seed" if found.take_seed(sampler.get("seed")) else ""
+    found.note_unread(sampler, f"_target_ {seed}", "hydra.sampler.")
     found.trials = sweeper.get("n_trials", found.trials)
     for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
         try:
@@ -576,6 +590,7 @@ class _Script:
         names: Name of a flag -> the flag, of those with one dash.
         is_tune: Whether the script calls Ray Tune.
         seed_words: The words of the command that pass the seed; empty where the script has no `--seed`.
+        exits: Line that may end the function -> names of the parameters that it suggests behind that line.
     """
 
     def __init__(self, found: Found, text: str, file: Path) -> None:
@@ -587,6 +602,7 @@ class _Script:
         self.flags: MutableConfig = {}
         self.names: dict[str, str] = {}
         self.seed_words: list[str] = []
+        self.exits: dict[int, dict[str, None]] = {}
         # Name -> assignments to it.
         self._assignments: dict[str, list[ast.Assign]] = {}
         nodes = list(ast.walk(self.tree))
@@ -673,6 +689,8 @@ class _Script:
         """
         when: MutableConfig = {}
         while parent := self._parents.get(node):
+            for line in _exits_before(node, parent):
+                self.exits.setdefault(line, {})[name] = None
             test = getattr(parent, "test", None)
             if isinstance(parent, ast.If | ast.IfExp | ast.match_case) and node is not test:
                 body = parent.body if isinstance(parent.body, list) else [parent.body]
@@ -743,6 +761,9 @@ class _Script:
             kind, arguments = self._class_and_arguments(key, argument)
             self.found.search_by(kind, key)
             self.search["searcher"] = kind
+            seed = self._assigned(arguments.get("seed", argument))
+            if isinstance(seed, ast.Constant) and self.found.take_seed(seed.value):
+                del arguments["seed"]
             self._leave_out(key, arguments)
         elif key in ("scheduler", "pruner"):
             kind, arguments = self._class_and_arguments(key, argument)
@@ -855,6 +876,17 @@ def _is_true(value: Any, _: Any) -> bool:
     return bool(value)
 
 
+def _exits_before(node: ast.AST, parent: ast.AST) -> Iterator[int]:
+    """Yield the lines of `return` and `raise` that stand before `node` in the block of `parent`, a statement."""
+    for _, block in ast.iter_fields(parent) if isinstance(parent, ast.stmt) else ():
+        for before in (
+            block[: block.index(node)] if isinstance(block, list) and node in block else ()
+        ):
+            if not isinstance(before, ast.FunctionDef | ast.ClassDef):
+                exits = (ast.Return, ast.Raise)
+                yield from (part.lineno for part in ast.walk(before) if isinstance(part, exits))
+
+
 def _name_tune(nodes: Sequence[ast.AST]) -> None:
     """Write names that a script has imported from Ray Tune as `tune.NAME`, whatever the script calls them."""
     imported = dict[str, str]()
@@ -908,6 +940,10 @@ def _read_script(found: Found, file: Path, text: str) -> None:
             script.read(node)
         except (ValueError, TypeError):
             found.left_out.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
+    found.left_out += [
+        f"line {line} may end the function before it suggests {', '.join(names)}; write `when` if a parameter decides"
+        for line, names in script.exits.items()
+    ]
     search = script.search
     # Optuna minimises where nothing else is said, Ray Tune maximises. The first three letters of "minimize", as Optuna
     # says it, are our word.
