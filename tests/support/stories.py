@@ -1,16 +1,19 @@
 """The folders in which the sessions of `tests/transcripts` are played: studies of made-up numbers, without training."""
 
+import itertools
 import math
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from folders import make_files
+from generated import Generated
 from looks import drive_looks, noise, three_arms, value_of
 from PIL import Image
 from sweeps import finished, record_of, sweep
 
-from contrasweep import AblationGrid, Arm
+from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.storage.records import StudyRecords
 
 CLUSTER = """
@@ -247,4 +250,71 @@ def staged(folder):
     for split in ("train", "test"):
         shutil.copytree(
             folder / "pictures" / split, folder / "captions" / split, dirs_exist_ok=True
+        )
+
+
+def generated(folder):
+    """Studies of random designs: fixed, extended and with looks; with arms that fail, collapse, or are equal."""
+    for seed in range(8):
+        for _ in Generated(seed).run(folder / str(seed)):
+            pass
+
+
+def sources(folder):
+    """What other programs wrote."""
+    shutil.copytree(Path(__file__).parents[1] / "contrasweep/judging/written", folder / "written")
+
+
+def edges(folder):
+    """Results at the edges: equal values, one run, two folds, items all right, failures, many arms."""
+
+    def table(name, columns, rows):
+        lines = [",".join(map(str, row)) for row in rows]
+        (folder / f"{name}.csv").write_text("\n".join([columns, *lines, ""]))
+
+    def both(count, value):
+        return [(arm, i, value(arm == "b", i)) for arm in "ab" for i in range(count)]
+
+    table("equal", "model,seed,score", both(6, lambda better, i: 0.5))
+    table("apart", "model,seed,score", both(6, lambda better, i: 0.5 + 0.1 * better))
+    table(
+        "few",
+        "model,seed,score",
+        both(3, lambda better, i: 0.5 + 0.01 * (i % 2) + 0.02 * i * better),
+    )
+    table("right", "model,item,correct", both(9, lambda better, i: 1))
+    table("differ", "model,item,correct", both(9, lambda better, i: int(better or i > 1)))
+    gone = {(1, 2), (0, 4), (1, 4)}
+    lost = both(9, lambda better, i: "" if (better, i) in gone else 0.5 + i % 4 / 100 + better / 5)
+    table("lost", "model,seed,score", lost)
+    table("alone", "model,score", [(row[0], row[2]) for row in lost if row[1] < 5])
+    table("one", "model,score", [("a", 0.5), ("b", 0.6), ("b", 0.62), ("b", 0.61)])
+    table("single", "model,score", [("a", 0.5), ("b", 0.6)])
+    table("two-folds", "model,fold,score", both(2, lambda better, i: 0.5 + i / 9 + better / 5))
+    table("one-fold", "model,fold,score", both(1, lambda better, i: 0.5 + better / 5))
+    table("repeat", "model,repeat,score", both(2, lambda better, i: 0.5 + i / 9 + better / 5))
+    table("wide", "id,alpha,beta,gamma", [(1, 2, 3, 4), (2, 3, 4, 5)])
+    cells = itertools.product(range(12), "xyz", range(3))
+    arms = [(f"m{m}", x, i, round(1 - m / 50 + 0.02 * noise(m, x, i), 3)) for m, x, i in cells]
+    table("arms", "model,dataset,seed,loss", arms)
+
+
+def looked(folder):
+    """Studies with looks at their edges: a margin, failures, less is better, a stop."""
+    few = Replicates(first=4, step=4, most=12)
+    spent = replace(few, spending="power")
+    named = {arm: Arm("toy:train", config={"epochs": 1}) for arm in "abcd"}
+    failed = lambda trial: trial.arm == "b" and trial.seed % 4 == 1  # noqa: E731
+    studies = {
+        "margin": {"replicates": few, "smallest_difference": 0.04, "reference": "a"},
+        "power": {"replicates": spent, "alpha": 0.1},
+        "broken": {"replicates": few, "mode": "min"},
+        "halted": {"replicates": few},
+    }
+    for name, fields in studies.items():
+        study = AblationGrid(name, named, "digits-lt", **fields)
+        options = {"failed": failed} if name == "broken" else {}
+        value = lambda trial: value_of(trial) + 0.03 * (trial.arm == "d")  # noqa: E731
+        drive_looks(
+            study, folder / "runs", value, **options, stop_after=30 if name == "halted" else 10**9
         )
