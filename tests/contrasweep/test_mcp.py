@@ -264,7 +264,9 @@ def test_a_file_of_the_folder_names_its_study_in_the_storage(tools):
     )
     assert by_file == by_name and len(by_name["failures"]) == 1
     refused, shown = ask_here(tools, "describe_study", {"study": "other"})
-    assert refused and shown["hint"] == "known studies: grid"
+    known, _, submitted = shown["hint"].partition("; ")
+    assert refused and known == "known studies: grid"
+    assert submitted.startswith("one that was submitted is here once its job has begun: ")
     _, shown = ask_here(tools, "describe_study", {"study": "grid.yaml:grid"})
     assert shown["declaration"]["seeds"] == [0, 1, 2]
 

@@ -82,6 +82,7 @@ def submit(
     """
     from contrasweep.running.submit import files_to_send
     from contrasweep.running.submit import submit as send
+    from contrasweep.study.file import load_study
 
     # What the job's own `contrasweep run` is told.
     asked: MutableConfig = {
@@ -112,9 +113,11 @@ def submit(
     if json:
         print_json("submit", {"job": job.id, "address": address})
     else:
+        name = load_study(study, asked["sets"]).name
         print(
             f"job:      {job.id}\nstatus:   {command_line('status', job.id, address=address)}\n"
-            f"log:      {command_line('logs', job.id, address=address, follow=True)}"
+            f"log:      {command_line('logs', job.id, address=address, follow=True)}\n"
+            f"watch:    {command_line('watch', name, storage=storage, address=address)}"
         )
     if follow:
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
@@ -126,13 +129,15 @@ def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: boo
     `sbatch` has options as NAME=VALUE, `asked` what the job's own `contrasweep run` is told.
     """
     from contrasweep.running.slurm import submit_slurm
+    from contrasweep.study.file import load_study
 
     options = dict(word.partition("=")[::2] for word in sbatch)
     array, tasks = submit_slurm(study, options=options, **asked)
     if json:
         print_json("submit", {"job": array, "address": "slurm"})
     elif array:
-        status_line = command_line("status", reports.name(study), storage=asked["storage"])
+        name = load_study(study, asked["sets"]).name
+        status_line = command_line("status", name, storage=asked["storage"])
         print(f"job:      {array} ({plural(tasks, 'task')})")
         print(f"status:   {status_line}\nend:      scancel {array}")
     else:
@@ -176,6 +181,8 @@ def status(
             watching.print_polled("status", vars(entry), since)
         else:
             watching.print_overview(entry)
+            if living := watching.living_job(records, address):
+                print(f"job {living}")
         return
     if address is None:  # raises, with the names of the studies that there are
         _stored(name, storage)

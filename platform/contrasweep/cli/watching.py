@@ -1,5 +1,6 @@
 """Commands on what runs or has run: watch a study, list a storage's studies, list a cluster's jobs."""
 
+import contextlib
 import datetime
 import re
 import sys
@@ -11,6 +12,7 @@ from contrasweep.cli import reports
 from contrasweep.cli.documents import polled
 from contrasweep.cli.options import (
     Address,
+    AddressOrNone,
     Json,
     Since,
     Storage,
@@ -38,29 +40,39 @@ if TYPE_CHECKING:
 def watch(
     study: StoredStudy,
     storage: Storage = STORAGE,
+    address: AddressOrNone = None,
     once: Annotated[bool, flag("--once", "Show how it stands and end.")] = False,
     json: Json = False,
     since: Since = None,
 ) -> None:
     """Watch a study that any machine runs, from its storage alone.
 
-    Shows what `run` shows, until the study ends.
+    Shows what `run` shows, until the study ends. With --address it waits for the study's job on that cluster.
     """
     from contrasweep.live import state as live
     from contrasweep.live.displays import display_here
+    from contrasweep.storage.records import StudyRecords
 
-    records = known_study(reports.name(study), storage)
+    records = StudyRecords(storage, reports.name(study))
+
+    def awaited() -> str:
+        """Return a line on the study's job that has not ended; "" where the cluster has none."""
+        job = living_job(records, address)
+        return job and f"job {job}; {command_line('logs', job.split()[0], address=address)}"
+
+    if not awaited():
+        known_study(records.study, storage)
     if json:
         state = live.read_live(records)
         # A program waits for a change of members of the run, not of the one member `run`.
         print_polled("watch", {"run": state}, since, {} if state is None else vars(state))
         return
     try:
-        state = live.watch(records, display_here(), once=once)
+        state = live.watch(records, display_here(), once=once, awaited=awaited)
     except KeyboardInterrupt:  # nothing but the watching ends
         return
     if state is None:
-        line = command_line("status", records.study, storage=storage)
+        line = command_line("status", records.study, storage=storage, address=address)
         print(f"no driver of {records.study} has begun to train; {line}", file=sys.stderr)
     elif state.ended:
         print(f"ended: {state.ended}; {command_line('report', records.study, storage=storage)}")
@@ -119,6 +131,24 @@ def jobs(address: Address, json: Json = False) -> None:
             times = (date(job["start"]), date(job["end"]))
             rows.append([job["id"], job["study"], job["storage"], job["by"], how, *times])
         print_table([head, *rows], rule=True)
+
+
+def living_job(records: "StudyRecords", address: str | None) -> str:
+    """Return the job of the study on its storage that has not ended, as `ID is STATUS`.
+
+    "" where the cluster at `address` has none or does not answer, and without an address.
+    """
+    from contrasweep.cluster.errors import SubmissionError
+    from contrasweep.cluster.jobs import ENDED, Dashboard
+
+    if address is None:
+        return ""
+    with contextlib.suppress(SubmissionError):
+        for job in Dashboard(address).jobs():
+            is_its = (job["study"], job["storage"]) == (records.study, records.store.uri)
+            if is_its and job["status"] not in ENDED:
+                return f"{job['id']} is {job['status']}"
+    return ""
 
 
 def known_study(study: str, storage: str) -> "StudyRecords":

@@ -9,6 +9,7 @@ from typing import Literal
 
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
 from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, is_living, read_live
+from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.lease import is_held_here
@@ -75,7 +76,9 @@ def none_there(storage: str) -> str:
 def no_such_study(study: str, storage: str) -> SpecError:
     """Return the error for a study that was never run in the storage, with the names of those that were."""
     names = study_names(storage)
-    hint = choose_from("studies", names, study) if names else none_there(storage)
+    known = choose_from("studies", names, study) if names else none_there(storage)
+    jobs = command_line("jobs", address="http://HEAD:8265")
+    hint = f"{known}; one that was submitted is here once its job has begun: {jobs}"
     rule = "there is no such study in this storage"
     return SpecError(rule, place="STUDY", value=study, hint=hint)
 

@@ -30,6 +30,7 @@ from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import SCHEMA, JsonFile
+from contrasweep.storage.lease import Successor
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import (
     COUNTING,
@@ -674,14 +675,35 @@ def has_driver(records: StudyRecords) -> bool:
     return state is not None and is_living(state)
 
 
-def watch(records: StudyRecords, display: Display, *, once: bool = False) -> RunState | None:
+def watch(
+    records: StudyRecords,
+    display: Display,
+    *,
+    once: bool = False,
+    awaited: Callable[[], str] = str,
+) -> RunState | None:
     """Show the study's newest run until it ends, or just `once`, and return its last state.
 
-    None where no run has kept a state. The clocks of the two machines are compared at the first look only. After it, a
-    driver is alive as long as its state changes.
+    A later run that holds the study and has not kept a state yet is waited for. So is what `awaited` names in a line,
+    such as a job that has not begun; "" where there is none. None where no run has kept a state. The clocks of the two
+    machines are compared at the first look only. After it, a driver is alive as long as its state changes.
     """
     watched = Watched()
-    while (state := read_live(records)) is not None:
+    successor = Successor(records)
+    told = ""
+    while True:
+        state = read_live(records)
+        if not once and (state is None or state.ended):
+            holder = successor.holder(state.host, state.pid) if state else successor.holder("", 0)
+            coming = awaited() or (f"{holder} has not begun to train yet" if holder else "")
+            if coming:
+                if coming != told:
+                    display.say(coming)
+                told = coming
+                time.sleep(POLL_S)
+                continue
+        if state is None:
+            return None
         current = watched.seen(state, time.time(), time.monotonic())
         for text in watched.news(state):
             display.say(text)
@@ -690,7 +712,6 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False) -> Run
             return current
         display.show(current)
         time.sleep(POLL_S)
-    return None
 
 
 class Watched:

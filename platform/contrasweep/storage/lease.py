@@ -274,6 +274,30 @@ def is_held_here(records: StudyRecords) -> bool:
     return not holder.released and holder.lives_here is True
 
 
+class Successor:
+    """Sees whether a later run holds a study that has not kept a state yet: it prepares, or starts Ray."""
+
+    def __init__(self, records: StudyRecords) -> None:
+        self._lease = Lease(records, print)  # never acquired
+        self._seen = Holder()
+        self._since = 0.0  # when it renewed the lease last, by the monotonic clock of this process
+
+    def holder(self, host: str, pid: int) -> Holder | None:
+        """Return the process that holds the study; None where none lives, or it is the process `pid` on `host`.
+
+        One of another machine lives as long as it renews the lease.
+        """
+        _, holder = self._lease.newest()
+        if holder.released or (holder.host, holder.pid) == (host, pid):
+            return None
+        if holder != self._seen:
+            self._seen, self._since = holder, time.monotonic()
+        lives = holder.lives_here
+        if lives is None:
+            lives = time.monotonic() - self._since < EXPIRY_S
+        return holder if lives else None
+
+
 def stop_driver(records: StudyRecords) -> Holder:
     """Ask the process of this machine that runs the study to stop (SIGTERM), and return it without waiting for its end.
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import time
 
 import pandas as pd
 import pytest
+from answering import answering
 from command_line import contrasweep, printed, shown_json
 from refusals import refused
 
@@ -362,6 +364,88 @@ def test_watch_ends_with_the_run_and_says_each_event_once(records):
     lines = stream.getvalue().splitlines()
     assert lines.count("the first") == 1 and lines.count("the second") == 1
     assert "ended" in lines[-1]
+
+
+class Hearing(Lines):
+    """Lines, of which the first one does something."""
+
+    def __init__(self, at_first):
+        super().__init__(io.StringIO())
+        self.at_first = at_first
+
+    def say(self, text):
+        super().say(text)
+        self.at_first, once = lambda: None, self.at_first
+        once()
+
+    @property
+    def said(self):
+        return self.stream.getvalue()
+
+
+@pytest.mark.parametrize("before", [None, "complete"])
+def test_watch_waits_for_a_later_run_that_has_kept_no_state_yet(records, monkeypatch, before):
+    """As while Ray starts; what it saw was the end of the run before, or none."""
+    monkeypatch.setattr(state, "POLL_S", 0.01)
+    if before:
+        keep(records, ended=before, running={})
+    with driver_of(records.storage) as driver:
+        here = {"host": socket.gethostname(), "pid": driver.pid}
+        display = Hearing(lambda: keep(records, ended="failures", running={}, **here))
+        assert watch(records, display).ended == "failures", "while it publishes, its run is over"
+        first = f"process {driver.pid} on {socket.gethostname()} has not begun to train yet\n"
+        assert display.said.startswith(first) and display.said.count("not begun") == 1
+    if before:
+        keep(records, ended=before, running={})
+        assert watch(records, Lines(io.StringIO())).ended == before, "that driver was killed"
+
+
+def test_watch_waits_for_a_job_on_its_cluster_that_has_not_begun_or_extends(
+    records, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(state, "POLL_S", 0.01)
+    with answering() as server:
+
+        def job(study, status):
+            listed = {
+                "submission_id": f"contrasweep-{study}-00000001",
+                "metadata": {"contrasweep": study, "storage": records.storage},
+                "status": status,
+                "message": "",
+                "start_time": 1,
+                "end_time": None,
+            }
+            server.answers["/api/jobs/"] = (200, json.dumps([listed]))
+
+        def watched(study, status, then):
+            display = Hearing(then)
+            monkeypatch.setattr("contrasweep.live.displays.display_here", lambda: display)
+            job(study, status)
+            watching.watch(study, storage=records.storage, address=server.address)
+            asks = f"contrasweep logs contrasweep-{study}-00000001 --address {server.address}"
+            assert display.said.startswith(f"job contrasweep-{study}-00000001 is {status}; {asks}")
+            return capsys.readouterr()
+
+        job("s", "PENDING")
+        words = ("status", "s", "--storage", records.storage, "--address", server.address)
+        shown = printed(tmp_path, *words)
+        assert shown.endswith("\njob contrasweep-s-00000001 is PENDING\n")
+        # The study is in the storage, and is extended: its state is that of the run before.
+        keep(records, ended="complete", running={})
+
+        def extended():
+            keep(records, ended="failures", running={})
+            job("s", "SUCCEEDED")
+
+        assert "ended: failures" in watched("s", "PENDING", extended).out
+        # It is not there yet; its job ends before it has written anything.
+        never = watched("t", "RUNNING", lambda: job("t", "FAILED")).err
+        assert "no driver of t has begun to train; contrasweep status t --storage" in never
+        with refused(SpecError, "no such study", "its job has begun: contrasweep jobs --address"):
+            watching.watch("t", storage=records.storage, address=server.address)
+    # A head that is gone is no reason to show nothing of a study that has ended.
+    watching.watch("s", storage=records.storage, address=server.address)
+    assert "ended: failures" in capsys.readouterr().out
 
 
 def test_a_driver_that_died_is_said_to_give_no_sign_of_life(records):

@@ -16,7 +16,7 @@ from refusals import refused
 
 from contrasweep.errors import StorageError
 from contrasweep.storage import lease as lease_module
-from contrasweep.storage.lease import Holder, Lease, StudyHeld
+from contrasweep.storage.lease import HOLDER_FILE, Holder, Lease, StudyHeld, Successor
 from contrasweep.storage.records import StudyRecords
 
 
@@ -93,6 +93,22 @@ def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(
     first._thread.join(300)
     assert "study study was taken over by process" in first.lost and "on two" in first.lost
     assert newest()[1].token == second.holder.token, "the first has touched nothing"
+
+
+def test_a_holder_of_another_machine_is_seen_as_long_as_it_renews(storage, a_lease):
+    lease = a_lease("one")
+    lease.acquire()
+    seen = Successor(StudyRecords(storage, "study"))
+    first = seen.holder("", 0)
+    assert first.host == "one" and seen.holder("one", os.getpid()) is None, "it keeps the state"
+    wait_until(lambda: seen.holder("", 0).renewals > first.renewals, "the lease is renewed")
+    lease._end.set()
+    lease._thread.join()
+    assert seen.holder("", 0) is None, "it has given it back"
+    # As a killed one leaves it.
+    lease.store.write(lease._key(1), HOLDER_FILE.encode(replace(lease.holder, released=False)))
+    assert seen.holder("", 0).host == "one"
+    wait_until(lambda: seen.holder("", 0) is None, "it has given no sign for EXPIRY_S")
 
 
 def test_of_many_that_start_at_once_one_runs(a_lease, monkeypatch):
