@@ -325,7 +325,17 @@ class StudyData:
         return f"{self.name} on {', '.join(names)}" if names else self.name
 
     def declared_at(self, at: Config) -> MutableConfig:
-        """Return `at`, values of axes by axis, as declared: each may be given as tables show it."""
+        """Return values of axes with declared names in place of the display names that tables show.
+
+        Args:
+            at: The values of axes, by axis.
+
+        Returns:
+            The declared values, by declared axis.
+
+        Raises:
+            SpecError: For an unknown axis.
+        """
         declared = {self.known_name("axis", axis, self.axes): value for axis, value in at.items()}
         for axis, value in declared.items():
             shown = (v for v in self.planned[axis] if self.names(canonical.label(v)) == value)
@@ -355,12 +365,15 @@ class StudyData:
         return frame
 
     def known_name(self, kind: str, value: str, known: list[str]) -> str:
-        """Return the declared name for `value`, which may be the display name that tables show.
+        """Return the declared name of what `value` names.
 
         Args:
             kind: What it is: "arm", "axis", "metric" or "rows or columns".
-            value: The name.
+            value: The declared name, or the display name that tables show.
             known: The declared names that there are.
+
+        Returns:
+            The declared name.
 
         Raises:
             SpecError: Unless `value` is or shows one of `known`.

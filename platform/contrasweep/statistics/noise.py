@@ -16,6 +16,7 @@ from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.power_of_designs import detectable_effect
 from contrasweep.statistics.unpaired import UnpairedContrast, unpaired_contrast
+from contrasweep.storage.record import LARGEST
 from contrasweep.text_table import text_table
 
 SEEDS = (4, 8, 16)
@@ -37,7 +38,7 @@ class Noise:
         paired: Whether the i-th of the first runs and the i-th of the second runs have the same seed.
 
     Raises:
-        SpecError: A side has less than two runs, or paired sides have different numbers of runs.
+        SpecError: A side has less than two runs, paired sides have different numbers of runs, or a value is too large.
     """
 
     source: str
@@ -53,6 +54,12 @@ class Noise:
             hint = "two seeds or more that both have"
             raise SpecError(
                 "noise is of two runs or more of an arm, twice", value=f"{least} runs", hint=hint
+            )
+        # Nothing could be computed of a larger value, such as that of a run that diverged.
+        largest = max((*self.first, *self.second), key=abs)
+        if abs(largest) > LARGEST:
+            raise SpecError(
+                "noise is of values whose squares are numbers", place=self.metric, value=largest
             )
 
     @cached_property

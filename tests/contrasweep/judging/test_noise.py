@@ -204,6 +204,12 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
             twice.train_twice(name, "", 4, [], storage)
 
 
+def test_a_value_whose_square_overflows_has_no_noise():
+    """Its JSON had null for numbers."""
+    with refused(cs.SpecError, "accuracy: noise is of values whose squares are numbers, got -1.7"):
+        Noise("runs", ("a", "b"), "accuracy", (0.5, 0.6), (0.5, -1.7e308))
+
+
 def test_an_a_a_trains_the_cells_that_the_study_has_of_the_arm(without_ray, tmp_path, runs):
     arms = "{a: {trainable: 'candidates:train'}, b: {trainable: 'candidates:train'}}"
     inner = "{config: {parameters: 2}, subgrids: [{axes: {gain: [0.1, 0.2]}}, {arms: [b], axes: {gain: [0.3]}}]}"
