@@ -319,13 +319,25 @@ def test_a_false_verdict_of_any_kind_stays_at_alpha_with_a_margin():
     assert false <= stats.binom.ppf(0.999, 200, 0.05)
 
 
-def test_a_design_that_is_planned_has_the_degrees_of_freedom_of_one_that_is_measured():
-    d = default_rng(7).normal(size=8)
-    for measured, degrees in (
-        (contrast(d[:5], folds=range(5), design=Design(folds=5)), 4),
-        (contrast(d), 7),
-    ):
-        assert measured.design.degrees(measured.components) == measured.degrees == degrees
+@pytest.mark.parametrize(
+    ("fields", "degrees"),
+    [
+        ({"seeds": 8, "unit": "run"}, 7),
+        ({"folds": 5}, 4),
+        ({"folds": 5, "repeats": 2, "seed_part": SeedPart(1.0, 3)}, 3),
+        ({"folds": 5, "searched": 3, "seeds": 1}, 1),
+    ],
+)
+def test_a_planned_design_whose_replicates_are_all_there_is_the_one_that_is_measured(
+    fields, degrees
+):
+    planned = Design(**fields)
+    units = planned.replicates if planned.folds else 1
+    d = default_rng(7).normal(size=units * planned.seeds)
+    folds = np.repeat(range(units), planned.seeds) if planned.folds else None
+    measured = contrast(d, folds=folds, seeds=[*range(planned.seeds)] * units, design=planned)
+    assert measured.design == planned
+    assert planned.degrees(measured.components) == measured.degrees == degrees
 
 
 # Verdicts
@@ -431,15 +443,23 @@ def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest(
     assert "bad scores where it is missing would change the verdict" in comparison.sentence()
 
 
-@pytest.mark.parametrize("other", ["missing", "failed"])
-def test_a_replicate_that_neither_arm_has_counts_as_no_bad_luck(other):
+@pytest.mark.parametrize(
+    ("own", "other"), [("missing", "missing"), ("missing", "failed"), ("failed", "failed")]
+)
+def test_a_replicate_that_neither_arm_has_counts_as_no_bad_luck(own, other):
     a = np.array([np.nan, np.nan, 0.7, 0.8, 0.9, 0.8])
     b = np.array([0.8, np.nan, 0.8, 0.8, 0.7, 0.7])
-    evidence = evidence_of(a, b, missing_a=[0, 1], **{f"{other}_b": [1]})
-    turned = evidence_of(b, a, missing_b=[0, 1], **{f"{other}_a": [1]})
+    lost = {"missing": [0], "failed": []}
+    lost[own] = [*lost[own], 1]
+    ours, theirs = (
+        {f"{kind}_{arm}": seeds for kind, seeds in lost.items()} | {f"{other}_{rival}": [1]}
+        for arm, rival in ("ab", "ba")
+    )
+    evidence, turned = evidence_of(a, b, **ours), evidence_of(b, a, **theirs)
     gap = a[2:].mean() - a[2:].std(ddof=1) - 0.8  # of one that is gone, not two
     assert (evidence.a_loses.values[0], turned.b_loses.values[0]) == pytest.approx((gap, -gap))
     assert (evidence.b_loses is None) == (turned.a_loses is None) == (other == "missing")
+    assert len(evidence.a_loses.values) == len(turned.b_loses.values) == 5
 
 
 def test_a_difference_of_rounding_is_a_tie():

@@ -134,6 +134,17 @@ def test_a_fresh_study_of_the_same_size_is_as_precise(now):
     assert precision == pytest.approx((now.standard_error, now.degrees), rel=0.04)
 
 
+def test_a_noise_that_is_well_known_is_drawn_as_it_is():
+    rng = np.random.default_rng(0)
+    d = rng.normal(size=(200, 1)) + 0.8 * rng.normal(size=60) + 3 * rng.normal(size=(200, 60))
+    folds, seeds = (part.ravel() for part in np.indices(d.shape))
+    now = contrast(d.ravel(), folds=folds, seeds=seeds, design=Design(folds=200))
+    drawn = draw_predictive(now, now.design, fresh=True).components
+    for name in ("fold", "seed", "residual"):
+        known = getattr(now.components, name)
+        assert np.median(getattr(drawn, name)) == pytest.approx(known, rel=0.03), name
+
+
 def test_nothing_is_predicted_without_an_estimate_of_noise():
     assert predict(contrast([0.3]), Design(seeds=4), 0.05) is None
     assert predict(contrast([0.3, 0.3, 0.3]), Design(seeds=6), 0.05) is None
