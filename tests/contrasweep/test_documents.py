@@ -84,12 +84,19 @@ def dashboard():
         yield server.address
 
 
+WRITE = ("report", "compare", "ledger")
+"""Commands with `--output`."""
+
+
 def document(name, *words, folder, status=0):
-    """What a command prints, which has the published schema `name`; its numbers are JSON's."""
-    done = contrasweep(*words, "--json", folder=folder)
+    """What a command prints or writes, which has the published schema `name`; its numbers are JSON's."""
+    writes = words[0] in WRITE and not status
+    done = contrasweep(*words, "--json", *["--output=shown"] * writes, folder=folder)
     assert done.returncode == status, done.stderr
+    assert not (writes and done.stdout)
     printed = json.loads(
-        done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON")
+        (folder / "shown").read_text() if writes else done.stdout,
+        parse_constant=lambda word: pytest.fail(f"{word} is not JSON"),
     )
     jsonschema.validate(printed, json.loads(PUBLISHED.read_text())[name])
     return printed

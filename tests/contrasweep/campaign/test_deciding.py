@@ -96,6 +96,18 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path, storage)
     assert all(name in "\n".join(shown.lines(300)) for name in (*studies, "difference [interval]"))
 
 
+@pytest.mark.parametrize(
+    ("seed", "gain", "stage"),
+    [(0, 0.6, "confirm"), (6, 0.2, "confirm"), (0, 0.0, "screen")],  # 6 is the first fresh one
+)
+def test_how_deep_any_seed_of_a_candidate_fell_is_written_with_its_decision(
+    seed, gain, stage, tmp_path
+):
+    decide(tmp_path, Arm("more_candidates:falls", {"gain": gain, "falls": seed}), "deep")
+    [decided] = entries(tmp_path, Decided)
+    assert decided.stage == stage and decided.fell == pytest.approx(0.5, abs=0.05)
+
+
 @pytest.mark.parametrize("config", [{"gain": 0.05}, {"parameters": 50}], ids=["better", "simpler"])
 def test_copies_of_one_training_keep_no_candidate(config, tmp_path):
     own = Campaign("speed", Arm("candidates:train_once"), "digits-lt", size="parameters", **SMALL)
@@ -479,6 +491,11 @@ def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(kind, tmp_
     monkeypatch.setattr(Ledger, "append", another_is_faster)
     decision = decide(tmp_path, arm(gain=0.2, who="best"), "best", campaign=longer)
     assert done[0].kept and decision.kept and decision.incumbent == "faster"
+    (line,) = stored_history("speed", str(tmp_path)).figure.series
+    base = done[0].estimate
+    assert (line.low[-1] - base, line.y[-1] - base, line.high[-1] - base) == pytest.approx(
+        (decision.low, decision.estimate, decision.high)
+    )
     superseded = [e for e in entries(tmp_path, Decided) if e.superseded]
     assert len(superseded) == 1 and not superseded[0].kept
     assert len(book(tmp_path).confirmations) == (
