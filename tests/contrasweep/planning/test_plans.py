@@ -138,11 +138,22 @@ def test_a_plan_is_complete_when_nothing_is_left(study, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"), [({}, "3 folds x 1 seed"), ({"folds": None}, "the test split x 1 seed")]
+    ("study", "says"),
+    [
+        (GRID, "3 folds x 1 seed"),
+        (dataclasses.replace(GRID, folds=None), "the test split x 1 seed"),
+        (
+            sweep(confirm_on="test", replicates={"first": 8, "step": 8, "most": 32}),
+            "search    tpe, no early stopping, seed 0, fold 0 of 3\n"
+            "budget    equal: 5 configurations an arm, 5 trials an arm\n"
+            "confirm   each arm's best on the test split, 32 fresh seeds; the table has these\n"
+            "looks     8 to 32 seeds, looks at 8, 16, 24, 32\n"
+            "trials    74: 10 of the search, 64 of the confirmation, 0 ended",
+        ),
+    ],
 )
-def test_a_plan_says_its_replicates(fields, says, storage):
-    planned = plan(dataclasses.replace(GRID, **fields), storage=storage)
-    assert says in "\n".join(planned.lines({}))
+def test_a_plan_says_its_replicates(study, says, storage):
+    assert says in "\n".join(plan(study, storage=storage).lines({}))
 
 
 def test_the_package_lists_its_public_names_and_nothing_else():

@@ -17,6 +17,7 @@ from sweeps import ARMS, drive, finished, record_of, step_by_step, sweep, value_
 from contrasweep import Arm, Float, SpecError
 from contrasweep.data.manifest import Folds, Shard
 from contrasweep.planning.planner import plan
+from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.reporting.trials import trials_of_sweep
 from contrasweep.results.search import start_notes
 from contrasweep.running.prepare import study_document
@@ -50,6 +51,21 @@ def test_a_search_has_the_dev_split_in_the_place_of_the_test_split():
         for trial in [*design.search_trials("long", {"lr": 0.1}), *design.examples("long")]:
             assert trial.data.splits.get("test") == tested
         assert design.trial("long", {"lr": 0.1}, design.data, None, 0).data.splits == shards
+
+
+@pytest.mark.parametrize(
+    ("splits", "fields", "says"),
+    [
+        ("train test", {"folds": None}, "folds: a search must not look at the test split"),
+        ("train dev", {"folds": None}, "confirm_on: there is no test split to confirm on"),
+        ("train dev", {"confirm_on": "test"}, "confirm_on: there is no test split to confirm on"),
+        ("train test", {"folds": 10}, "folds: "),
+    ],
+)
+def test_a_sweep_on_data_without_the_rows_that_it_needs_is_refused(splits, fields, says):
+    shards = {name: (Shard(name, 9, 1, "aa"),) for name in splits.split()}
+    with refused(SpecError, begins=says):
+        make_sweep_plan(sweep(**fields), lambda name: dataclasses.replace(nowhere(), splits=shards))
 
 
 @pytest.mark.parametrize("searcher", ["tpe", "cmaes", "nsga2", "quasi-random"])
@@ -94,16 +110,8 @@ def test_a_search_with_start_points_is_another_search_than_without():
 def test_a_field_of_every_study_is_of_its_question_or_changes_no_result():
     """A field that is neither named here nor in `NO_RESULT` would make another study of every Sweep that has run."""
     shared = {field.name for field in dataclasses.fields(StudyBase)}
-    assert shared - set(NO_RESULT) == {
-        "arms",
-        "data",
-        "folds",
-        "replicates",
-        "metric",
-        "mode",
-        "reference",
-        "alpha",
-    }
+    asked = "alpha arms data folds metric mode reference replicates"
+    assert " ".join(sorted(shared - set(NO_RESULT))) == asked
     assert set(NO_RESULT) <= shared
     asked = plan(sweep()).digest
     assert plan(sweep(alpha=0.1)).digest != asked
