@@ -317,17 +317,18 @@ def test_a_line_names_metric_and_best():
 
 def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_the_end():
     stream = io.StringIO()
-    watched = progress([trial()])
+    watched = progress([trial(), trial(seed=1)])
     watched.displays = [Lines(stream, every_s=0.0)]
+    watched.pace.ended(*set(watched.planned.values()), 90.0, 4)
     watched.open()
-    watched.begin(2)
+    watched.begin(1)
     watched.say("failed: something")
     watched.close("stopped")
     lines = stream.getvalue().splitlines()
-    assert "0/1 trials, 0 running" in lines[0]
-    assert any(line.startswith("s: 1 trial, 2 slots") for line in lines)
+    assert "0/2 trials, 0 running" in lines[0]
+    assert "s: 2 trials, 1 slot, about 3 min" in lines
     assert "failed: something" in lines
-    assert "0/1 trials, stopped" in lines[-1]
+    assert "0/2 trials, stopped" in lines[-1]
 
 
 def test_a_quiet_run_says_what_fails_and_nothing_else():

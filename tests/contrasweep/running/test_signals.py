@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from drivers import ray_folder, start_driver
 from folders import make_files
 from places import module_path
 from raylets import wait_for
+
+from contrasweep.running.engine import session as engine
 
 LINE = "contrasweep: interrupted; the same command goes on from here\n"
 STUDY = "name: stopped\ndata: digits-lt\nfolds: 2\narms:\n  a: {{trainable: '{trainable}', config: {{}}}}\n"
@@ -161,6 +165,18 @@ def test_a_closed_standard_output_is_not_written_to(tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("terminal", ["stdout", "stderr"])
+def test_a_last_line_shows_the_cursor_again_only_where_it_is_on_a_terminal(terminal):
+    ours, theirs = pty.openpty()
+    code = "from contrasweep.running.signals import interruption; interruption.end_process()"
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, terminal: theirs}
+    process = subprocess.Popen([sys.executable, "-c", code], **streams)
+    errors = process.communicate()[1]
+    shown = errors if terminal == "stdout" else os.read(ours, 4096).replace(b"\r", b"")
+    assert shown.decode() == "\x1b[?25h\n" * (terminal == "stderr") + LINE
+    os.close(ours), os.close(theirs)
+
+
 def started(driver, name):
     """The processes of Ray with this name that the driver has started."""
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -176,6 +192,16 @@ def test_a_signal_while_ray_starts(tmp_path):
         wait_for(lambda: started(driver, "gcs_server") or driver.poll() is not None)
         driver.send_signal(signal.SIGINT)
         assert driver.communicate()[1] == LINE and driver.returncode == 130
+
+
+def test_a_gcs_that_was_killed_before_the_first_check_is_missed_from_then_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "GCS_PATIENCE_S", 0)
+    watch = engine.RayWatch("local")
+    (tmp_path / "gcs_server").symlink_to(shutil.which("sleep"))
+    with subprocess.Popen([tmp_path / "gcs_server", "60"]) as gcs:
+        gcs.kill()
+        os.waitid(os.P_PID, gcs.pid, os.WEXITED | os.WNOWAIT)
+        assert watch._own_gcs_is_gone()
 
 
 @pytest.mark.long

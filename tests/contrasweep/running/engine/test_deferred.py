@@ -96,6 +96,19 @@ def test_a_later_run_takes_it_up_where_a_host_fits_it_by_then(larger, tmp_path):
     assert now == ({} if larger else infeasible), "without a record while it runs; else as it was"
 
 
+def test_what_ran_out_of_memory_on_the_hosts_of_then_is_tried_on_a_larger_one_and_may_fail(
+    tmp_path,
+):
+    cluster = Cluster("T4")
+    run = Run(tmp_path, cluster.hosts)
+    trial = run.next().trial
+    while run.placements.after_error(trial, "torch.OutOfMemoryError: CUDA out of memory"):
+        pass
+    run.loop.give_up(trial.id, "no memory", Status.INFEASIBLE)
+    cluster.after(14, "T4", "H100")
+    assert run.next().trial == trial and not run.placements.infeasible
+
+
 def test_a_record_that_a_lost_worker_had_written_stands(tmp_path):
     """Given up by the engine, the trial keeps what its worker wrote before it was lost."""
     run = Run(tmp_path, Hosts())

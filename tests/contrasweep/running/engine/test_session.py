@@ -41,8 +41,10 @@ def _statuses(name, folder):
 
 def test_a_local_run_a_run_on_a_cluster_and_a_local_run(cluster, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert _statuses("here", tmp_path) == ["done", "done"]
     assert "RAY_AUTH_MODE" not in os.environ, "Ray's own has a token, and sets it"
+    assert os.environ["OMP_NUM_THREADS"] == "2", "asked for"
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("RAY_ADDRESS", f"{cluster.host}:{cluster.gcs_port}")
         assert _statuses("elsewhere", tmp_path) == ["done", "done"]
