@@ -330,9 +330,13 @@ def test_a_stored_study_over_datasets_is_a_board_of_them(tmp_path):
         for name, gain in (("a", 0), ("b", 0.5))
     }
     data = {"data": ["digits", "digits-lt", "digits-lt?imbalance_factor=20"]}
-    calm_run(cs.AblationGrid("over", arms, "digits", data, seeds=[0, 1]), str(tmp_path))
+    grid = cs.AblationGrid("over", arms, "digits", data, seeds=[0, 1], mode="min")
+    calm_run(grid, str(tmp_path))
     judged = cs.judge(f"contrasweep:{tmp_path}:over", metric="accuracy", block="data")
     assert judged.design.startswith("2 arms, 3 tasks: paired by data")
+    assert "smaller is better" in judged.design
+    with refused(cs.SpecError, "--mode: which values are better is not clear"):
+        cs.judge(f"contrasweep:{tmp_path}:over", metric="parameters", block="data")
 
 
 def test_a_reader_of_the_user_gives_the_table(tmp_path, monkeypatch):

@@ -81,19 +81,11 @@ def versions(study, tmp_path, monkeypatch):
 
 def test_the_frame_has_the_promised_columns(study, tmp_path):
     frame = made_up(tmp_path).to_frame()
-    assert list(frame.columns) == [
-        "trial_id",
-        "arm",
-        "batch_size",
-        "fold",
-        "seed",
-        "status",
-        "cause",
-        "accuracy",
-        "metric.seconds",
-        "seconds",
-        "gpu_memory_gib",
-    ]
+    promised = (
+        "trial_id arm batch_size fold seed status cause accuracy "
+        "metric.seconds seconds gpu_memory_gib"
+    )
+    assert " ".join(frame.columns) == promised
     assert len(frame) == 40
     assert set(frame["batch_size"]) == {8, 16}
     assert (frame["seconds"] == 1.5).all() and (frame["metric.seconds"] == 3.0).all()
@@ -237,6 +229,8 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
         assert pair.comparison.difference == -shown.comparison.difference
         assert pair.comparison.p_value == pair.comparison.raw_p == shown.comparison.raw_p
         assert pair.comparison.verdict == "exploratory", "the question is overall"
+    by_seconds = results.versus("a", "b", "metric.seconds").pairs  # 3.0 of each trial
+    assert [pair.comparison.difference for pair in by_seconds] == [0, 0, 0]
     assert results.versus("a", "b", at={"batch_size": 8}).cells == ()
     equal = pd.DataFrame({"batch_size": [1, True, 1.0]}, dtype=object)
     assert list(results.at(equal, {"batch_size": 1}).index) == [0, 2]
