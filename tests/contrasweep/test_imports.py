@@ -2,12 +2,13 @@
 
 import importlib.metadata
 import sys
+from types import ModuleType
 
 import pytest
 
 import contrasweep as cs
 from contrasweep.errors import SpecError
-from contrasweep.imports import import_path, install_command
+from contrasweep.imports import import_path, install_command, is_installed
 
 MODULES = {
     "raises_here": "import math\n\nraise ValueError('no such device')\n",
@@ -98,3 +99,13 @@ def test_an_extra_is_installed_from_where_the_package_came(tmp_path, monkeypatch
         (folder / "direct_url.json").write_text(origin)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert install_command("mcp") == command
+
+
+def test_what_no_import_system_knows_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "stub", ModuleType("stub"))  # as some tests leave one
+    assert [is_installed(name) for name in ("json", "stub", "stub.part", "no.such")] == [
+        True,
+        False,
+        False,
+        False,
+    ]

@@ -47,7 +47,7 @@ def ragged(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(300, 400), (1200, 300)])
+@pytest.mark.parametrize("size", [(300, 400), (1200, 300), (100, 1200)])
 def test_areas_ratios_and_positions_of_crops_are_torchvisions(size):
     ours = np.array(
         [images.crop_box(*size, seed=seed, area=AREA, aspect=ASPECT) for seed in range(4000)]

@@ -228,7 +228,9 @@ def test_an_objective_of_optuna_is_asked_for_what_the_trial_has(example, tmp_pat
 def test_an_objective_names_a_setting_within_another_by_its_dotted_name(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "dotted.py").write_text(
-        "def objective(trial):\n    return trial.suggest_float('optimizer.lr', 0, 1)\n"
+        "def objective(trial):\n"
+        "    assert trial.params == {'optimizer': {'lr': 0.25}, 'optimizer.lr': 0.25}\n"
+        "    return trial.suggest_float('optimizer.lr', 0, 1)\n"
     )
     trial = trial_of(tmp_path, "optuna:dotted:objective", optimizer={"lr": 0.25})
     (report,) = find_trainable(Arm("optuna:dotted:objective"), "arms.a")(trial)

@@ -323,6 +323,7 @@ def test_xbd_crops_are_square_about_the_building():
     assert xbd.crop_box((100, 100, 120, 110), 0.0, 1024, 1024) == (100, 95, 120, 115)
     assert xbd.crop_box((100, 100, 120, 110), 0.5, 1024, 1024) == (90, 85, 130, 125)
     assert xbd.crop_box((0, 1000, 20, 1020), 0.5, 1024, 1024) == (0, 990, 30, 1024)
+    assert xbd.crop_box((100.4, 100.4, 120.6, 110.6), 0, 1024, 1024) == (100, 95, 121, 116)
 
 
 def test_xbd_reads_the_published_labels(shared):

@@ -74,6 +74,12 @@ def test_a_server_that_was_there_is_waited_for(store, faults, monkeypatch):
     assert len(faults.done) == 20
 
 
+@pytest.mark.parametrize("limit", ["ATTEMPTS", "TIMEOUT_S", "DEADLINE_S"])
+def test_a_limit_below_one_is_one(limit, store, monkeypatch):
+    monkeypatch.setenv(f"CONTRASWEEP_S3_{limit}", "-1")
+    assert S3Store(store.uri).read("there") == b"content"
+
+
 def test_tries_that_are_asked_for_are_counted(s3, faults, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
     faults.on("GET", "there", "reset", "...")

@@ -176,11 +176,13 @@ def test_a_step_that_numpy_counted_is_one(records, kind):
 @pytest.mark.parametrize("step", [2.0, 1.5, float("nan"), None, "2", 2**53 + 1, 2**70])
 def test_what_no_file_takes_for_a_step_ends_its_trial_alone(records, step):
     def odd(trial, resume=None):
-        yield Report(1, {"accuracy": 0.5})
+        yield Report(2**53, {"accuracy": 0.5})
         yield Report(step, {"accuracy": 0.6})
 
     record = finish(Execution(TRIAL, odd, records, metric="accuracy"))
-    assert (record.status, record.step) == ("failed", 1) and records.read_one(TRIAL.id) == record
+    assert (record.status, record.step) == ("failed", 2**53) and records.read_one(
+        TRIAL.id
+    ) == record
     assert "a step is a whole number up to 2**53" in record.error
 
 
