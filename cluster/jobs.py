@@ -144,7 +144,9 @@ class Job:
                     )
                 warned = True
                 if time.monotonic() - answered > timeout_s:
-                    hint = f"the job may still run: `contrasweep logs {shlex.quote(self.id)} --follow` attaches again"
+                    hint = (
+                        f"the job may still run: `{self.command('logs')} --follow` attaches again"
+                    )
                     raise SubmissionError(f"{error}; {hint}") from None
             time.sleep(POLL_S)
 
@@ -160,6 +162,10 @@ class Job:
         while (status := self.status()) not in ENDED and time.monotonic() < deadline:
             time.sleep(0.3)
         return status
+
+    def command(self, name: str) -> str:
+        """Return the command `contrasweep NAME` on this job, as a shell takes it."""
+        return shlex.join(["contrasweep", name, self.id, "--address", self.address])
 
     @property
     def _path(self) -> str:
@@ -315,9 +321,11 @@ class Dashboard:
         if code in (401, 403):
             return SubmissionError(f"{self.address} {_token_hint(code)}")
         if code == 404 and "does not exist" in text:
+            listed = shlex.join(["contrasweep", "jobs", "--address", self.address])
             return JobNotFoundError(
-                f"there is no job of that name at {self.address}; a head that was started again has forgotten its "
-                "jobs, and submitting the study again goes on from its records"
+                f"there is no job of that name or study at {self.address}: `{listed}` lists those that there are; a "
+                "head that was started again has forgotten its jobs, and submitting the study again goes on from its "
+                "records"
             )
         lines = text.splitlines() or ["is it a Ray dashboard?"]  # a traceback of the server, mostly
         summary = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"

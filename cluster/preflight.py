@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from contrasweep.cluster.errors import SubmissionError
-from contrasweep.cluster.jobs import ENDED, Dashboard, last_words
+from contrasweep.cluster.jobs import ENDED, Dashboard, Job, last_words
 
 ANSWER_S = 120
 """Seconds that a first job may take, and each node to tell its versions."""
@@ -84,7 +84,7 @@ def check_not_running(
     deadline = time.monotonic() + timeout_s
     while True:
         running = [
-            job["id"]
+            Job(job["id"], dashboard.address)
             for job in dashboard.jobs()
             if (job["study"], job["storage"]) == (study, storage) and job["status"] not in ENDED
         ]
@@ -92,9 +92,8 @@ def check_not_running(
             return
         if time.monotonic() > deadline:
             raise SubmissionError(
-                f"job {running[0]} is running {study} on {storage}; "
-                f"`contrasweep logs {shlex.quote(running[0])}` prints its log, "
-                f"`contrasweep stop {shlex.quote(running[0])}` ends it"
+                f"job {running[0].id} is running {study} on {storage}; `{running[0].command('logs')}` prints its log, "
+                f"`{running[0].command('stop')}` ends it"
             )
         time.sleep(0.5)
 
@@ -124,7 +123,7 @@ def check_there(
             )
         time.sleep(0.3)
     # The job prints one line, `PROBE {"address": "why it cannot be used"}`.
-    logs = f"contrasweep logs {shlex.quote(job.id)}"
+    logs = job.command("logs")
     printed = job.logs()
     answer = re.search(r"^PROBE (.*)$", printed, re.MULTILINE)
     if answer is None:

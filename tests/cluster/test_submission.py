@@ -40,6 +40,7 @@ from contrasweep.cluster.submission import snapshot
 from contrasweep.code import code_of
 from contrasweep.planning.grid import make_plan
 from contrasweep.running import probe
+from contrasweep.running.signals import interruption
 from contrasweep.running.slurm import FOLDER, Task, TaskTrial, _send, needs_driver
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.record import CodeRef
@@ -623,9 +624,19 @@ def test_following_attaches_again_after_seconds_and_after_hours_and_repeats_noth
 
 
 def test_following_gives_up_after_its_patience_and_says_how_to_go_on(clock):
-    with refused(SubmissionError, "contrasweep logs job --follow` attaches again"):
+    with refused(
+        SubmissionError, "contrasweep logs job --address head:8265 --follow` attaches again"
+    ):
         growing(10, 600, broken=lambda now: now > 10).followed()
     assert 310 < clock.now < 320
+
+
+def test_who_interrupts_the_following_is_told_that_the_job_goes_on(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(interruption, "then", "")
+    monkeypatch.setattr(Job, "follow", lambda job, write: write(str(interruption)) or "SUCCEEDED")
+    words = ("logs", "contrasweep-a-00000001", "--address", server.address, "--follow")
+    said = contrasweep(*words, folder=tmp_path).stdout
+    assert said == f"interrupted; the job goes on: {shlex.join(['contrasweep', *words])}"
 
 
 def test_a_long_log_is_fetched_no_faster_than_it_may_be(clock):
@@ -728,7 +739,11 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
     ]
     preflight.check_not_running(Starting(listed=others), "a", "s3://b/one")
     mine = job(4, "a", "one", "PENDING")
-    with refused(SubmissionError, "job-4 is running a on s3://b/one"):
+    with refused(
+        SubmissionError,
+        "job-4 is running a on s3://b/one; `contrasweep logs job-4 --address http://",
+        "`contrasweep stop job-4 --address http://",
+    ):
         preflight.check_not_running(
             Starting(listed=[*others, mine]), "a", "s3://b/one", timeout_s=0
         )
@@ -1068,7 +1083,9 @@ def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
     ].items()
     assert job.stop() == "SUCCEEDED"
     for ask in (Job("contrasweep-none", head).status, Job("contrasweep-none", head).follow):
-        with refused(SubmissionError, "there is no job of that name"):
+        with refused(
+            SubmissionError, "there is no job of that name or study", "contrasweep jobs --address"
+        ):
             ask()
 
 
@@ -1125,13 +1142,13 @@ def test_odd_answers_of_a_dashboard_are_one_line(server, body):
     [
         (
             "PROBE {",
-            "a first job on the cluster printed '{', which is not its answer; see `contrasweep logs job`",
+            "a first job on the cluster printed '{', which is not its answer; see `contrasweep logs job --address http://",
         ),
         ("PROBE 7", "a first job on the cluster printed '7', which is not"),
         ('PROBE ["ab", 3]', "which is not its answer"),
         (
             "sh: 1: python: not found",
-            "a first job failed on the cluster (sh: 1: python: not found); see `contrasweep logs job`",
+            "a first job failed on the cluster (sh: 1: python: not found); see `contrasweep logs job --address http://",
         ),
         (
             'PROBE {"s3://b": "no\\nsuch bucket"}',

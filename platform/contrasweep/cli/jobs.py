@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -120,7 +120,7 @@ def submit(
             f"watch:    {command_line('watch', name, storage=storage, address=address)}"
         )
     if follow:
-        raise typer.Exit(EXIT.get(job.follow(_write), 1))
+        _follow(job)
 
 
 def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: bool) -> None:
@@ -181,7 +181,7 @@ def status(
             watching.print_polled("status", vars(entry), since)
         else:
             watching.print_overview(entry)
-            if living := watching.living_job(records, address):
+            if not entry.alive and (living := watching.living_job(records, address)):
                 print(f"job {living}")
         return
     if address is None:  # raises, with the names of the studies that there are
@@ -224,8 +224,16 @@ def logs(
         return
     job = _job(name, address, storage)
     if follow:
-        raise typer.Exit(EXIT.get(job.follow(_write), 1))
+        _follow(job)
     _write(job.logs())
+
+
+def _follow(job: "Job") -> NoReturn:
+    """Print what the job prints until it ends, and end the command as the job has; Ctrl-C ends the following alone."""
+    from contrasweep.running.signals import interruption
+
+    interruption.then = f"the job goes on: {job.command('logs')} --follow"
+    raise typer.Exit(EXIT.get(job.follow(_write), 1))
 
 
 def _stored(name: str, storage: str) -> "StudyRecords":
@@ -275,7 +283,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
         # Where several run at once, the last by name is stopped; the same command then stops the next.
         records = running[-1]
     else:
-        records = watching.known_study(study, storage)
+        records = _stored(name, storage)
     print(f"asked {stop_driver(records)} to stop")
 
 

@@ -51,6 +51,7 @@ def watch(
     """
     from contrasweep.live import state as live
     from contrasweep.live.displays import display_here
+    from contrasweep.live.overview import no_such_study
     from contrasweep.storage.records import StudyRecords
 
     records = StudyRecords(storage, reports.name(study))
@@ -60,8 +61,8 @@ def watch(
         job = living_job(records, address)
         return job and f"job {job}; {command_line('logs', job.split()[0], address=address)}"
 
-    if not awaited():
-        known_study(records.study, storage)
+    if records.document() is None and not awaited():
+        raise no_such_study(records.study, storage)
     if json:
         state = live.read_live(records)
         # A program waits for a change of members of the run, not of the one member `run`.

@@ -29,6 +29,7 @@ class Interruption:
 
     Attributes:
         reason: Why the process ends, for its last line.
+        then: What follows, for the same line.
         ends_process: This is the command line's process, which may be ended where the main thread cannot be
             interrupted.
         at_once: Nothing must be undone yet, so a signal ends the process directly. An exception could be lost in an
@@ -37,12 +38,13 @@ class Interruption:
     """
 
     reason: str = "interrupted"
+    then: str = "the same command goes on from here"
     ends_process: bool = False
     at_once: bool = False
     requested: bool = False
 
     def __str__(self) -> str:
-        return f"{self.reason}; the same command goes on from here"
+        return f"{self.reason}; {self.then}"
 
     def check(self) -> None:
         """Raise `KeyboardInterrupt` where a signal has come, as the exception of its handler may have been lost."""

@@ -310,7 +310,8 @@ def stop_driver(records: StudyRecords) -> Holder:
         raise StudyHeld(f"no process runs study {records.study} in {records.storage}")
     if holder.lives_here is None:
         raise StudyHeld(
-            f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}"
+            f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}; its job "
+            f"on a cluster: contrasweep stop {records.study} --storage {records.storage} --address http://HEAD:8265"
         )
     if _who_listens(_socket_name(records, holder)) != (holder.pid, os.getuid()):
         raise StudyHeld(

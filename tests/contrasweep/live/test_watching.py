@@ -260,6 +260,8 @@ def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
     """The holder of its lease gets SIGTERM; one of another machine is named, and nothing is sent."""
     assert stop(records, tmp_path).returncode == 2
     assert "no process runs study s" in stop(records, tmp_path).stderr
+    job = ("stop", "contrasweep-s-0123abcd", "--storage", records.storage)
+    assert "known to its cluster" in contrasweep(*job, folder=tmp_path).stderr
     with driver_of(records.storage) as driver:
         (tmp_path / "link").symlink_to(records.storage)
         done = contrasweep("stop", "s", "--storage", "link", folder=tmp_path)
@@ -270,7 +272,8 @@ def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
     assert "no process runs study s" in stop(records, tmp_path).stderr
     hold(records, Holder("far", os.getpid(), "another machine", "t"))
     assert stop(records, tmp_path).returncode == 2
-    assert f"kill {os.getpid()}" in stop(records, tmp_path).stderr
+    elsewhere = stop(records, tmp_path).stderr
+    assert f"kill {os.getpid()}; its job on a cluster: contrasweep stop s --storage" in elsewhere
 
 
 @pytest.mark.slow
