@@ -49,7 +49,7 @@ COMPARED: dict[str, dict[str, Any]] = {
     "siglip": {
         "loss": {"name": "siglip", "bias": -5.0},
         "learning_rate": 0.02,
-        "loss_learning_rate": 0.01,
+        "loss_learning_rate": 1e-4,
     },
     "proxy_anchor": {
         "loss": "proxy_anchor",
