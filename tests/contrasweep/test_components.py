@@ -125,52 +125,9 @@ def test_what_says_where_is_left_out_until_it_is_set() -> None:
     assert resolved_config(Settings(device="cpu"))["device"] == "cpu"
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        (
-            {"optimizer": "sdg"},
-            "optimizer: there is no such optimizer, got 'sdg'; did you mean 'sgd'? known",
-        ),
-        (
-            {"optimizer": {"name": "sdg"}},
-            "optimizer.name: there is no such optimizer, got 'sdg'; did you mean 'sgd'?",
-        ),
-        (
-            {"optimizer": {"momentun": 1}},
-            "optimizer.momentun: optimizer 'sgd' has no such parameter; did you mean 'momentum'?",
-        ),
-        (
-            {"optimizer": {"name": "adam", "momentum": 1}},
-            "optimizer.momentum: optimizer 'adam' has no such parameter",
-        ),
-        (
-            {"optimizer": {"weight_decay": -1}},
-            "optimizer.weight_decay: input should be greater than or equal to 0",
-        ),
-        ({"optimizer": {"name": "ready"}}, "optimizer.rank: this field is required"),
-        ({"optimizer": 3}, "optimizer: must be one of the optimizers by name, or a mapping"),
-        ({"optimizer": None}, "optimizer: must be one of the optimizers by name, or a mapping"),
-        ({"optimizer": "nowhere.at:all"}, "optimizer: the optimizer's module cannot be imported"),
-        (
-            {"optimizer": {"name": "math:coz"}},
-            "optimizer.name: the optimizer's module has no such function",
-        ),
-        (
-            {"momentum": 0.5},
-            "momentum: there is no such field; did you mean 'optimizer.momentum'? known",
-        ),
-        (
-            {"epoch": 1},
-            "epoch: there is no such field; did you mean 'epochs'? known fields: device, epochs",
-        ),
-    ],
-)
-def test_errors_stand_at_their_dotted_place_and_say_what_would_work(
-    given: dict[str, Any], error: str
-) -> None:
-    with refused(SpecError, begins=error):
-        Settings(**given)
+def test_a_parameter_that_is_required_is_named_at_its_dotted_place() -> None:
+    with refused(SpecError, begins="optimizer.rank: this field is required"):
+        Settings(optimizer={"name": "ready"})
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,21 @@
 import itertools
 import math
 import shutil
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 from folders import make_files
 from generated import Generated
 from looks import drive_looks, noise, three_arms, value_of
+from made_up import trained
 from PIL import Image
 from sweeps import finished, record_of, sweep
 
 from contrasweep import AblationGrid, Arm, Replicates
+from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState
+from contrasweep.planning.planner import plan
 from contrasweep.storage.records import StudyRecords
 
 CLUSTER = """
@@ -143,6 +147,29 @@ def cells(folder):
         )  # fmt: skip
         value = lambda trial: accuracy(trial, folds=0, c=0.05, d=-0.03)  # noqa: E731
         drive_looks(study, folder / "runs", value, extend=seeds > 8)
+
+
+def paper(folder):
+    """Two arms over nested settings, with several metrics and a label for every name."""
+    labels = {
+        "scl": "SupCon [1]", "ocl": "OCL & co.", "lr": "learning rate", "0.2": "a fifth", "knn1": "1NN",
+        "knn5": "5NN", "digits-lt": "long-tailed digits",
+    }  # fmt: skip
+    study = AblationGrid(
+        "paper", {arm: Arm("made_up:train") for arm in ("scl", "ocl")}, "digits-lt", metric="knn1",
+        axes={"lr": [0.1, 0.2], "encoder.width": [4, 8]}, seeds=list(range(8)), labels=labels,
+    )  # fmt: skip
+    value = lambda trial: accuracy(trial, ocl=0.05)  # noqa: E731
+    metrics = lambda t: {"knn1": value(t), "knn5": value(t) - 0.1, "at 1, 5": 0.5}  # noqa: E731
+    _, records = trained(plan(study, storage=str(folder / "runs")), folder / "runs", metrics)
+    now = time.time()
+    running = RunningTrial("t", "ocl", {"lr": "0.2"}, None, 0, now - 60, 3, 9, 0.5, now - 1)
+    arm = ArmState(1, 2, 1, 0.7, 0.7, "learning rate=a fifth seed=0")
+    state = RunState(
+        "paper", "knn1", "max", "runs", 2, 0, 1, now - 90, updated=now, running={"t": running},
+        arms={"ocl": arm}, labels=labels,
+    )  # fmt: skip
+    LIVE_FILE.write(records.store, f"paper/{LIVE}", asdict(state))
 
 
 def looks(folder):

@@ -17,7 +17,7 @@ from folders import make_files
 from raylets import wait_for
 from refusals import refused
 
-from contrasweep import Arm, Choice, SpecError, Sweep, data, plan
+from contrasweep import Arm, SpecError, data, plan
 from contrasweep.canonical import Config
 from contrasweep.code import code_of, dotted_paths
 from contrasweep.commands import PATH, dataset, placeholders
@@ -31,7 +31,7 @@ from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
-from contrasweep.study.trainables import SettingsOfArms, unchecked_settings
+from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial
 
 SCRIPT = """
@@ -297,56 +297,6 @@ process.ended(600)
 
 
 @pytest.mark.parametrize(
-    ("command", "config", "says"),
-    [
-        (
-            PYTHON,
-            {"lrr": 1},
-            "command: the command names a setting that the config does not have, got '{lr}'; did you",
-        ),
-        (
-            ["no-such-program"],
-            {},
-            "command: there is no such program, got 'no-such-program'; it is looked for on",
-        ),
-        (
-            ["python", "trian.py"],
-            {},
-            "command: there is no such script, got 'trian.py'; it is looked for in",
-        ),
-        (
-            ["env", "A=1", "python", "-u", "train"],
-            {},
-            "command: there is no such script, got 'train'",
-        ),
-        (["bash", "run", "x"], {}, "command: there is no such script, got 'run'"),
-        (["env", "A=1", "trian"], {}, "command: there is no such program, got 'trian'"),
-        (
-            ["env", "A=1", "python", "-m", "trian.run"],
-            {},
-            "command: there is no such module, got 'trian.run'",
-        ),
-        (["python", "-m", "json.tol"], {}, "command: there is no such module, got 'json.tol'"),
-        (
-            [*PYTHON, "{seed}"],
-            {"lr": 1, "seed": 2},
-            "seed: the trial has a value of this name itself",
-        ),
-        ([], {}, "command: a command has at least one word"),
-    ],
-)
-def test_a_command_that_cannot_run_is_refused_by_the_plan(project, command, config, says):
-    arms = SettingsOfArms({"a": Arm(command=command, config=config)})
-    with refused(SpecError, begins=f"arms.a.config.{says}"):
-        arms.build("a", Config(Arm(command=command, config=config).config))
-
-
-def test_a_script_of_another_machine_is_a_warning(project):
-    study = AblationGrid("s", {"a": Arm(command=["python", "/no/such.py"])}, "none")
-    assert "names /no/such.py, which is not on this machine" in "".join(unchecked_settings(study))
-
-
-@pytest.mark.parametrize(
     "command",
     [
         ["python", "-m", "json.tool"],
@@ -365,25 +315,6 @@ def test_what_a_command_runs_is_looked_for_only_where_its_words_say_it(project, 
     words = placeholders.filled(command, {"script": "x"}, {}, {}, project)
     assert project_folder(words) == project
     assert "many" not in "".join(dotted_paths({"command": words}))
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({}, "trainable: an arm has a trainable or a command"),
-        (
-            {"trainable": "a:b", "command": ["x"]},
-            "trainable: an arm has a trainable or a command, not both, got 'a:b'",
-        ),
-        (
-            {"config": {"command": ["y"]}, "command": ["x"]},
-            "config.command: an arm has a trainable or a command, not",
-        ),
-    ],
-)
-def test_an_arm_has_either(fields, says):
-    with refused(SpecError, begins=says):
-        Arm(**fields)
 
 
 def test_a_command_is_short_for_the_trainable_that_runs_it():
@@ -408,50 +339,6 @@ def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json
         '{"name": "ocl", "sigma": 0.5}',
         "{ }",
     ]
-
-
-def test_the_plan_names_settings_that_no_placeholder_takes(project):
-    arm = Arm(command=["python", "train.py", "{lr}"], config={"lr": 1})
-    says = (
-        "the command of arm a has no placeholder for {}: "
-        "whether it reads {} from CONTRASWEEP_TRIAL cannot be checked"
-    )
-    study = AblationGrid("s", {"a": arm}, "digits", axes={"batchsize": [1, 2]})
-    assert unchecked_settings(study) == (says.format("batchsize", "it"),)
-    study = AblationGrid("s", {"a": arm}, "digits", folds=2, seeds=[0, 1])
-    assert unchecked_settings(study) == (says.format("seed, fold", "them"),)
-    arm = Arm(command=["python", "train.py", "{lr}", "{seed}", "{data}"], config={"lr": 1})
-    assert unchecked_settings(AblationGrid("s", {"a": arm}, "digits", folds=2, seeds=[0, 1])) == ()
-
-
-def test_the_plan_names_flags_that_a_script_would_pass_over(project):
-    config = {"batch_size": 1, "learning_rte": 1, "rate": 2}
-    command = ["python", "train.py", "{args}"]
-    arm = Arm(command=command, config=config)
-    renamed = Arm(command=command, config=config, names={"rate": "other"})
-
-    def passed_over(arm):
-        lines = unchecked_settings(AblationGrid("s", {"a": arm}, "digits"))
-        return [line.rpartition("does not name ")[2] for line in lines if "parse_known" in line]
-
-    script = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--batch-size')\n"
-    (project / "train.py").write_text(f"{script}p.parse_known_args()")
-    assert (passed_over(arm), passed_over(renamed)) == (["learning_rte, rate"], ["learning_rte"])
-    (project / "train.py").write_text(f"{script}p.parse_args()")
-    assert passed_over(arm) == []
-
-
-def test_the_plan_says_which_names_are_of_no_setting(project):
-    names = {"rte": "lr", "net.size": "s", "rate": "r"}
-    arm = Arm(
-        command=["python", "train.py", "{args}"],
-        config={"rate": 1},
-        space={"net": Choice([{"size": 1}])},
-        names=names,
-    )
-    study = Sweep("s", {"a": arm}, "digits", trials_per_arm=1)
-    told = [line for line in unchecked_settings(study) if "`names`" in line]
-    assert told == ["`names` of arm a renames rte, which is no setting of it"]
 
 
 def code(command):
@@ -534,28 +421,6 @@ def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project, rec
     (project / "conf/a.txt").write_text("2")
     assert changes_text(records, before.version.digest, of()) == "conf/a.txt changed"
     assert of().version.digest != before.version.digest
-    asked = unchecked_settings(
-        AblationGrid("s", {"a": Arm(command=["python", "wrapper.py"])}, "digits")
-    )
-    assert any("wrapper.py of arm a uses runpy, and names no file" in line for line in asked)
-    with refused(SpecError, begins="code: there is no such file or folder, got 'confs'"):
-        Arm(command=["python", "wrapper.py"], code="confs")
-
-
-def test_a_plan_says_where_a_command_reports_nothing(project):
-    (project / "quiet.py").write_text("print('loss: 0.5')\n")
-    says = {
-        name: any(
-            "reports nothing" in line
-            for line in unchecked_settings(AblationGrid("s", {"a": arm}, "digits"))
-        )
-        for name, arm in {
-            "quiet": Arm(command=["python", "quiet.py"]),
-            "by a pattern": Arm(command=["python", "quiet.py"], metrics="loss: {loss}"),
-            "by lines": Arm(command=["python", "train.py", "{args}"]),
-        }.items()
-    }
-    assert says == {"quiet": True, "by a pattern": False, "by lines": False}
 
 
 @pytest.mark.parametrize(

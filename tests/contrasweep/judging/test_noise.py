@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from calm import calm_run
-from command_line import contrasweep
 from folders import make_files
 from jsonschema import Draft202012Validator
 from refusals import refused
@@ -64,20 +63,6 @@ def test_sixteen_seeds_find_what_they_are_said_to_detect_in_four_of_five_draws()
     assert 0.74 < found / 500 < 0.86
 
 
-def test_code_that_a_seed_decides_is_said_to_be_deterministic():
-    text = STEADY.to_text()
-    assert "deterministic  yes" in text and "A/A            passes" in text
-    assert "8 of 8 seeds gave another value" in DRIFTING.to_text()
-
-
-def test_an_arm_that_differs_surely_from_itself_fails():
-    assert FAILING.failed
-    assert (
-        "FAILS: the same arm differs from itself (-0.0098 [-0.0117, -0.0078], p = 0.0078)"
-        in FAILING.to_text()
-    )
-
-
 @pytest.mark.parametrize(
     "noise", [STEADY, DRIFTING, Noise("x", ("a", "b"), "m", (1.0, 2.0), (2.0, 3.0, 5.0), False)]
 )
@@ -109,38 +94,6 @@ def test_another_file_is_no_file_of_noise(content, tmp_path):
         read_noise(written(STEADY, tmp_path), "loss")
     with refused(cs.SpecError, "differs surely from itself, so nothing is judged"):
         read_noise(written(FAILING, tmp_path), "accuracy")
-
-
-def test_two_arms_of_a_source_are_an_a_a(tmp_path):
-    rows = [
-        {"model": model, "seed": seed, "accuracy": x + gain}
-        for model, values, gain in (("base", SEEDS, 0), ("base2", AGAIN, 0), ("wide", SEEDS, 0.1))
-        for seed, x in enumerate(values)
-    ]
-    (tmp_path / "my:runs.csv").write_text(pd.DataFrame(rows).to_csv(index=False))
-    frame = pd.DataFrame(rows)
-    found = noise_of(frame, "base,base2")
-    assert found == Noise("results", ("base", "base2"), "accuracy", tuple(SEEDS), tuple(AGAIN))
-    unpaired = noise_of(frame.drop(columns="seed"), "base,base2")
-    assert not unpaired.paired and sorted(unpaired.first) == sorted(SEEDS)
-    done = contrasweep("noise", "my:runs.csv", "--same", "base,base2", folder=tmp_path)
-    assert done.returncode == 0 and "8 of 8 seeds gave another value" in done.stdout
-    (tmp_path / "mine.py").write_text(
-        "import pandas\nread = lambda s: pandas.read_csv('my:' + s[:-1])\n"
-    )
-    words = ("--same", "base,wide", "--json", "--reader", "mine:read")
-    done = contrasweep("noise", "runs.csv:", *words, folder=tmp_path)
-    assert done.returncode == 5 and json.loads(done.stdout)["failed"]
-    for same, says in (
-        ("", "two arms are the same"),
-        ("base,none", "there is no such arm"),
-        ("base", "two arms"),
-        ("base,base", "two arms"),
-    ):
-        with refused(cs.SpecError, match=says):
-            noise_of(frame, same)
-    with refused(cs.SpecError, "not of items or tasks"):
-        noise_of(frame.rename(columns={"seed": "item"}), "base,base2")
 
 
 def test_an_a_a_is_over_the_folds_of_each_seed_that_both_arms_have():

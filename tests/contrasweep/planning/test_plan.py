@@ -167,40 +167,6 @@ def test_digests_differ_where_values_do(a, b):
             "folds: there cannot be more folds than rows, got 101; d has 100 training rows",
         ),
         ({"folds": None}, "data: the dataset has no rows in split 'test'"),
-        ({"axes": {"x": [1]}}, "axes.x: axis 'x' and the config of arm 'b' both set it"),
-        ({"zipped": [{"p": [1], "q": [1, 2]}]}, "zipped.0: zipped axes must be equally long"),
-        (
-            {"subgrids": [{"arms": ["c"]}]},
-            "subgrids.0.arms: there is no such arm, got 'c'; known arms: a, b",
-        ),
-        ({"subgrids": [{"arms": []}]}, "subgrids.0.arms: list should have at least 1 item"),
-        ({"seeds": [1, 1]}, "seeds must differ"),
-        ({"seeds": [0, True]}, "seeds.1: a seed is a whole number, got True"),
-        ({"reference": "z"}, "reference: the reference must be an arm"),
-        ({"smallest_difference": -0.01}, "smallest_difference: input should be greater than 0"),
-        (
-            {"smallest_difference": 1},
-            "smallest_difference: the smallest difference of interest is less than the range of accuracy, which is "
-            "from 0 to 1, got 1.0; it is in units",
-        ),
-        ({"question": "each"}, "question: input should be 'overall' or 'cells'"),
-        (
-            {"replicates": {"first": 6, "step": 1, "most": 6}},
-            "replicates.most: most must be larger than first",
-        ),
-        ({"name": "a b"}, "name: string should match pattern"),
-        (
-            {"arms": {"a": {"trainable": "m:f", "confg": {}}}},
-            "arms.a.confg: there is no such field; did you mean 'config'?",
-        ),
-        (
-            {"arms": {"a": Arm("nowhere.at:all")}},
-            "arms.a.trainable: the trainable's module cannot be imported",
-        ),
-        (
-            {"arms": {"a": Arm("math:cosinus")}},
-            "arms.a.trainable: the trainable's module has no such function",
-        ),
         ({"axes": {"p": [math.nan]}}, "a config value must be finite"),
         ({"axes": {"p": [object]}}, "a config value must be text, a number"),
         (
@@ -209,31 +175,11 @@ def test_digests_differ_where_values_do(a, b):
         ),
         ({"axes": {"p": [{"\ud800": 1}]}}, "p: a text must have a UTF-8 form"),
         ({"description": "\ud800"}, "description: a text must have a UTF-8 form"),
-        (
-            {"axes": {"p": [1]}, "subgrids": [{"arms": ["b"], "axes": {"p": ["1"]}}]},
-            "axes.p: two values of an axis are shown alike, got [1, '1']",
-        ),
-        (
-            {
-                "axes": {"p": [1]},
-                "subgrids": [{"arms": ["b"], "axes": {"p": [1]}, "config": {"wd": 0.1}}],
-            },
-            "subgrids: two cells of arm 'b' have the same axes, so that a table would show their mean, got {'p': 1}; "
-            "they differ in wd",
-        ),
     ],
 )
 def test_a_wrong_study_is_refused_with_place_and_value(fields, says):
     with refused(SpecError, says):
         plan(**fields)
-
-
-@pytest.mark.parametrize(
-    "alike", [[1, "1"], [True, "true"], [1, True], ["none", None], [[1, 2], "[1, 2]"]]
-)
-def test_values_of_an_axis_that_are_shown_alike_are_refused(alike):
-    with refused(SpecError, f"axes.p: two values of an axis are shown alike, got {alike}"):
-        plan(axes={"p": [alike[0], 2, alike[1]]})
 
 
 def test_the_datasets_of_a_stored_study_are_also_those_of_zipped_axes_and_of_sub_grids(storage):

@@ -6,10 +6,9 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 from sweeps import ARMS, drive, record_of, step_by_step, sweep
 
-from contrasweep import Arm, Choice, Float, SpecError
+from contrasweep import Arm, Choice, Float
 from contrasweep.data import open_dataset
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
@@ -112,36 +111,6 @@ def test_equal_trials_never_exceed_a_budget_that_pays_for_the_first_ones(
             running.append((trial, step + 1))
     assert spending.epochs == started * length * folds <= limit
     assert limit - spending.epochs < length * folds
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        (
-            {"trials_per_arm": None},
-            "budget: a search needs a budget for each arm; for example trials_per_arm: 40",
-        ),
-        (
-            {"budget": {"trials": 4}},
-            "trials_per_arm: trials_per_arm and budget.trials say the same, got 5",
-        ),
-        (
-            {"trials_per_arm": None, "budget": {}},
-            "budget: a search needs a budget; give trials, epochs or gpu_hours",
-        ),
-        (
-            {"trials_per_arm": None, "budget": {"epochs": 0}},
-            "budget.epochs: input should be greater than or equal to 1, got 0",
-        ),
-        (
-            {"trials_per_arm": None, "budget": {"gpu_hours": 1}, "searcher": "grid"},
-            "searcher_options.levels: the size of a grid has to be said",
-        ),
-    ],
-)
-def test_a_wrong_budget_is_refused(storage, fields, says):
-    with refused(SpecError, says):
-        plan(sweep(**fields), storage=storage)
 
 
 def test_a_grid_is_searched_as_far_as_the_epochs_go(tmp_path):

@@ -134,55 +134,6 @@ def test_axes_zips_and_subgrids_set_inside_a_component():
     assert (first.axes["head.dim"], last.axes["head.dim"]) == (8, 4)
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        (
-            {"axes": {"loss": ["dcl"]}},
-            "axes.loss: axis 'loss' and the config of arm 'a' both set it, got 'loss'",
-        ),
-        (
-            {"axes": {"loss.name": ["dcl"]}},
-            "axes.loss.name: axis 'loss.name' and the config of arm 'a' both set it, got 'loss.name'",
-        ),
-        (
-            {"arms": {"a": Arm(train, config={"batch": 3})}, "axes": {"batch.size": [4]}},
-            "axes.batch.size: axis 'batch.size' and the config of arm 'a' contradict each other: batch is a plain "
-            "value, so there is no batch.size, got 'batch.size'",
-        ),
-        (
-            {"arms": {"a": Arm(train, config={"loss.m": 3})}, "axes": {"loss": ["dcl", {"m": 1}]}},
-            "axes.loss: axis 'loss' and the config of arm 'a' both set loss.m, got 'loss'",
-        ),
-        (
-            {"axes": {"head": [{"dim": 2}], "head.dim": [4]}},
-            "axes.head.dim: axes 'head' and 'head.dim' both set head.dim, got 'head.dim'",
-        ),
-        (
-            {"subgrids": [{"config": {"head.dim": 2}, "axes": {"head.dim": [4]}}]},
-            "subgrids.0.axes.head.dim: axis 'head.dim' and the config of arm 'a' both set it, got 'head.dim'",
-        ),
-        (
-            {"axes": {"head..dim": [4]}},
-            "a dotted key has a name on both sides of each dot, got 'head..dim'",
-        ),
-        (
-            {"arms": {"a": {"trainable": "m:f", "config": {"loss": {"m": 1}, "loss.m": 2}}}},
-            "arms.a.config.loss.m: the keys of one config both set loss.m, got 'loss.m'",
-        ),
-        (
-            {"arms": {"a": {"trainable": "m:f", "config": {"lr": 1, "lr.low": 2}}}},
-            "arms.a.config.lr.low: the keys of one config contradict each other: lr is a plain value, so there is no "
-            "lr.low, got 'lr.low'",
-        ),
-    ],
-)
-def test_what_contradicts_itself_is_refused_by_the_plan(fields, says):
-    with pytest.raises(SpecError) as caught:
-        plan(**fields)
-    assert str(caught.value) == says
-
-
 def test_what_is_searched_is_not_fixed_too():
     with refused(SpecError, r"fixed or searched, not both, got 'loss.m'"):
         Arm(train, config={"loss": {"m": 1}}, space={"loss.m": Float(0, 1)})
