@@ -92,30 +92,31 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
     group = _numbered(groups)
     _, label = np.unique(labels, return_inverse=True)
-    # Number of rows of each class in each group [groups, classes].
-    members = np.zeros((group.max() + 1, label.max() + 1))
-    np.add.at(members, (group, label), 1)
-    check(folds, len(labels), len(members))
+    rows = np.bincount(group)  # of each group
+    check(folds, len(labels), len(rows))
+    # The labels of each group's rows. A table of groups by classes could take gigabytes.
+    labels_of = np.split(label[np.argsort(group, kind="stable")], np.cumsum(rows)[:-1])
     # The largest groups first; a stable sort keeps groups of one size in shuffled order.
-    shuffled = np.random.RandomState(folds.seed).permutation(len(members))
-    order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
+    shuffled = np.random.RandomState(folds.seed).permutation(len(rows))
+    order = shuffled[np.argsort(-rows[shuffled], kind="stable")]
     # rows of each class that a fold should have [classes]
-    share = members.sum(axis=0) / folds.count
+    share = np.bincount(label) / folds.count
     # rows that each fold has so far [folds, classes]
-    held = np.zeros((folds.count, members.shape[1]))
-    fold_of = np.empty(len(members), np.int64)
+    held = np.zeros((folds.count, len(share)))
+    fold_of = np.empty(len(rows), np.int64)
     for position, g in enumerate(order):
+        members = np.bincount(labels_of[g], minlength=len(share))  # rows of each class
         # How much each fold's squared deviation from the share would grow with this group. Deviations are relative, so
         # that each class has the same weight.
         before = ((held - share) / share) ** 2
-        after = ((held + members[g] - share) / share) ** 2
+        after = ((held + members - share) / share) ** 2
         cost = (after - before).sum(axis=1)
         # When only as many groups remain as there are empty folds, each must go to an empty one.
         is_empty = held.sum(axis=1) == 0
         if is_empty.sum() >= len(order) - position:
             cost[~is_empty] = np.inf
         fold_of[g] = np.argmin(cost)
-        held[fold_of[g]] += members[g]
+        held[fold_of[g]] += members
     return fold_of[group]
 
 

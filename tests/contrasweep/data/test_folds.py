@@ -1,5 +1,7 @@
 """Folds are a pure function of labels, groups and a rule."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -66,6 +68,15 @@ def test_grouped_folds_are_balanced_where_groups_allow_it():
     assigned = assign(labels, random.randint(0, 200, 2000), None, Folds(5, "grouped"))
     per_class = np.array([sizes(assigned[labels == c], 5) for c in range(4)])
     assert per_class.min() > 0.9 * per_class.mean() and per_class.max() < 1.1 * per_class.mean()
+
+
+def test_many_groups_of_many_classes_take_little_memory():
+    """As of a thousand classes with `copies=together`, where an image without a copy is a group."""
+    tracemalloc.start()
+    assigned = assign(np.arange(2000) % 1000, np.arange(2000), None, Folds(2, "grouped"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sizes(assigned[:1000], 2) == sizes(assigned[1000:], 2)[::-1] and peak < 2**21
 
 
 def test_the_same_folds_on_any_machine():
