@@ -59,21 +59,13 @@ class ColumnFile(ABC):
 
 
 class ArrayFile(ColumnFile):
-    """An array of n rows in a .npy file; `ValueError` for any other file, and where its rows are not contiguous."""
+    """An array of n rows in a .npy file that `ArrayWriter` has written."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
-        # NumPy has a function for each version of the header.
-        version = np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
-        read_header = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        self.shape, is_fortran, self.dtype = read_header(self._file)  # type: ignore[no-untyped-call]
-        # In Fortran's order a row's values are not contiguous.
-        if is_fortran or self.dtype.hasobject:
-            raise ValueError(f"{path} is no plain array in row order")
+        np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
+        header = np.lib.format.read_array_header_1_0(self._file)  # type: ignore[no-untyped-call]
+        self.shape, _, self.dtype = header
         self._start = self._file.tell()
         self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
 

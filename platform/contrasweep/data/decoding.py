@@ -254,16 +254,13 @@ def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
 def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) -> None:
     """Write the rows with the indices `order` of each column in `base` to <column>.npy in `folder`.
 
-    An index may come more than once. Without any column an empty file is written, because an entry of the cache must
-    have a file.
+    An index may come more than once.
     """
     for name, array in base.items():
         out = ArrayWriter(folder / f"{name}.npy", array.dtype, (len(order), *array.shape[1:]))
         for rows in array.blocks(order):
             out.write(array.read(rows))
         out.close()
-    if not base:
-        (folder / "empty").touch()
 
 
 Writer = _Array | _Ragged | EncodedWriter

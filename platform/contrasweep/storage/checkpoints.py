@@ -81,11 +81,6 @@ class Retention:
     metric: str = ""
     mode: Literal["max", "min"] = "max"
 
-    @property
-    def keeps_older(self) -> bool:
-        """Whether a checkpoint may have to stay after a newer one was written."""
-        return self.keep in ("best", "all")
-
     def score(self, row: Mapping[str, float]) -> float | None:
         """Return the score of a report, larger is better: the metric, or its negative with `mode` min.
 

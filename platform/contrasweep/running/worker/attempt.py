@@ -138,7 +138,7 @@ class TrialAttempt:
             Snapshot(folder, reports.step, extra, len(reports.rows), reports.item_scores, score)
         )
         # Where an older checkpoint may stay, each one must be stored before a newer one can replace it here.
-        if self.retention.keeps_older:
+        if self.retention.keep in ("best", "all"):
             self.writer.drain()
 
     def store(self, snapshot: Snapshot) -> None:
