@@ -159,6 +159,17 @@ def test_a_folder_that_was_removed_under_the_shell_is_one_line(tmp_path):
     )
 
 
+def test_a_folder_of_another_user_is_one_line(tmp_path, monkeypatch):
+    def stat(*args, **kwargs):
+        raise PermissionError(13, "Permission denied", "theirs/photos")
+
+    words = ("data", "stage", "images", "--source", "theirs/photos", "--to", "staged")
+    monkeypatch.setattr(Path, "exists", stat)
+    done = contrasweep(*words, folder=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "PermissionError: [Errno 13] Permission denied: 'theirs/photos' (" in done.stderr
+
+
 PROGRAM = """
 import atexit, sys, threading, time
 from contrasweep.cli import program

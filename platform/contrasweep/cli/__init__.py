@@ -160,6 +160,8 @@ def main() -> None:
         _end_unread(error)
     except (ContrasweepError, ClusterError) as error:
         _fail(str(error), error)
+    except PermissionError as error:  # of a file or folder of another user
+        _fail(in_one_line(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:

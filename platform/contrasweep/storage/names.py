@@ -99,9 +99,12 @@ def as_label(text: str) -> str:
 def local_path(text: str | Path, place: str = "storage") -> Path:
     """Return the path `text` with `~` replaced by the home folder; the path need not exist.
 
-    Raises `SpecError` for a path that this machine cannot have, and for an address with one slash; the error names
-    `place` as where the path was given.
+    Raises `SpecError` for a path that this machine cannot have, also "", and for an address with one slash; the error
+    names `place` as where the path was given.
     """
+    # `Path` would take "", as of a variable that is not set, for the current folder.
+    if not str(text):
+        raise SpecError("a path is not empty", place=place, hint="`.` is the current folder")
     check_slashes(str(text), place)
     try:
         path = Path(text).expanduser()
