@@ -62,6 +62,8 @@ def test_a_split_is_known_in_capitals_and_with_blanks(folder):
         "test": 1,
         "North": 1,
     }
+    without = pairs(folder, text.replace("TEST", "Val"), to="other")
+    assert set(without.splits) == {"train", "test", "North"}, "that of validation takes its place"
 
 
 def test_rows_of_a_test_split_need_no_fold(folder):

@@ -113,6 +113,8 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
     specs: dict[str, ColumnSpec] = {}
     rejected = Rejected()
     names = sorted({row.split for row in rows} - {"train"})
+    # Without a test split the validation split takes its place.
+    shown = {} if "test" in names else {"val": "test"}
     if all(row.split != "train" for row in rows):
         raise DataError(
             f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
@@ -125,7 +127,7 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
             (row, label) for row, label in zip(rows, labels, strict=True) if row.split == name
         ]
         pairs = _pairs(path, labelled, settings.size, specs, rejected, colours)
-        splits[name] = pair_tables(pairs, specs, _columns)
+        splits[shown.get(name, name)] = pair_tables(pairs, specs, _columns)
     return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
 
 
