@@ -1,6 +1,7 @@
 """Finds the manifest of a dataset by its name in a study: quickly, and without writing to the storage for a plan."""
 
 import difflib
+import logging
 import os
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -16,6 +17,8 @@ from contrasweep.errors import DataError, NotStagedError, PackageMissingError, S
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
+
+log = logging.getLogger(__name__)
 
 
 def resolve(name: str, *, folds: int | None = None, storage: str, write: bool = False) -> Manifest:
@@ -133,8 +136,7 @@ def _bundled(wanted: Name) -> Manifest:
 def _if_whole(folder: Path) -> Manifest | None:
     """Return the manifest in `folder` if all its shards have the recorded sizes; else None.
 
-    A file of another size is deleted, because staging would take it for the shard. Digests are checked when shards are
-    read.
+    What is in its place is deleted, as staging cannot replace a folder. Digests are checked when shards are read.
     """
     manifest = read_manifest(str(folder))
     for shard in manifest.shards if manifest else ():
@@ -197,7 +199,7 @@ def default_place(
 def staged_in(storage: str) -> list[Manifest]:
     """Return all datasets below `<storage>/datasets` and CONTRASWEEP_DATA, sorted by name.
 
-    `DataError` where a manifest is broken.
+    Broken manifests, and those of other programs, are left out with a warning.
     """
     manifests = []
     for base in _bases(storage):
@@ -205,7 +207,10 @@ def staged_in(storage: str) -> list[Manifest]:
         for key in store.list():
             if Path(key).name == MANIFEST:
                 uri = f"{store.uri.rstrip('/')}/{Path(key).parent.as_posix()}"
-                manifests.append(Manifest.from_json(store.read(key, MAX_BYTES), uri))
+                try:
+                    manifests.append(Manifest.from_json(store.read(key, MAX_BYTES), uri))
+                except DataError as error:
+                    log.warning("%s", error)
     return sorted(manifests, key=lambda manifest: (manifest.name, manifest.uri))
 
 
