@@ -2,8 +2,8 @@
 
 Shards are named by the digest of their bytes. So two processes that stage the same dataset write the same objects, and
 two that stage different ones never overwrite each other. The process that writes the manifest first has staged the
-dataset. A process that is killed leaves shards without a manifest. No reader looks at these, and staging the same data
-again uses them.
+dataset. A process that is killed leaves shards without a manifest, at which no reader looks. Staging the same data
+again writes the same shards, in place of damaged ones too.
 """
 
 import logging
@@ -32,6 +32,8 @@ from contrasweep.storage.store import Store, open_store
 log = logging.getLogger(__name__)
 SHARD_BYTES = 128 * 2**20
 """About how many bytes the rows of a shard take in memory."""
+MOST_SHARDS = 4
+"""A shard ends with the row by which it has so many times `SHARD_BYTES`, where later rows are larger than the first."""
 ROW_GROUP_BYTES = 24 * 2**20
 """The same for a row group, which is the smallest part of a shard that can be read."""
 Progress = Callable[[str, int], None]
@@ -65,6 +67,7 @@ def stage(
     """
     dataset = parse(name, settings)
     chosen = importer(dataset)
+    checked = dataset.checked()  # before anything is downloaded
     store = open_store(to)
     store.check_writable()
     with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
@@ -72,7 +75,7 @@ def stage(
         splits = {}
         writers: dict[str, _Split] = {}
         try:
-            content = chosen.read(place, dataset.checked())
+            content = chosen.read(place, checked)
             # Tables are read one by one, so that a dataset may be larger than memory.
             for split, tables in content.splits.items():
                 writer = _Split(store, split, Path(scratch), len(content.classes), progress)
@@ -158,10 +161,9 @@ def copy(manifest: Manifest, to: str) -> Manifest:
     with tempfile.TemporaryDirectory(prefix="contrasweep-copy-") as scratch:
         file = Path(scratch) / "shard"
         for shard in manifest.shards:
-            if not store.exists(shard.file):
-                source.get_file(shard.file, file)
-                shard.check(file, f"{source.uri}/{shard.file}")
-                store.put_file(shard.file, file)
+            source.get_file(shard.file, file)
+            shard.check(file, f"{source.uri}/{shard.file}")
+            store.put_file(shard.file, file)
     return publish(copied, store)
 
 
@@ -173,10 +175,12 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
     """
     chosen = importer(wanted)
     if source is not None:
+        if not chosen.source:
+            raise DataError(f"{wanted.name} comes with the package: leave out --source {source}")
         place = local_path(source, "--source")
         if not place.exists():
             raise DataError(
-                f"--source {place} does not exist; {wanted.name} needs {chosen.source or 'no source'}"
+                f"--source {source} is no file or folder of this machine; {wanted.name} needs {chosen.source}"
             )
         return place
     if not chosen.source:
@@ -198,11 +202,13 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the same rows in one table for each shard: all tables have the same number of rows, but the last.
 
     Their types are plain (see `columns.plain`). A shard has about `SHARD_BYTES`, by the size of a row in the first
-    table. Without rows nothing is yielded.
+    table; it has fewer rows where these are far larger (`MOST_SHARDS`). Without rows nothing is yielded.
     """
     # Tables of the importer may end anywhere. Shards must not depend on that, because the digest depends on shards.
     waiting: list[pa.Table] = []
     rows = 0  # in the tables that wait
+    size = 0  # bytes of these rows
+    most = MOST_SHARDS * SHARD_BYTES
     shard_rows = 0  # 0: not known before the first table
     for table in map(plain, tables):
         if table.num_rows == 0:
@@ -210,13 +216,18 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         if not shard_rows:
             row_bytes = max(1, table.nbytes // table.num_rows)
             shard_rows = max(1, SHARD_BYTES // row_bytes)
-        waiting.append(table)
-        rows += table.num_rows
-        while rows >= shard_rows:
-            joined = pa.concat_tables(waiting)
-            yield joined.slice(0, shard_rows)
-            rows -= shard_rows
-            waiting = [joined.slice(shard_rows)]
+        # Row by row near the limit, so that a shard ends with the same row wherever tables end.
+        step = table.num_rows if size + table.nbytes < most else 1
+        for start in range(0, table.num_rows, step):
+            waiting.append(table.slice(start, step))
+            rows += step
+            size += waiting[-1].nbytes
+            while rows >= shard_rows or size >= most:
+                joined = pa.concat_tables(waiting)
+                yield joined.slice(0, shard_rows)
+                waiting = [joined.slice(shard_rows)]
+                rows = waiting[0].num_rows
+                size = waiting[0].nbytes
     if rows:
         yield pa.concat_tables(waiting)
 
@@ -242,7 +253,7 @@ class _Split:
         self.rows = 0  # in these shards
 
     def write(self, rows: pa.Table) -> Shard:
-        """Write the rows as the next shard, unless the store has it already; return its entry in the manifest."""
+        """Write the rows as the next shard; return its entry in the manifest."""
         file = self.scratch / "shard.parquet"
         write_parquet(rows, file)
         digest = file_digest(file)
@@ -254,8 +265,8 @@ class _Split:
             digest,
             content_digest(rows),
         )
-        if not self.store.exists(shard.file):
-            self.store.put_file(shard.file, file)
+        # Also in place of one that is there, which may be damaged.
+        self.store.put_file(shard.file, file)
         self._count(rows)
         if self.progress:
             self.progress(self.split, self.rows)

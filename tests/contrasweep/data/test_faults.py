@@ -122,6 +122,8 @@ def test_a_shard_that_was_changed_in_the_store_is_never_read(change, staged):
     with refused(DataError, match=f"{shard}.*its manifest says"):
         images(staged)
     assert len(inspecting.verify(staged)) == 1
+    stage("digits-lt", staged.uri)
+    assert inspecting.verify(staged) == [], "staging again mends it"
 
 
 def test_a_shard_of_other_rows_than_the_manifest_says_is_named(staged):

@@ -12,7 +12,7 @@ import pytest
 from command_line import python
 from refusals import refused
 
-from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage
+from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage, staging
 from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import DATASETS
@@ -111,6 +111,8 @@ def test_a_name_is_found_where_it_was_staged(tmp_path, runs, monkeypatch):
     assert resolve("sick", folds=None, storage=str(tmp_path / "other")).uri == str(
         tmp_path / "lake/sick"
     )
+    (tmp_path / "lake/app").mkdir()
+    (tmp_path / "lake/app/manifest.json").write_text('{"name": "of another program"}')
     assert sorted((manifest.uri for manifest in staged_in(storage)), reverse=True) == [
         staged.uri,
         str(tmp_path / "lake/sick"),
@@ -166,6 +168,14 @@ def test_where_an_importers_tables_end_does_not_show(tmp_path, monkeypatch):
     monkeypatch.setattr("contrasweep.data.importers.labelled_images.BATCH", 37)
     second = stage("digits", str(tmp_path / "b"))
     assert len(first.splits["train"]) > 5
+    # Rows that are far larger than the first ones end a shard sooner.
+    small = pa.table({"image": [bytes(100)] * 50})
+    large = pa.table({"image": [bytes(3000)] * 60})
+    shards = [
+        [table.num_rows for table in staging._in_shards([small, *parts])]
+        for parts in ([large], [large.slice(0, 7), large.slice(7, 8), large.slice(15)])
+    ]
+    assert shards == [[62, 14, 14, 14, 6]] * 2
     assert first.digest == second.digest
     assert inspecting.verify(second) == []
     parts = [
