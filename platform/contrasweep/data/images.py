@@ -18,6 +18,10 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Number of channels -> Pillow's mode."""
 
 
+MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""Errors where an image has no file. Any other one, as of rights or of a disk, is raised: the image is there."""
+
+
 class BrokenImage(ValueError):
     """An image that cannot be decoded, or that has too many pixels. Importers count it by its `reason`."""
 
@@ -56,8 +60,12 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> Pixels:
         size = max(width, round(pixels.width * scale)), max(height, round(pixels.height * scale))
         left = (size[0] - width) // 2
         top = (size[1] - height) // 2
-        scaled = pixels.resize(size, Image.Resampling.BICUBIC)
-        pixels = scaled.crop((left, top, left + width, top + height))
+        # A thin image would be scaled to gigabytes, so that it is cut before.
+        if size[0] * size[1] > MAX_PIXELS:
+            pixels = ImageOps.fit(pixels, (width, height), Image.Resampling.BICUBIC)
+        else:
+            scaled = pixels.resize(size, Image.Resampling.BICUBIC)
+            pixels = scaled.crop((left, top, left + width, top + height))
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
 
 
@@ -80,7 +88,7 @@ def scaled_down(pixels: Pixels, longest: int, data: bytes) -> tuple[bytes, Pixel
 
 
 def read(file: Path) -> Pixels | str:
-    """Return the pixels [h w c] of an image file, or as text the reason why it cannot be decoded.
+    """Return the pixels [h w c] of an image file, or as text the reason why it is missing or cannot be decoded.
 
     The reason is returned and not raised, because callers wrap this function in `lru_cache`, which keeps no errors.
     """
@@ -88,7 +96,7 @@ def read(file: Path) -> Pixels | str:
         return decode(file.read_bytes())
     except BrokenImage as error:
         return error.reason
-    except OSError:
+    except MISSING:
         return "missing image"
 
 

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import zipfile
 from pathlib import PurePosixPath
 from typing import IO, Any
@@ -74,10 +75,10 @@ def check_member(name: str, archive: str) -> str:
 
     Otherwise `DataError`; `archive` is the archive's name, for the error.
     """
-    # A name may have the separators of Windows, or its drives, such as `C:`.
+    # A name may have the separators of Windows, or its drives, such as `C:`. `12:30.png` has none.
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
-        raise DataError(f"{archive}: member {name!r} points outside the archive; it is not read")
+    if path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", name):
+        raise DataError(f"{archive}: {name!r} points outside its folder; it is not read")
     return path.as_posix()
 
 

@@ -202,9 +202,20 @@ def flat(folder, rows):
         sources.png(folder / split / "0.png", 8, 8)
 
 
+def unsorted(folder, rows):
+    shutil.rmtree(folder / "test")
+    sources.png(folder / "test/images/0.png", 8, 8)
+
+
+def unreadable(folder, rows):
+    (folder / "train/dog/lost.png").symlink_to("/proc/self/mem")  # an error of input, as of a disk
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        (unsorted, "test has the folder 'images' alone, which is no class of train"),
+        (unreadable, r"dog/lost\.png cannot be read \(.*Errno 5\]"),
         (alone, "has folders of test and none of train"),
         (parts, "part1, part2 hold folders of the same names"),
         (twice, "has two folders of train: Training and train"),
@@ -214,9 +225,25 @@ def flat(folder, rows):
 )
 def test_a_folder_that_can_be_meant_in_two_ways_is_refused_in_a_line(change, says, tmp_path, to):
     change(tmp_path / "photos", good(tmp_path / "photos"))
-    with refused(DataError, says):
+    with refused(DataError, match=says):
         stage("image-folder", to, source=tmp_path / "photos")
     assert not (tmp_path / "to/manifest.json").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_not_left_out(tmp_path, to, monkeypatch):
+    listed = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    good(tmp_path / "photos")
+    sources.png(tmp_path / "photos/train/dog/locked/0.png")
+    monkeypatch.setattr(os, "scandir", scandir)
+    for importer in ("image-folder", "images", "webdataset"):
+        with refused(DataError, "Permission denied"):
+            stage(importer, to, source=tmp_path / "photos")
 
 
 def test_a_class_may_be_called_as_a_split_is(tmp_path, to):
@@ -418,6 +445,15 @@ def parquet(file, labels, names):
         features = {"info": {"features": {"label": {"names": names}}}}
         table = table.replace_schema_metadata({b"huggingface": json.dumps(features).encode()})
     pq.write_table(table, file)
+
+
+def test_parquet_files_are_those_that_no_program_left_behind(tmp_path):
+    """Spark writes a folder for a file; Jupyter and a Mac leave copies."""
+    for name in ("train.parquet/part-0", ".ipynb_checkpoints/train", "._train"):
+        parquet(tmp_path / f"data/{name}.parquet", [0, 1], None)
+    manifest = staged("hugging-face", tmp_path, "data")
+    assert manifest.rows() == 2
+    assert {"hidden file", "hidden folder"} == set(manifest.source["rejected"])
 
 
 @pytest.mark.parametrize(

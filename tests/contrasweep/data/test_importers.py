@@ -57,9 +57,7 @@ def test_a_staged_dataset_is_whole_repeatable_and_readable(name, tmp_path):
     assert staged(name, tmp_path, "again").digest == manifest.digest
 
 
-@pytest.mark.parametrize(
-    "name", [*(name for name, entry in DATASETS.items() if entry.source), *REVIEWS]
-)
+@pytest.mark.parametrize("name", [*DATASETS, *REVIEWS])
 def test_a_source_that_is_not_one_is_a_data_error(name, tmp_path, to):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_bytes(b"not a dataset")
@@ -126,9 +124,11 @@ def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
 
 
 def test_a_path_of_windows_in_a_table_of_captions_is_found(tmp_path, to):
-    sources.png(tmp_path / "source/images/0.png")
-    (tmp_path / "source/captions.csv").write_text("file,caption\nimages\\0.png,a dog")
-    assert stage("image-captions", to, source=tmp_path / "source").rows() == 1
+    sources.png(tmp_path / "source/images/12:30.png")
+    (tmp_path / "source/captions.csv").write_text("file,caption\nimages\\12:30.png,a dog")
+    part = open_dataset(stage("image-captions", to, source=tmp_path / "source")).split("train")
+    assert part.column("path").to_pylist() == ["images/12:30.png"]
+    assert safety.check_member("12:30.png", "captions.csv") == "12:30.png"
 
 
 @pytest.mark.parametrize(
@@ -577,6 +577,9 @@ def test_an_image_of_another_shape_is_cut_about_its_centre():
     for whole, middle in ((tall, tall[6:14]), (tall.swapaxes(0, 1), tall[6:14].swapaxes(0, 1))):
         Image.fromarray(whole).save(file := io.BytesIO(), "PNG")
         assert np.array_equal(images.decode(file.getvalue(), [8, 8, 3]), middle)
+    # Scaled to cover the square, this one would have 224 x 3,758,096,384 pixels.
+    Image.new("1", (1, 2**24)).save(file := io.BytesIO(), "PNG")
+    assert not images.decode(file.getvalue(), [224, 224, 3]).any()
 
 
 def test_deep_images_are_counted_with_what_to_do(tmp_path, to):

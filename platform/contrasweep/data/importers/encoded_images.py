@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -183,7 +182,8 @@ def _columns(items: list[tuple[bytes, Encoded, str]], together: bool) -> dict[st
 def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
     """Return an image's bytes, its shape [h w c], and "" or the reason why it is left out.
 
-    An image whose longer side has more than `longest` pixels (None: no limit) is scaled down to that.
+    An image whose longer side has more than `longest` pixels (None: no limit) is scaled down to that. `DataError` for
+    a file that is there and cannot be read.
     """
     try:
         data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()
@@ -191,36 +191,12 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
         if longest is not None and max(pixels.shape[:2]) > longest:
             data, pixels = images.scaled_down(pixels, longest, data)
         return data, [*pixels.shape[:2], CHANNELS], ""
-    except OSError:
+    except images.MISSING:
         return b"", [], "missing image"
+    except OSError as error:
+        raise DataError(f"{readable(file.name)} cannot be read ({error})") from None
     except images.BrokenImage as error:
         return b"", [], error.reason
-
-
-def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
-    """Return the files of each split, `train` and perhaps `test`, below `source`, sorted by name.
-
-    `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files. Where no file names a split, all are for
-    training. A validation split is used as the test split where there is no test split. Other files are left out, with
-    a warning. `DataError` where there is no file, or none for training.
-    """
-    files = [source] if source.is_file() else sorted(source.rglob(f"*{suffix}"))
-    if not files:
-        raise DataError(f"{source} has no {suffix} files")
-    by_split: dict[str, list[Path]] = {}  # "": files that name no split
-    for file in files:
-        path = Path(file.name) if source.is_file() else file.relative_to(source)
-        # The file's name is searched first, then the names of the folders around it.
-        words = [word for part in path.parts[::-1] for word in re.split(r"[^a-z]+", part.lower())]
-        split = next((SPLITS[word] for word in words if word in SPLITS), "")
-        by_split.setdefault(split, []).append(file)
-    if set(by_split) == {""}:
-        return {"train": files}
-    if "train" not in by_split:
-        raise DataError(
-            f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_split)))} and none of train"
-        )
-    return train_and_test(source, by_split, files)
 
 
 def train_and_test(

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from contrasweep.data.columns import BYTES, TEXT
-from contrasweep.data.content import Content, Importer
+from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered
+from contrasweep.data.importers.encoded_images import Encoded, numbered
+from contrasweep.data.importers.image_folder import files_by_split
 from contrasweep.errors import DataError, choose_from
 from contrasweep.schema import checked
 
@@ -42,7 +43,8 @@ def read(source: Path, settings: Settings) -> Content:
 
     `source` is a folder of Parquet files by split. `DataError` where a column is missing, or several may be meant.
     """
-    files = files_by_split(source, ".parquet")
+    rejected = Rejected()
+    files = files_by_split(source, ".parquet", rejected)
     schema = pq.read_schema(files["train"][0])
     # Images with captions need no labels, so that labels are read only where the settings ask for them.
     caption = settings.caption
@@ -58,7 +60,7 @@ def read(source: Path, settings: Settings) -> Content:
         for split, parts in files.items()
     }
     kind = "image-text" if caption else "image"
-    return encoded_images.content(splits, classes, settings, kind)
+    return encoded_images.content(splits, classes, settings, kind, rejected)
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:

@@ -14,7 +14,7 @@ from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.csv_text import read_csv
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, Settings, readable
-from contrasweep.data.importers.image_folder import images_below, split_folders
+from contrasweep.data.importers.image_folder import files_below, split_folders
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 
@@ -44,7 +44,8 @@ def read(source: Path, settings: Settings) -> Content:
                 f"{source} has no captions of {split}: neither {', '.join(TABLES)} nor a .txt beside an image"
             )
         splits[split] = [
-            Encoded(file, file.name, None, tuple(texts)) for file, texts in captions.items()
+            Encoded(file, file.relative_to(folder).as_posix(), None, tuple(texts))
+            for file, texts in captions.items()
         ]
     return encoded_images.content(splits, (), settings, "image-text", rejected)
 
@@ -60,7 +61,7 @@ def _captions(folder: Path, rejected: Rejected) -> dict[Path, list[str]]:
     for line, name, texts in _rows(table) if table else ():
         file = folder / check_member(name, f"{table}, line {line}")
         captions.setdefault(file, []).extend(texts)
-    for file in images_below(folder, folder, rejected):
+    for file in files_below(folder, folder, rejected):
         text_file = file.with_suffix(".txt")
         if table is None and text_file.is_file():
             captions[file] = text_file.read_text("utf-8-sig").split("\n")

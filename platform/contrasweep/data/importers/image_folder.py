@@ -1,13 +1,14 @@
 """A folder of images with a folder for each class: `train/CLASS/...`, `test/CLASS/...` (or `val`), or `CLASS/...`."""
 
 import os
+import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Settings, readable
+from contrasweep.data.importers.encoded_images import SPLITS, Encoded, Settings, readable
 from contrasweep.errors import DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".bmp", ".tif", ".tiff"}
@@ -34,7 +35,7 @@ def read(source: Path, settings: Settings) -> Content:
             of_split.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
     classes = sorted({name for folders in class_folders.values() for name in folders})
     # Class folders with names such as train and test are splits on another level than was looked at.
-    if not classes or all(name.lower() in encoded_images.SPLITS for name in classes):
+    if not classes or all(name.lower() in SPLITS for name in classes):
         looked = ", ".join(str(folder) for folder in present.values())
         raise DataError(
             f"{source} has no class folders (looked in {looked}); `images` stages images without labels"
@@ -58,7 +59,7 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
     by_split: dict[str, list[Path]] = {}
     children = _folders(source)
     for folder in children:
-        split = encoded_images.SPLITS.get(folder.name.lower())
+        split = SPLITS.get(folder.name.lower())
         if split is not None and is_split(folder):
             of_split = by_split.setdefault(split, [])
             of_split.append(folder)
@@ -76,6 +77,34 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
     return {split: folder for split, (folder,) in chosen.items()}
 
 
+def files_by_split(source: Path, suffix: str, rejected: Rejected) -> dict[str, list[Path]]:
+    """Return the files of each split, `train` and perhaps `test`, below `source`, sorted by path.
+
+    `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files. Where no file names a split, all are for
+    training. A validation split is used as the test split where there is no test split. Other files are left out, with
+    a warning; what `files_below` leaves out is counted in `rejected`. `DataError` where there is no file, or none for
+    training.
+    """
+    is_file = source.is_file()
+    files = [source] if is_file else list(files_below(source, source, rejected, {suffix}))
+    if not files:
+        raise DataError(f"{source} has no {suffix} files")
+    by_split: dict[str, list[Path]] = {}  # "": files that name no split
+    for file in files:
+        path = Path(file.name) if is_file else file.relative_to(source)
+        # The file's name is searched first, then the names of the folders around it.
+        words = [word for part in path.parts[::-1] for word in re.split(r"[^a-z]+", part.lower())]
+        split = next((SPLITS[word] for word in words if word in SPLITS), "")
+        by_split.setdefault(split, []).append(file)
+    if set(by_split) == {""}:
+        return {"train": files}
+    if "train" not in by_split:
+        raise DataError(
+            f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_split)))} and none of train"
+        )
+    return encoded_images.train_and_test(source, by_split, files)
+
+
 def _root(source: Path) -> Path:
     """Return the folder that has the folders of splits or classes: `source`, or a folder below it.
 
@@ -87,7 +116,7 @@ def _root(source: Path) -> Path:
         if len(children) != 1 or _images(source):
             return source
         (child,) = children
-        is_split = child.name.lower() in encoded_images.SPLITS
+        is_split = child.name.lower() in SPLITS
         if is_split or _images(child) or not _folders(child):
             return source
         source = child
@@ -130,9 +159,15 @@ def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
             f"{', '.join(train)} hold folders of the same names ({', '.join(inner[0][:5])}): are these the classes? "
             "then put the images of a class into one folder, or pass one of the outer ones as --source"
         )
+    test = found.get("test", {})
+    if len(test) == 1 and not test.keys() & train.keys():
+        raise DataError(
+            f"test has the folder {next(iter(test))!r} alone, which is no class of train: sort its images into class "
+            "folders, or move it away"
+        )
     # `Cat` beside `cat` would be two classes.
     train_names = {name.casefold(): name for name in train}
-    for name in found.get("test", ()):
+    for name in test:
         train_name = train_names.get(name.casefold(), name)
         if name not in train and train_name != name:
             raise DataError(
@@ -153,19 +188,26 @@ def _files(
         Encoded(path, path.relative_to(split).as_posix(), label)
         for label, name in enumerate(classes)
         for folder in folders.get(name, ())
-        for path in images_below(folder, split, rejected)
+        for path in files_below(folder, split, rejected)
     ]
 
 
-def images_below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
-    """Yield the image files below a folder, sorted by path; links are followed.
+def files_below(
+    folder: Path, within: Path, rejected: Rejected, suffixes: Collection[str] = SUFFIXES
+) -> Iterator[Path]:
+    """Yield the files below a folder with one of the suffixes, sorted by path; links are followed.
 
-    Hidden folders, hidden images and files with unexpected suffixes are counted in `rejected`, with their path below
-    `within`.
+    Hidden folders, hidden files and files with unexpected suffixes are counted in `rejected`, with their path below
+    `within`. `OSError` for a folder that cannot be read.
     """
+
+    def failed(error: OSError) -> None:
+        """Raise the error of a folder that cannot be read, whose files would be left out silently."""
+        raise error
+
     seen: set[str] = set()
     below: list[Path] = []
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in os.walk(folder, onerror=failed, followlinks=True):
         folder_path = Path(place)
         visible = [name for name in folders if not name.startswith(".") and name not in SYSTEM]
         for name in set(folders) - set(visible):
@@ -182,9 +224,9 @@ def images_below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Pat
             suffix = path.suffix.lower()
             name = readable(path.relative_to(within).as_posix())
             is_hidden = path.name.startswith(".")
-            if suffix in SUFFIXES and not is_hidden:
+            if suffix in suffixes and not is_hidden:
                 below.append(path)
-            elif suffix in SUFFIXES:
+            elif suffix in suffixes:
                 rejected.add("hidden file", name)
             elif suffix not in TEXTS and not is_hidden:
                 rejected.add(f"file {suffix or 'without suffix'}", name)
@@ -198,7 +240,7 @@ def read_unlabelled(source: Path, settings: Settings) -> Content:
     rejected = Rejected()
     images = [
         Encoded(p, p.relative_to(source).as_posix(), None)
-        for p in images_below(source, source, rejected)
+        for p in files_below(source, source, rejected)
     ]
     return encoded_images.content({"train": images}, (), settings, rejected=rejected)
 

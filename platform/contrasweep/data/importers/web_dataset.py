@@ -10,8 +10,8 @@ import pydantic
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, files_by_split, numbered, readable
-from contrasweep.data.importers.image_folder import SUFFIXES
+from contrasweep.data.importers.encoded_images import Encoded, numbered, readable
+from contrasweep.data.importers.image_folder import SUFFIXES, files_by_split
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -35,8 +35,8 @@ def read(source: Path, settings: Settings) -> Content:
 
     `source` is a folder of tars by split, or one tar. `DataError` where a tar is broken or a sample has no label.
     """
-    tars = files_by_split(source, ".tar")
     rejected = Rejected()
+    tars = files_by_split(source, ".tar", rejected)
     # Extensions are compared in small letters, and fields of JSON as they are written.
     member, colon, field = settings.label.partition(":")
     label = member.lower() + colon + field
