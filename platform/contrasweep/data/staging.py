@@ -9,6 +9,7 @@ again writes the same shards, in place of damaged ones too.
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,6 @@ from contrasweep.storage.store import Store, open_store
 log = logging.getLogger(__name__)
 SHARD_BYTES = 128 * 2**20
 """About how many bytes the rows of a shard take in memory."""
-MOST_SHARDS = 4
-"""A shard ends with the row by which it has so many times `SHARD_BYTES`, where later rows are larger than the first."""
 ROW_GROUP_BYTES = 24 * 2**20
 """The same for a row group, which is the smallest part of a shard that can be read."""
 Progress = Callable[[str, int], None]
@@ -154,7 +153,7 @@ def copy(manifest: Manifest, to: str) -> Manifest:
     """
     source = open_store(manifest.uri)
     store = open_store(to)
-    copied = Manifest.from_json(manifest.to_json(), store.uri)
+    copied = replace(manifest, uri=store.uri)
     # Where `to` has a dataset, no shard is copied, and `publish` finds whether it is another one.
     if store.exists(MANIFEST):
         return publish(copied, store)
@@ -202,13 +201,13 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the same rows in one table for each shard: all tables have the same number of rows, but the last.
 
     Their types are plain (see `columns.plain`). A shard has about `SHARD_BYTES`, by the size of a row in the first
-    table; it has fewer rows where these are far larger (`MOST_SHARDS`). Without rows nothing is yielded.
+    table; it has fewer rows where these would take four times as much. Without rows nothing is yielded.
     """
     # Tables of the importer may end anywhere. Shards must not depend on that, because the digest depends on shards.
     waiting: list[pa.Table] = []
     rows = 0  # in the tables that wait
     size = 0  # bytes of these rows
-    most = MOST_SHARDS * SHARD_BYTES
+    most = 4 * SHARD_BYTES
     shard_rows = 0  # 0: not known before the first table
     for table in map(plain, tables):
         if table.num_rows == 0:

@@ -16,9 +16,6 @@ from contrasweep.storage.listed_store import ListedStore
 from contrasweep.storage.names import MAX_READ, is_key, too_large
 
 T = TypeVar("T")
-Info = dict[str, object]
-"""Field -> value of what a file system says about an object; the fields differ between file systems."""
-
 TAGS = (
     "etag",
     "ETag",
@@ -92,7 +89,8 @@ class FsspecStore(ListedStore):
         # A prefix may end within a name: its whole folder is listed, and the other keys are left out below.
         where = f"{self.root}/{prefix.rpartition('/')[0]}".rstrip("/")
         try:
-            below: dict[str, Info] = self._do(
+            # Path -> what the file system says about the object, by fields that differ between file systems.
+            below: dict[str, dict[str, object]] = self._do(
                 "list", prefix, functools.partial(self.fs.find, where, detail=True)
             )
         except FileNotFoundError:

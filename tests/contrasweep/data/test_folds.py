@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from contrasweep.data.decoding import fold_order
-from contrasweep.data.folds import assign, check
+from contrasweep.data.folds import assign
 from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError
 
@@ -108,17 +108,6 @@ def test_given_folds_are_taken_as_they_are():
 def test_what_cannot_be_dealt_is_a_spec_error(folds, message):
     with refused(SpecError, match=message):
         assign([0] * 10, None, None, folds)
-
-
-def test_a_plan_knows_it_from_counts_alone():
-    check(Folds(5, "grouped"), 100, 5)
-    for folds, rows, groups in [
-        (Folds(6, "grouped"), 100, 5),
-        (Folds(101), 100, None),
-        (Folds(1), 100, None),
-    ]:
-        with pytest.raises(SpecError):
-            check(folds, rows, groups)
 
 
 @settings(max_examples=40)

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import time
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +15,10 @@ from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, 
 from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import DATASETS
-from contrasweep.data.manifest import MANIFEST, Manifest
 from contrasweep.data.reading import shuffled
 from contrasweep.data.resolving import staged_in
 from contrasweep.errors import DataError, SpecError
 from contrasweep.storage.record import DatasetRef
-from contrasweep.storage.store import open_store
 
 
 @pytest.fixture
@@ -333,37 +330,6 @@ def test_the_shape_is_in_the_files_metadata(files):
     metadata = pq.read_schema(files[0][0]).field("image").metadata
     assert metadata[b"shape"] == b"[8, 8, 1]" and metadata[b"dtype"] == b"uint8"
     assert metadata[b"byte_order"] == b"little"
-
-
-# --- the command line -------------------------------------------------------------------------------------------
-
-
-def test_the_commands_stage_list_show_and_verify(tmp_path, runs):
-    from typer.testing import CliRunner
-
-    from contrasweep.cli.data import app
-
-    storage = runs
-    run = CliRunner().invoke
-    done = run(
-        app, ["stage", "digits-lt", "--set", "imbalance_factor=20", "--storage", storage, "--json"]
-    )
-    assert done.exit_code == 0, done.output
-    shown = json.loads(done.stdout)
-    assert shown["rows"]["test"] == 400 and shown["source"]["settings"] == {"imbalance_factor": 20}
-    assert resolve("digits-lt?imbalance_factor=20", folds=None, storage=storage).uri == shown["uri"]
-    listed = json.loads(run(app, ["list", "--storage", storage, "--json"]).stdout)["datasets"]
-    assert [row["digest"] for row in listed] == [shown["digest"]]
-    assert "digits-lt?imbalance_factor=20" in run(app, ["show", shown["uri"]]).stdout
-    assert "as the manifest says" in run(app, ["verify", shown["uri"]]).stdout
-    assert "cifar100-lt" in run(app, ["list", "--known"]).stdout
-    assert "nothing is staged" in run(app, ["list", "--storage", str(tmp_path / "x")]).stdout
-    open_store(shown["uri"]).delete(
-        Manifest.from_json((Path(shown["uri"]) / MANIFEST).read_text(), "").splits["test"][0].file
-    )
-    failed = run(app, ["verify", shown["uri"]])
-    assert isinstance(failed.exception, DataError) and "test-00000" in str(failed.exception)
-    assert isinstance(run(app, ["stage", "digits", "--set", "x"]).exception, SpecError)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,6 @@ EDGES = {  # what stands for BASE's data; the rule, the place and the value that
     ),
     "a null character": (r'"a\0b"', NO_PATH, "data: ", r"got 'a\x00b'"),
     "an address with one slash": ("s3:/lab/x", "one slash", "data: ", "'s3:/lab/x'; s3://lab/x"),
-    "no name": ("''", "a path is not empty", "data: ", "`.` is the current folder"),
     "a folder of nobody": ('"~nosuch/x"', NO_PATH, "data: ", "got '~nosuch/x'"),
     "an axis with null": ("digits\naxes: {data: [digits-lt, null]}", TEXT, "axes.data.1: ", "null"),
     "an axis with a number": (

@@ -215,4 +215,4 @@ def train_and_test(
             len(left_out),
             ", ".join(map(readable, left_out[:5])),
         )
-    return {"train": by_split["train"], "test": test} if test else {"train": by_split["train"]}
+    return {"train": by_split["train"], **({"test": test} if test else {})}
