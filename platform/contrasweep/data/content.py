@@ -13,6 +13,11 @@ if TYPE_CHECKING:  # names of datasets are read where nothing else needs it
     import pyarrow as pa
 
 
+def readable(name: str) -> str:
+    """Return a file's name as text, with a backslash and two digits for each byte that is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 @dataclass
 class Rejected:
     """The items that an importer left out: their number by reason, and the first `NAMES` names of each reason."""
@@ -21,12 +26,12 @@ class Rejected:
     counts: Counter[str] = field(default_factory=Counter)
     names: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, reason: str, name: str) -> None:
+    def add(self, reason: str, name: str | Path) -> None:
         """Count one item with this name as left out for `reason`."""
         self.counts[reason] += 1
         first_names = self.names.setdefault(reason, [])
         if len(first_names) < self.NAMES:
-            first_names.append(name)
+            first_names.append(readable(str(name)))
 
     def __str__(self) -> str:
         """Return `3 (file .gif), 1 (hidden folder)`."""

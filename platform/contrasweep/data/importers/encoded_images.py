@@ -15,7 +15,7 @@ import pyarrow as pa
 import pydantic
 
 from contrasweep.data import columns, images
-from contrasweep.data.content import Content, Rejected
+from contrasweep.data.content import Content, Rejected, readable
 from contrasweep.data.manifest import ANY_SIDE, ColumnSpec, Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -81,11 +81,6 @@ class Copies:
         return digest.hex()
 
 
-def readable(name: str) -> str:
-    """Return a file's name as text, with a backslash and two digits for each byte that is not UTF-8."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
 def numbered(largest_label: int, samples: int, where: object, remedy: str) -> tuple[str, ...]:
     """Return "0", "1" and so on up to the largest label, as names of the classes of so many samples.
 
@@ -136,7 +131,7 @@ def content(
                 items = []
                 for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):
                     if problem:
-                        rejected.add(problem, readable(file.name))
+                        rejected.add(problem, file.name)
                         continue
                     # Without a `size` the shape is that of the first image, until an image has another one.
                     if not settings.size:

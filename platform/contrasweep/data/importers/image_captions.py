@@ -13,7 +13,7 @@ from typing import Any
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.csv_text import read_csv
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, Settings, readable
+from contrasweep.data.importers.encoded_images import Encoded, Settings
 from contrasweep.data.importers.image_folder import files_below, split_folders
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
@@ -66,7 +66,7 @@ def _captions(folder: Path, rejected: Rejected) -> dict[Path, list[str]]:
         if table is None and text_file.is_file():
             captions[file] = text_file.read_text("utf-8-sig").split("\n")
         elif file not in captions:
-            rejected.add("without caption", readable(file.relative_to(folder).as_posix()))
+            rejected.add("without caption", file.relative_to(folder))
     for file, texts in captions.items():
         captions[file] = [text.strip() for text in texts if text.strip()]
         if not captions[file]:

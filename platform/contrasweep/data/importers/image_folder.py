@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import SPLITS, Encoded, Settings, readable
+from contrasweep.data.importers.encoded_images import SPLITS, Encoded, Settings
 from contrasweep.errors import DataError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".bmp", ".tif", ".tiff"}
@@ -183,7 +183,7 @@ def _files(
     `split` is the split's folder, `folders` is class -> its folders. The index of a class in `classes` is its label.
     """
     for path in _images(split):
-        rejected.add("image beside the class folders", readable(path.name))
+        rejected.add("image beside the class folders", path.name)
     return [
         Encoded(path, path.relative_to(split).as_posix(), label)
         for label, name in enumerate(classes)
@@ -208,28 +208,24 @@ def files_below(
     seen: set[str] = set()
     below: list[Path] = []
     for place, folders, files in os.walk(folder, onerror=failed, followlinks=True):
-        folder_path = Path(place)
-        visible = [name for name in folders if not name.startswith(".") and name not in SYSTEM]
-        for name in set(folders) - set(visible):
-            path = folder_path / name
-            rejected.add("hidden folder", readable(path.relative_to(within).as_posix()))
+        hidden = [name for name in folders if name.startswith(".") or name in SYSTEM]
+        for name in hidden:
+            rejected.add("hidden folder", Path(place, name).relative_to(within))
         # os.walk enters the folders that are left in this list. A link may lead back to a folder that was read.
-        folders[:] = visible
+        folders[:] = [name for name in folders if name not in hidden]
         real = os.path.realpath(place)
         if real in seen:
             folders.clear()
             continue
         seen.add(real)
-        for path in map(folder_path.joinpath, files):
+        for path in map(Path(place).joinpath, files):
             suffix = path.suffix.lower()
-            name = readable(path.relative_to(within).as_posix())
             is_hidden = path.name.startswith(".")
             if suffix in suffixes and not is_hidden:
                 below.append(path)
-            elif suffix in suffixes:
-                rejected.add("hidden file", name)
-            elif suffix not in TEXTS and not is_hidden:
-                rejected.add(f"file {suffix or 'without suffix'}", name)
+            elif suffix in suffixes or not (suffix in TEXTS or is_hidden):
+                reason = "hidden file" if is_hidden else f"file {suffix or 'without suffix'}"
+                rejected.add(reason, path.relative_to(within))
     yield from sorted(below)
 
 

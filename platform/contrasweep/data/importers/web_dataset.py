@@ -10,7 +10,7 @@ import pydantic
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, numbered, readable
+from contrasweep.data.importers.encoded_images import Encoded, numbered
 from contrasweep.data.importers.image_folder import SUFFIXES, files_by_split
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
@@ -141,7 +141,7 @@ def _members(files: list[Path], label: str, rejected: Rejected) -> Iterator[Enco
             image = next((data for extension, data in members.items() if extension in IMAGES), None)
             if image is None:
                 reason = f"no image of at most {MOST_BYTES // 2**20} MiB"
-                rejected.add(reason, readable(f"{file.name}/{key}"))
+                rejected.add(reason, f"{file.name}/{key}")
                 continue
             number = None if label == "none" else _label(members, label, f"{file}: {key}")
             yield Encoded(image, f"{file.name}/{key}", number)
