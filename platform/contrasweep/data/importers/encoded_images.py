@@ -177,7 +177,7 @@ def _columns(items: list[tuple[bytes, Encoded, str]], together: bool) -> dict[st
 def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
     """Return an image's bytes, its shape [h w c], and "" or the reason why it is left out.
 
-    An image whose longer side has more than `longest` pixels (None: no limit) is scaled down to that. `DataError` for
+    An image whose longer side has more than `longest` pixels (None: no limit) is scaled down to that. `OSError` for
     a file that is there and cannot be read.
     """
     try:
@@ -188,8 +188,6 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
         return data, [*pixels.shape[:2], CHANNELS], ""
     except images.MISSING:
         return b"", [], "missing image"
-    except OSError as error:
-        raise DataError(f"{readable(file.name)} cannot be read ({error})") from None
     except images.BrokenImage as error:
         return b"", [], error.reason
 
