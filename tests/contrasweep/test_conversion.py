@@ -82,7 +82,7 @@ def objective(trial):
         width = trial.suggest_int("width", 1, 8)
     {0}
     return layers
-def main(): study.optimize(objective)
+def main(): study.optimize(objective, n_trials=60)
 """
 
 

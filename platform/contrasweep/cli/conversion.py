@@ -48,6 +48,8 @@ EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
     ),
 }
 """Class of Ray Tune or Optuna -> our pruner, and a mapping: parameter -> (option of the pruner, class default)."""
+PRESUMED_TRIALS = 20
+"""Trials of a search whose source does not say how many it takes."""
 SEARCHERS = {
     **dict.fromkeys(("bayes", "hyperopt", "optuna", "tpe"), "tpe"),
     **dict.fromkeys(("bayesopt", "gp"), "gp"),
@@ -116,7 +118,7 @@ class Found:
         left_out: A line, `PLACE: VALUE`, for each thing that has no counterpart and is left out, or that the user still
             has to write or to change.
         searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
-        trials: Trials that the search may take for each arm.
+        trials: Trials that the search may take for each arm; None where the source does not say.
         search_seed: The field `search_seed` of the study; empty without one.
         pruner: The fields `pruner` and `pruner_options` of the study; empty without early stopping.
     """
@@ -128,7 +130,7 @@ class Found:
     arms: dict[str, _ArmPart] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     searcher: str = ""
-    trials: int = 20
+    trials: int | None = None
     search_seed: MutableConfig = field(default_factory=dict)
     pruner: MutableConfig = field(default_factory=dict)
 
@@ -174,6 +176,8 @@ class Found:
         if self.searcher == "grid" and all(axes.values()) and not arms_differ:
             return self._grid(axes, {name: part.config for name, part in arms.items()})
         # A sweep. A setting that an arm fixes itself is not searched in it, and what it searches is not fixed.
+        if self.trials is None:
+            self.left_out.append(f"trials_per_arm: {PRESUMED_TRIALS} stands for what is not said")
         declared = {}
         for name, (config, space) in arms.items():
             searched = {
@@ -189,7 +193,7 @@ class Found:
             "confirm_on": "all",
             "searcher": self.searcher,
             **self.search_seed,
-            "trials_per_arm": self.trials,
+            "trials_per_arm": self.trials or PRESUMED_TRIALS,
             **self.pruner,
             "arms": declared,
         }
@@ -654,7 +658,8 @@ class _Script:
                 except (ValueError, TypeError):
                     text = f"{key}: {ast.unparse(self._assigned(argument))}"
                     if key in ("n_trials", "num_samples"):
-                        text += f"; {self.found.trials} stand for it"
+                        text += f"; {PRESUMED_TRIALS} stand for it"
+                        self.found.trials = PRESUMED_TRIALS
                     self.found.left_out.append(text)
         if name == "with_parameters":
             self.found.left_out.append(ast.unparse(node))
@@ -983,7 +988,7 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
         found.study["metric"] = "objective"
         found.searcher = found.searcher or "tpe"
         found.arm = {"trainable": f"optuna:{module}:{script.function}"}
-    found.trials = int(search.get("n_trials") or search.get("num_samples") or found.trials)
+    found.trials = search.get("n_trials") or search.get("num_samples") or found.trials
     if search.get("resources"):
         found.arm["resources"] = search["resources"]
 
