@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -253,7 +254,7 @@ def test_no_tool_leads_to_the_jobs_of_a_cluster(tools, monkeypatch):
     """A server whose environment names a dashboard stopped any job there, a colleague's too."""
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:9")
     refused, stopped = ask_here(tools, "stop", {"study": "raysubmit_1"})
-    assert refused and "there is no such study" in stopped["error"]
+    assert refused and "a job is known to its cluster" in stopped["error"]
     refused, shown = ask_here(tools, "status", {"study": "raysubmit_1"})
     assert refused and "a job is known to its cluster" in shown["error"]
 
@@ -393,6 +394,15 @@ def test_the_same_call_waits_for_the_decision_that_it_has_begun(folder, tmp_path
     assert (shown["state"], shown["document"], len(begun)) == ("ended", {"verdict": "keep"}, 1)
     ask_here(tools, "decide", words | {"wait_seconds": 60})
     assert len(begun) == 2, "its end was told"
+    # What has only just begun holds no study yet, and is stopped all the same.
+    (tmp_path / "gate").unlink()
+    ask_here(tools, "decide", words | {"wait_seconds": 0})
+    refused, shown = ask_here(tools, "stop", {"study": "speed"})
+    assert (refused, shown["said"]) == (False, f"asked process {begun[2].pid} to stop\n")
+    _, shown = ask_here(tools, "decide", words | {"wait_seconds": 60})
+    assert (shown["state"], shown["exit_status"]) == ("ended", -signal.SIGTERM)
+    refused, shown = ask_here(tools, "stop", {"study": "speed"})
+    assert refused and "there is no such study" in shown["error"]
 
 
 def test_what_is_long_is_cut_and_said_to_be():

@@ -344,7 +344,12 @@ class Tools:
         process = self._start("stop", f"--storage={self.storage}", "--", name)
         said = b"".join(process.communicate(timeout=READ_S)).decode("utf-8", "replace")
         if process.returncode:
-            raise _CommandError({"error": said})
+            begun = self._begun
+            if not (begun and name in (begun.name, begun.asked[1]) and begun.waiter.is_alive()):
+                raise _CommandError({"error": said})
+            # It has only just begun, or is between two studies of a campaign, and holds no study now.
+            begun.process.terminate()
+            said = f"asked process {begun.process.pid} to stop\n"
         return {"said": said}
 
     def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
