@@ -102,15 +102,15 @@ def check_there(
     dashboard: Dashboard,
     probe: Path,
     uris: Iterable[str],
-    version: str = "",
-    folder: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    version: str,
+    folder: Path | None,
+    env: Mapping[str, str],
 ) -> None:
     """Raise `SubmissionError` unless the cluster's `python` has contrasweep and can use each of `uris`.
 
-    A small job tests this there, before the study's own is queued. It runs the text of the file `probe` in a copy of
-    `folder`, if there is one, with the variables `env`. `version` is the one of contrasweep that is wanted; "" where
-    any will do.
+    A small job tests this there, before the study's own is queued. It runs the text of the file `probe` where the
+    study's job will run: in a copy of `folder`, if there is one, with the variables `env`. `version` is the one of
+    contrasweep that is wanted; "" where any will do.
     """
     entrypoint = shlex.join(["python", "-c", probe.read_text(), version, *uris])
     job = dashboard.submit(entrypoint, env=env, folder=folder, metadata={"contrasweep": "probe"})

@@ -51,10 +51,8 @@ def submit(
         # A checkout of contrasweep, whose job runs the code that is sent, not what is installed there.
         is_checkout = (working_dir / "platform" / "contrasweep").is_dir()
         env = {"PYTHONPATH": "platform"} if is_checkout else {}
-        if is_checkout:
-            preflight.check_there(dashboard, probe, to_probe, folder=Path(folder), env=env)
-        else:
-            preflight.check_there(dashboard, probe, to_probe, preflight.versions()["contrasweep"])
+        version = "" if is_checkout else preflight.versions()["contrasweep"]
+        preflight.check_there(dashboard, probe, to_probe, version, Path(folder), env)
         slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
         return dashboard.submit(
             shlex.join(entrypoint),

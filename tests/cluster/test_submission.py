@@ -1038,7 +1038,12 @@ def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
         head = opened.enter_context(ray_head(**every))
         with refused(SubmissionError, "memory of the cluster's head ran out") as said:
             preflight.check_there(
-                Dashboard(head), PROBE, [f"http://127.0.0.1:{server.getsockname()[1]}"]
+                Dashboard(head),
+                PROBE,
+                [f"http://127.0.0.1:{server.getsockname()[1]}"],
+                "",
+                None,
+                {},
             )
     assert "\n" not in str(said.value) and "see `contrasweep logs raysubmit_" in str(said.value)
 
@@ -1167,7 +1172,7 @@ def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
     monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
     monkeypatch.setattr(Job, "died_of_memory", lambda job: False)
     with refused(SubmissionError, says):
-        preflight.check_there(dashboard, PROBE, ["s3://b"], "1.0")
+        preflight.check_there(dashboard, PROBE, ["s3://b"], "1.0", None, {})
 
 
 def test_the_token_is_sent_whatever_netrc_has_for_the_host(server, tmp_path, monkeypatch):

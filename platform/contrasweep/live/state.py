@@ -694,12 +694,11 @@ def watch(
     while True:
         state = read_live(records)
         if not once and (state is None or state.ended):
-            holder = successor.holder(state.host, state.pid) if state else successor.holder("", 0)
+            holder = successor.holder(*((state.host, state.pid) if state else ("", 0)))
             coming = awaited() or (f"{holder} has not begun to train yet" if holder else "")
-            if coming:
-                if coming != told:
-                    display.say(coming)
-                told = coming
+            if coming and coming != told:
+                display.say(coming)
+            if told := coming:
                 time.sleep(POLL_S)
                 continue
         if state is None:
