@@ -135,15 +135,12 @@ class Peak:
 
     cell: Label  # a `cell_key`
     host: Label  # the type of GPU, or `CPU` for trials without one
-    architecture: Label = (
-        ""  # of the trials' `cluster.memory.Workload`; "" where the trainable has none
-    )
+    architecture: Label = ""  # of the trials' `Workload`; "" where the trainable has none
     counted_gib: Measure = 0.0  # likewise
     gpu_memory_gib: Measure = 0.0
     host_memory_gib: Measure = 0.0
-    gpu_busy: Measure = (
-        0.0  # the highest fraction of time for which a trial kept a whole GPU busy; 0: none had one
-    )
+    # the highest fraction of time for which a trial kept a whole GPU busy; 0: none had one
+    gpu_busy: Measure = 0.0
     times: Count = 1  # number of trials that were measured
 
     @property

@@ -39,9 +39,8 @@ class Extra:
     gpus: Measure | None = None  # as in `TrialNotes`, like `cost_per_hour`
     cost_per_hour: Measure | None = None
     unused_settings: tuple[Label, ...] | None = None  # that no attempt has read so far
-    start_ended: Time | None = (
-        None  # `StartRef.ended`, where the trial started from another one's checkpoint
-    )
+    # `StartRef.ended`, where the trial started from another one's checkpoint
+    start_ended: Time | None = None
 
 
 @stored
@@ -51,9 +50,8 @@ class Saved:
     step: Count  # after which it was made
     files: Mapping[FileName, Digest]  # name -> SHA-256
     extra: Extra = Extra()
-    score: float | None = (
-        None  # from the trial's metric at that step, larger is better; None: it has none
-    )
+    # from the trial's metric at that step, larger is better; None: it has none
+    score: float | None = None
     best: "Saved | None" = None  # an earlier checkpoint that is kept because it is better
     folder: Name | None = None  # of its files; None: the step
 

@@ -37,9 +37,8 @@ EXPIRY_S = 30.0
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
 BACKLOG = 1000  # connections that wait at a holder's socket, none of which is ever accepted
-RELEASE_TIMEOUT_S = (
-    5.0  # an interrupted run does not wait longer for a storage that does not answer
-)
+RELEASE_TIMEOUT_S = 5.0
+"""An interrupted run does not wait longer for a storage that does not answer."""
 
 
 class StudyHeld(ContrasweepError):
@@ -101,9 +100,8 @@ class Lease:
         self.holder = Holder.here()
         self.generation = 0
         self.lost = ""
-        self._renewed = (
-            0.0  # when it was renewed last; a clock that goes on while the machine sleeps
-        )
+        # When it was renewed last, by a clock that goes on while the machine sleeps.
+        self._renewed = 0.0
         self._socket: socket.socket | None = None  # see `_socket_name`
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -242,13 +240,13 @@ class Lease:
         )
 
     def _renew(self) -> None:
-        """Renew the lease until it is released or lost: the thread. A storage that does not answer is asked again."""
+        """Renew the lease, in its thread, until it is released or lost; ask a storage that does not answer again."""
         while not self._end.wait(HEARTBEAT_S):
             now = time.time()
             try:
                 generation, holder = self.newest()
-                # A file that cannot be read has a holder without a token. That does not mean that the lease is lost.
-                # Nor does an older lease, or none: a store may list what is new late.
+                # The lease is not lost where its file cannot be read (a holder without a token). Nor is it where only
+                # an older lease is listed, or none: a store may list what is new late.
                 others = holder.token not in ("", self.holder.token)
                 if generation > self.generation or (others and generation == self.generation):
                     self.lost = (

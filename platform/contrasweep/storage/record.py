@@ -97,9 +97,8 @@ class Cause(StrEnum):
     METHOD = "method"  # it raised an error, gave a value that is not finite, or crashed
     TIME_LIMIT = "time limit"  # of the study: `trial_hours`, `report_minutes`
     HOST_LOST = "host lost"
-    HOST_MEMORY = (
-        "host memory"  # memory of the host or its GPU ran out; another trial may have taken it
-    )
+    # memory of the host or its GPU ran out; another trial may have taken it
+    HOST_MEMORY = "host memory"
     SIGNAL = "signal"  # the trial's process was killed from outside
     STORAGE = "storage"
 

@@ -24,9 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_WAIT_S = 0.2
 MAX_WAIT_S = 10.0
-DENIED_ATTEMPTS = (
-    4  # a server needs a second to know new credentials; after that its refusal is final
-)
+DENIED_ATTEMPTS = 4
+"""A server needs a second to know new credentials; after that its refusal is final."""
 MIN_BYTES_PER_S = 1e6
 
 NOT_FOUND = {"404", "NoSuchKey", "NotFound"}

@@ -168,9 +168,8 @@ class ActiveTrial:
     step: int = 0  # as its worker reported last
     hosts_lost: int = 0  # since its last new step
     stopped: bool = False  # whether its source stopped it early
-    lost_waiting: bool = (
-        False  # whether its worker's loss was reported again while it waited to resume
-    )
+    # whether its worker's loss was reported again while it waited to resume
+    lost_waiting: bool = False
     record: Record | None = None  # as its worker sent it
 
 
