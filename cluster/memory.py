@@ -66,8 +66,8 @@ class Work:
 
         It is the longest of three times; see this module's docstring. The first is that of operations and bytes. The
         second is `TURN_S` for each kernel: kernels of several processes run one after the other, however small they
-        are. Both are divided by the share. The third is `LAUNCH_S` for each kernel, whatever the share, because the
-        host launches them. None for a type whose peak is not known, and where nothing was counted.
+        are. Both are divided by the share, at most 1. The third is `LAUNCH_S` for each kernel, whatever the share,
+        because the host launches them. None for a type whose peak is not known, and where nothing was counted.
         """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:

@@ -310,9 +310,7 @@ class Footprints:
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
         half = work.precision != "fp32"
         # The share of each type of GPU that the trial would get.
-        shares = {
-            place.gpu: min(1.0, float(place.share)) for place in self.options(trial) if place.gpu
-        }
+        shares = {place.gpu: float(place.share) for place in self.options(trial) if place.gpu}
         steps_s = []
         for gpu, share in shares.items():
             step_s = counted.work.seconds(gpu, half, share)
