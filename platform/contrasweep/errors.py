@@ -253,10 +253,10 @@ OUR_SENTENCES = ("its process ", "ended with ", "timed out ")
 
 
 def error_of(text: str) -> str:
-    """Return the line of a traceback that has the error; of another text, and where that is ours, the last line.
+    """Return the line of `text` that says the error, without the class of our own errors.
 
-    The error stands after the last frame, and lines behind it are its message's. Our own errors are given without their
-    class.
+    In a traceback it follows the last frame; further lines of its message may follow. Without a traceback, or where the
+    last line is one of `OUR_SENTENCES`, it is the last line.
     """
     # The lines of an exception group have margins.
     text = re.sub(r"^ +\| ", "", text, flags=re.MULTILINE)

@@ -78,7 +78,7 @@ class Inputs(abc.ABC):
     def epoch(self, *key: int | str | None) -> Views:
         """Draw the views of one epoch by `key`.
 
-        Returns a function of a batch's rows, and of their places in the epoch's order, to the sides of their views.
+        Returns f(rows, places), which gives the sides of a batch's views: of these rows, at these places in its order.
         """
 
 

@@ -51,17 +51,15 @@ class Colours(nn.Module):
 
     @classmethod
     def of(cls, sides: Sequence[UInt8[Tensor, "n c h w"]]) -> "Colours":
-        """Compute the quantiles of a training part.
+        """Compute the quantiles of each statistic over a training part.
 
         Both sides of its pairs share them, so that differences between the sides stay.
         """
         # The statistics of all images of both sides, one below the other.
         numbers = torch.cat(_statistics_of_stored(sides))
-        shares = torch.linspace(0, 1, LEVELS, device=numbers.device)
+        q = torch.linspace(0, 1, LEVELS, device=numbers.device)
         # One by one, since torch takes quantiles of at most 2^24 values: 75,000 pairs together have more.
-        return cls(
-            torch.stack([torch.quantile(column.contiguous(), shares) for column in numbers.T], 1)
-        )
+        return cls(torch.stack([torch.quantile(column.contiguous(), q) for column in numbers.T], 1))
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:
         """Return the statistics of each side [n f], which are normally distributed over the training part."""

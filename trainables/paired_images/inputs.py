@@ -70,7 +70,7 @@ class ImageInputs(Inputs):
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
         """Draw the views of one epoch by `key`, one for each place in the epoch's order, whatever the batch size.
 
-        Returns a function of a batch's rows, and of their places in the order, to the sides of their views.
+        Returns f(rows, places), which gives the sides of a batch's views: of these rows, at these places in its order.
         """
         # All of the epoch is drawn at once, one draw for each place of its order.
         n = len(self.train_labels)

@@ -44,9 +44,9 @@ class TextInputs(Inputs):
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
         """Draw by `key` which words the views of one epoch hide, at each place in the epoch's order.
 
-        Returns a function of a batch's rows, and of their places in the order, to both sides of their views.
+        Returns f(rows, places), which gives both sides of a batch's views: of these rows, at these places in its order.
         """
-        # Which words are hidden, for both sides, each place of the epoch's order and each word.
+        # [side, place in the epoch's order, word]
         shape = (2, len(self.train_labels), self.settings.max_words)
         hidden = (
             torch.rand(shape, generator=seeding.generator(*key))

@@ -286,8 +286,8 @@ def evaluate(
     """Score the networks of a study again, on other data.
 
     With --with, your own function scores them. With --model and --checkpoint, a network from elsewhere is scored.
-    Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or
-    DATASET/FUNCTION/METRIC.
+    Nothing is trained. Each trial gets further metrics: DATASET/knn1, DATASET/probe and others; those of --with are
+    FUNCTION/METRIC, or with --on too DATASET/FUNCTION/METRIC.
     """
     from contrasweep.running import driver
 

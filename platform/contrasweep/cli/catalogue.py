@@ -81,8 +81,8 @@ class Setting:
 def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
     """Return name -> description (one line) of all entries of this kind, also of those that installed packages bring.
 
-    `package` is read for the kind "studies" alone: its entries are the studies in the modules of `package`, by
-    `module:NAME`. `SpecError` for an unknown kind.
+    Those of the kind "studies" are the studies in the modules of `package`, by `module:NAME`. `SpecError` for an
+    unknown kind.
     """
     if kind == "studies":
         return {name: study.description for name, study in _studies(package)}

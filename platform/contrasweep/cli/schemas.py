@@ -866,7 +866,7 @@ class _Tight(GenerateJsonSchema):
         return {**super().typed_dict_schema(schema), "additionalProperties": False}
 
     def dataclass_schema(self, schema: Any) -> JsonSchema:
-        """Return the schema of a dataclass, all of whose fields are there."""
+        """Return the schema of a dataclass: all its fields are required, and there are no others."""
         described = super().dataclass_schema(schema)
         members = described.get("properties", {})
         # A default of the class says nothing here: every member is printed.

@@ -151,7 +151,7 @@ class Metrics:
         self.numbers = dict[str, float]()
         if resume is not None and (reported := resume / REPORTED).exists():
             self.step, self.numbers = json.loads(reported.read_text())
-        self.before = max(self.step, 0)  # the step from which rows are numbered on
+        self.resumed_at = max(self.step, 0)  # the step after which rows are numbered
         self.lines = 0  # that were read of `file`
         self.printed = 0  # lines of output
         self._place = ""  # of the row that was read last: a line of `file`, or `metrics`
@@ -241,7 +241,7 @@ class Metrics:
         rows = [
             _Row(_run(place), number, values)
             for place in places
-            for number, values in enumerate(files.read(place), self.before + 1)
+            for number, values in enumerate(files.read(place), self.resumed_at + 1)
         ]
         steps, unclear = _by_step(rows)
         for name, runs in unclear.items():
@@ -306,8 +306,8 @@ class Metrics:
         the row's `line`. A row of the same step as the row before revises that report: it adds numbers or replaces
         them. `SpecError` for a step below the one before, and for a member that is wrong.
         """
-        # The number of the line, but not below the step before: steps do not go back.
-        step = max(row.pop("line", 0) + self.before, self.step)
+        # Lines are counted anew after resuming. Their number gives no step below the one before: steps do not go back.
+        step = max(row.pop("line", 0) + self.resumed_at, self.step)
         for name in files.STEPS:
             named_step = _integer(row.get(name))
             if named_step is not None:

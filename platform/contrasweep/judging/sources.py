@@ -376,7 +376,7 @@ def _read_file(path: Path, read: Reader, problem: str) -> pd.DataFrame:
         raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
     with errors_named(problem, str(path)):
         frame = read(path)
-    # What a file says of a study's design is no part of its table.
+    # In `attrs` a study's own frame tells its design; a file's own `attrs` must not pass for that.
     frame.attrs = {}
     return frame
 

@@ -203,7 +203,7 @@ class Terminal:
         self.live.update(View(state), refresh=True)
 
     def say(self, text: str) -> None:
-        """Print a line above the tables, in the colour of its first word where that tells of trouble."""
+        """Print a line above the tables, in the colour that `STYLES` has for how it begins."""
         style = next((style for word, style in STYLES.items() if text.startswith(word)), "")
         self.console.print(Text(printable(text), style=style, overflow="fold"), soft_wrap=True)
 

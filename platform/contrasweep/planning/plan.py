@@ -108,7 +108,7 @@ class Plan(Protocol):
 
     @property
     def stops_early(self) -> bool:
-        """Whether trials may be stopped by what they report, so that they should report at once."""
+        """Whether a report may stop its trial, so that none may wait for others."""
 
     def summary(self) -> dict[str, object]:
         """Return what a reader of the table must know of the study, as label -> value: data, folds, seeds and such."""

@@ -57,10 +57,10 @@ def notices_of(record: Record) -> dict[str, str]:
 def notice_lines(
     trials: "pd.DataFrame", axes: Sequence[str] = (), names: Callable[[str], str] = str
 ) -> list[str]:
-    """Return a sentence for each notice that holds of any finished trial: in how many, by arm, and in which cells.
+    """Return a sentence for each notice that holds for any finished trial: for how many, by arm, and in which cells.
 
-    `trials` has a row per trial: arm, axes and metrics. `names` gives the display name of a declared one. A notice does
-    not hold of a trial that does not report its metric.
+    `trials` has a row per trial: arm, axes and metrics. `names` turns declared names into display names. A notice does
+    not hold for a trial that does not report its metric.
     """
     lines = []
     for metric, sentence in NOTICES.items():

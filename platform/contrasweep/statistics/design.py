@@ -484,7 +484,7 @@ def contrast(
     unequal size.
 
     Replicates may be missing: the seeds of a fold are averaged, the estimate is the mean over folds, and components are
-    estimated from the differences that there are (Henderson's method 3).
+    estimated from the others (Henderson's method 3).
     """
     d = floats(differences)
     # Independent replicates on one split.
@@ -492,19 +492,22 @@ def contrast(
         planned = design or Design()
         n = len(d)
         mean = float(d.mean())
-        variance = 0.0 if constant(d) else float(np.var(d, ddof=1)) / n
+        # Equal differences have no variance; rounding would give them a tiny one.
+        equal = constant(d)
+        variance = 0.0 if equal else float(np.var(d, ddof=1)) / n
         degrees = n - 1.0
         relative: tuple[float, ...] | float = 1.0
         if weights is not None and n > 1:
             shares, factors, degrees = weighted_mean(floats(weights))
             mean = float(shares @ d)
-            variance = float(factors @ (d - mean) ** 2) if variance else 0.0
+            variance = 0.0 if equal else float(factors @ (d - mean) ** 2)
             relative = tuple(map(float, n * shares))
         design = Design(None, 1, n, planned.items, unit=planned.unit)
         components = Components(residual=n * variance)
         values = tuple(map(float, d))
         return Contrast(mean, math.sqrt(variance), degrees, components, design, values, relative)
-    # Folds: in place of the planned repeats and seeds the design has as many as were run, rounded.
+    # Folds: the design has as many repeats and seeds as were run, rounded. Searched folds, without differences, count
+    # in their repeat.
     codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
     planned = design or Design(folds=len(means))

@@ -289,11 +289,11 @@ def _decided(
 ) -> Any:
     """Return a mask [draws] of the studies that decide, by their differences, standard errors and degrees of freedom.
 
-    A study decides where its difference is further from 0 than the critical value, or its interval within `margin`.
+    A study decides where its t statistic is beyond the critical value of its test, or its interval within `margin`.
     """
-    error = np.maximum(error, 1e-300)
-    attained, strictness = _attained(design, level)
-    decided = strictness * np.abs(difference) / error >= -special.stdtrit(degrees, attained / 2)
+    error = np.maximum(error, 1e-300)  # the tiny number stands for an error of 0
+    attained, factor = _attained(design, level)
+    decided = factor * np.abs(difference) / error >= -special.stdtrit(degrees, attained / 2)
     if margin is not None:
         decided = decided | (
             (margin - np.abs(difference)) / error >= -special.stdtrit(degrees, level / 2)
@@ -302,7 +302,7 @@ def _decided(
 
 
 def _attained(design: Design, level: float) -> tuple[float, float]:
-    """Return the level that the design's test attains, and a factor up to 1 of its t statistic.
+    """Return the level that the design's test attains, and a factor up to 1 for its t statistic.
 
     Both are as in `power_of_designs.power`: the sign-flip test has few possible p-values, which costs half a replicate.
     """
@@ -335,8 +335,8 @@ def _chances(
     # The chance of a direction.
     error = np.sqrt(later)
     degrees = np.median(futures.degrees)
-    attained, strictness = _attained(design, level)
-    bound = -special.stdtrit(degrees, attained / 2) * error / strictness
+    attained, factor = _attained(design, level)
+    bound = -special.stdtrit(degrees, attained / 2) * error / factor
     chance: Any = special.ndtr((centre - bound) / spread) + special.ndtr((-centre - bound) / spread)
     if margin is None:
         return chance

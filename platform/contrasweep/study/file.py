@@ -170,7 +170,10 @@ def to_plain(value: Any) -> Any:
 
 
 def with_commands(fields: MutableConfig) -> MutableConfig:
-    """Return the plain fields of a study, a campaign or an arm with commands where a file has them, for `with_sets`."""
+    """Declare the commands in plain fields of a study, a campaign or an arm as a file does; return the fields.
+
+    `with_sets` then takes the paths that it takes for a file.
+    """
     for arm in (*fields.get("arms", {}).values(), fields.get("incumbent", fields)):
         if arm.get("trainable") == PATH:
             del arm["trainable"]

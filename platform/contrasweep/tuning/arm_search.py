@@ -162,7 +162,8 @@ class ArmSearch:
             return False
         del candidate.records[trial_id]
         self.spending.reopen(trial_id)
-        # The searcher was told that this candidate failed. It counts as asked for again, to be told another outcome.
+        # The searcher was told that these settings failed. Replayed, they count as asked for again, and it can be told
+        # another outcome. Candidates that share the trials share `records`.
         for told in self.candidates:
             if told.records is candidate.records and told.learned:
                 told.learned = False

@@ -129,7 +129,6 @@ def train(
                 unreported=unreported,
                 has_files=has_files,
             )
-            # A pruner decides on each report, so that none may wait for others.
             context = RunContext(
                 storage=records.storage,
                 study=study.name,
