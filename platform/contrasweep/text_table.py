@@ -30,7 +30,7 @@ def text_table(
         max((cell_len(word) for entry in column for word in entry.split()), default=0)
         for column in entries
     ]
-    spare = characters - sum(widths) - 2 * len(widths)
+    spare = characters - sum(widths) - 2 * (len(widths) - 1)
 
     # No room side by side: a block of two columns, head and entry, for each row, with an empty line between blocks.
     if rule and spare < 0 and len(widths) > 2:

@@ -364,7 +364,7 @@ def _paired(
         of_sides[f"collapsed_{side}"] = column["collapsed"][at]
     ids = column["trial_id"]
     return paired_evidence(
-        replicates.assign(**of_sides),
+        pd.DataFrame({**replicates, **of_sides}),
         rule.design,
         mode=rule.mode,
         # The weight is that of the fold, which is the same for both trials of a pair.

@@ -659,14 +659,18 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     blocks = []
     labels = tables[0].row_titles.values()
     rest = _columns(tables)
+
+    def rows(columns: Sequence[_Column]) -> list[list[str]]:
+        return [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
+
     while rest:
-        # All columns that are left are tried, then one less, and so on down to a single one.
-        for fitting in range(len(rest), 0, -1):
-            columns = rest[:fitting]
-            rows = [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
-            if max(map(len, text_table(rows, rule=True))) <= width:
+        # One column more is tried as long as they fit: there may be thousands.
+        fitting = 1
+        while fitting < len(rest):
+            if max(map(len, text_table(rows(rest[: fitting + 1]), rule=True))) > width:
                 break
-        blocks.append("\n".join(text_table(rows, rule=True, width=width)))
+            fitting += 1
+        blocks.append("\n".join(text_table(rows(rest[:fitting]), rule=True, width=width)))
         rest = rest[fitting:]
     parts = [
         wrapped(_heading(tables), width),
@@ -719,8 +723,10 @@ def latex_of(tables: Sequence[Table]) -> str:
     if not first_table.style.caption:
         for table in tables:
             below += table.verdicts if table.answer.decisive else []
-    formats = map(_latex_format, (column.table for column in columns))
-    cells = [rf"S[table-format={digits},detect-weight]@{{\,}}l" for digits in formats]
+    cells = [
+        rf"S[table-format={_latex_format(table)},detect-weight]@{{\,}}l" * len(table.columns)
+        for table in tables
+    ]
     return latex_table(
         _heading(tables),
         "l" * len(first_table.row_factors) + "".join(cells),

@@ -22,12 +22,14 @@ from contrasweep.reporting.figures import Bars, Lines, Series, log_ticks
 from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.slices import slices
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
+from contrasweep.results import table as results_table
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.table import TableStyle
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.family import holm
 from contrasweep.storage.record import DatasetRef
 from contrasweep.storage.study_document import DeclaredSearch, StudyDocument
+from contrasweep.text_table import text_table
 
 ARMS = {"supcon": 0.0, "sincere": 0.005, "ocl": 0.05}
 
@@ -196,6 +198,23 @@ def test_text_fits_a_terminal_of_100_columns(frame):
     assert any(re.search(r"0\.\d+ \[0\.\d+, 0\.\d+\] \*", line) for line in lines)
     wide = table(frame, rows=[], columns=["batch_size", "arm"]).to_text(60)
     assert max(map(len, wide.splitlines())) <= 60 and wide.count("8 ocl") >= 1
+
+
+def test_text_of_many_arms_is_laid_out_in_few_steps(frame, monkeypatch):
+    """All arms were tried, then one less, and so on."""
+    many = pd.concat([frame.assign(arm=frame["arm"] + str(i)) for i in range(20)])
+    rule = DecisionRule(Design(folds=5), question="cells", reference="ocl0")
+    laid_out = []
+
+    def counted(rows, **options):
+        laid_out.append(len(rows[0]))
+        return text_table(rows, **options)
+
+    monkeypatch.setattr(results_table, "text_table", counted)
+    lines = table(many, rule=rule).to_text(100).splitlines()
+    heads = " ".join(line[12:] for line in lines if line.startswith("batch_size  ")).split()
+    assert heads == list(dict.fromkeys(many["arm"]))
+    assert sum(laid_out) < 10 * 60
 
 
 def test_verdicts_are_sentences(frame):
