@@ -30,6 +30,7 @@ from contrasweep.study.trainables import SettingsOfArms, can_search
 from contrasweep.trial import Trial
 from contrasweep.tuning import pruners
 from contrasweep.tuning.design import DEV_SPLITS, SweepDesign, point
+from contrasweep.tuning.pruners.halving import FoldHalving
 from contrasweep.tuning.sweep_source import SweepSource
 
 if TYPE_CHECKING:
@@ -361,6 +362,16 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     pruner = planned.pruner()
     if isinstance(pruner, pruners.OwnPruner):
         pruner.try_out()
+    # With slots the next configuration waits for earlier ones, which wait at a rung for the whole of their bracket.
+    if study.slots and isinstance(pruner, FoldHalving):
+        bracket = min(pruner.bracket_size, pruner.total)
+        if study.slots < bracket:
+            raise SpecError(
+                "a bracket of halving trains side by side",
+                place="slots",
+                value=study.slots,
+                hint=f"{bracket} or more, or a smaller pruner_options.bracket",
+            )
     if can_search():
         for name, arm in study.arms.items():
             # Some samplers find out only when they are asked that they cannot search the space.

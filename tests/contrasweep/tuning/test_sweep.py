@@ -306,6 +306,10 @@ def test_an_equal_budget_is_what_the_plan_says(storage):
             "arms.a.space: no searched setting has this name",
         ),
         ({"pruner": "hyperbannd"}, "pruner: there is no such pruner"),
+        (
+            {"pruner": "halving", "slots": 4},
+            "slots: a bracket of halving trains side by side, got 4; 5 or more",
+        ),
         ({"scheduler": "asha"}, "scheduler: there is no such field; known fields: alpha"),
         (
             {"searcher": "tpee"},
