@@ -27,6 +27,7 @@ TIE = 1e-12
 GAPS = ("failed_a", "failed_b", "missing_a", "missing_b", "pending")
 ITEMS = "on new items like these"
 COUNTING = ("done",)  # statuses of trials whose values a table has
+LARGEST = 1e150  # a larger metric counts as lost
 Entries = dict[str, Any]
 """The fields of a file, or files by their names."""
 
@@ -186,9 +187,10 @@ class Check:
             )
 
     def value(self, trial_id: str, metric: str) -> float | None:
-        """Return a trial's value where it counts: the trial is done, and its value is finite; else None."""
+        """Return a trial's value where it counts: the trial is done, and its value is neither lost nor too large."""
         record = self.records.get(trial_id)
-        return measured(record, metric) if record and record["status"] in COUNTING else None
+        value = measured(record, metric) if record and record["status"] in COUNTING else None
+        return value if abs(value or 0.0) <= LARGEST else None
 
 
 def table(

@@ -135,6 +135,17 @@ def test_copies_and_values_that_are_not_finite_agree_with_their_records(tmp_path
     assert "p 0.25, by the records 1.0" in verify.verify(changed(data, surer))[0][0]
 
 
+def test_a_bundle_with_values_that_count_as_lost_agrees_with_itself(tmp_path):
+    plan = made(tmp_path, "odd", seeds=range(3))
+    records = StudyRecords(str(tmp_path), "odd")
+    for trial in plan.trials:
+        metrics = {"accuracy": [0.5, 1.79e308, 1.79e308][trial.seed]}
+        records.write(dataclasses.replace(records.read_one(trial.id), metrics=metrics))
+    printed(tmp_path, "bundle", "odd", "--storage", ".", "-o", "x.zip")
+    differing, counted = verify.verify((tmp_path / "x.zip").read_bytes())
+    assert differing == [] and counted["differences"] == 1
+
+
 @pytest.mark.parametrize("kind", [*STUDIES, *MADE])
 def test_a_bundle_agrees_with_itself_and_is_the_same_bytes_again(bundle, kind):
     data = bundle(kind)
