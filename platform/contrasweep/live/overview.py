@@ -133,8 +133,8 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         table = [record for record in recorded if record.notes.phase != Phase.SEARCH]
         # Of an arm whose search found nothing to confirm the table has no trial.
         has_all = {record.arm for record in table} >= {*document.arms}
-        is_trained = has_all and all(record.status.trained for record in table)
-        state = "complete" if is_trained else "failures"
+        trained = all(record.status.trained for record in table)
+        state = "complete" if has_all and trained else "failures"
     elif ended == USED_UP:
         state = "budget used up"
     removed = removed_trials(records) if state == "stopped" else set()

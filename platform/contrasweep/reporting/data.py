@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -42,11 +42,6 @@ class TrialData:
     def metric(self) -> str:
         """The metric of the report's table."""
         return self.document.metric
-
-    @property
-    def mode(self) -> Literal["max", "min"]:
-        """Whether larger or smaller values of the metric are better."""
-        return self.document.mode
 
     @property
     def axes(self) -> list[str]:

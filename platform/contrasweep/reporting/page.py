@@ -72,7 +72,7 @@ def _summary(data: ReportData) -> str:
     if data.search is not None and data.of_sweep is not None:
         searched = int((data.of_sweep["phase"] == Phase.SEARCH).sum())
         size = f"{plural(searched, 'trial')} of the search, {len(data.frame)} of the confirmation"
-    better = "larger" if data.mode == "max" else "smaller"
+    better = "larger" if data.document.mode == "max" else "smaller"
     return (
         f"{data.names(data.metric)}, {better} is better · {plural(len(data.arms), 'arm')} · {size}"
     )

@@ -33,7 +33,6 @@ def slice_figures(data: TrialData) -> list[Figure]:
     if left_out:
         caption += f" {left_out} that were pruned or have no score are left out."
     for name in settings(search):
-        numbers = pd.to_numeric(scored[name], errors="coerce")
         # A configuration that lacks the setting has NaN, which differs from itself. None may be an option.
         known = scored[scored[name].map(lambda value: value == value).astype(bool)]
         # Values of which any is no number stand side by side, and the points of one value are spread at random.
@@ -43,9 +42,9 @@ def slice_figures(data: TrialData) -> list[Figure]:
         dots = []
         for arm in data.arms:
             part = known[known["arm"] == arm].head(POINTS)
-            x = list(numbers[part.index])
+            x = list(part[name])
             if words:
-                x = [words.index(label(v)) + rng.uniform(-0.15, 0.15) for v in part[name]]
+                x = [words.index(label(v)) + rng.uniform(-0.15, 0.15) for v in x]
             titles = []
             for value, score in zip(part[name], part["value"], strict=True):
                 shown = label(value) if words else short(value)
@@ -54,7 +53,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
                 Dots(
                     data.names(arm),
                     data.colour(arm),
-                    list(map(float, x)),
+                    x,
                     list(part["value"]),
                     titles,
                 )
@@ -66,7 +65,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
                 x_label=name,
                 y_label=data.names(data.metric),
                 x_names=words,
-                log_x=not words and logarithmic(data, name, numbers),
+                log_x=not words and logarithmic(data, name, known[name].astype("float64")),
             )
             figures.append(Figure(chart, caption, f"Slice: {name}"))
     return figures

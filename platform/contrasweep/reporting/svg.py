@@ -37,11 +37,7 @@ def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
 
 def draw(chart: Chart) -> Markup:
     """Return the drawing of a chart."""
-    match chart:
-        case Lines():
-            return _lines(chart)
-        case Bars():
-            return _bars(chart)
+    return _lines(chart) if isinstance(chart, Lines) else _bars(chart)
 
 
 def _lines(chart: Lines) -> Markup:

@@ -177,14 +177,13 @@ class Results(StudyData):
         Returns:
             Its record; None where no trial of the arm has finished.
         """
-        sign = 1 if self.document.mode == "max" else -1
-        values = [
-            (record, record.value(self.metric))
+        done = [
+            record
             for record in self.trial_records.values()
-            if record.arm == arm
+            if record.arm == arm and record.value(self.metric) is not None
         ]
-        done = [(sign * value, record) for record, value in values if value is not None]
-        return max(done, key=lambda pair: pair[0])[1] if done else None
+        pick = max if self.document.mode == "max" else min
+        return pick(done, key=lambda record: record.reported(self.metric), default=None)
 
     def checkpoint(self, arm: str, to: str | Path) -> Path:
         """Fetch the newest checkpoint of the arm's best finished trial, also from an object store.

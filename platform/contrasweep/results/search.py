@@ -157,9 +157,8 @@ class Best:
 
     def with_cell(self, cell: "Cell") -> "Best":
         """Return a copy with the mean, interval and number of trials of `cell`, the table's cell for it."""
-        mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
         return replace(
-            self, mean=mean, low=cell.low, high=cell.high, n=cell.n, collapsed=cell.collapsed
+            self, mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, collapsed=cell.collapsed
         )
 
 

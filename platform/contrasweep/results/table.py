@@ -666,9 +666,11 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     while rest:
         # One column more is tried as long as they fit: there may be thousands.
         fitting = 1
-        while fitting < len(rest):
-            if max(map(len, text_table(rows(rest[: fitting + 1]), rule=True))) > width:
-                break
+        # The line below the head is as wide as the table.
+        while (
+            fitting < len(rest)
+            and len(text_table(rows(rest[: fitting + 1]), rule=True)[1]) <= width
+        ):
             fitting += 1
         blocks.append("\n".join(text_table(rows(rest[:fitting]), rule=True, width=width)))
         rest = rest[fitting:]

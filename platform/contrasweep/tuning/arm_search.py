@@ -352,7 +352,7 @@ class ArmSearch:
 
     def _add_to_pruner(self, trial: Trial, number: int) -> None:
         """Tell the pruner of a trial of candidate `number`; a trial without a fold counts as one of fold 0."""
-        self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
+        self.pruner.add(trial.id, number, trial.fold or 0)
 
     def _take(self, record: Record) -> None:
         """Pass the record of a trial to its candidate, the spending and the pruner.
