@@ -258,6 +258,8 @@ def test_operations_run_at_the_stated_utilisation_and_trials_on_a_gpu_share_it()
     assert work.seconds("H100", in_half=True, share=1 / 12) == pytest.approx(
         12 * work.seconds("H100", in_half=True)
     )
+    # The work of a step is counted for each GPU of a trial, so further GPUs do not divide it again.
+    assert work.seconds("H100", in_half=True, share=2) == work.seconds("H100", in_half=True)
     assert (
         launches.seconds("H100", in_half=True)
         == launches.seconds("H100", in_half=True, share=1 / 2)
