@@ -816,7 +816,8 @@ class Referee:
         axes = [DATA_AXIS] if len(self.campaign.datasets) > 1 else []
         for records in of_data.values():
             if all(record.status.failed for record in records):
-                return failure_line(records[0], self.storage, axes)
+                # Asked again, `decide` trains failed trials again without a flag.
+                return failure_line(records[0], self.storage, axes).rpartition("; again: ")[0]
         return ""
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:

@@ -101,8 +101,8 @@ class Decision:
     def sentence(self) -> str:
         """Return the decision in words, as one sentence without a full stop.
 
-        For example `ocl is better than the incumbent and is kept: accuracy +0.021 [+0.008, +0.034] on 12 fresh seeds,
-        one-sided p of no gain = 0.004 at a level of 0.025`.
+        For example `ocl is better than the incumbent and is kept: accuracy +0.021 [+0.008, +0.034] (98 % interval) on
+        12 fresh seeds, one-sided p of no gain = 0.004 at a level of 0.025`.
         """
         equivalent = f"differs from {self.incumbent} by less than matters and is not kept"
         if self.kept:
@@ -118,6 +118,8 @@ class Decision:
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
             difference = self.span or "no number, for one of them failed,"
+            if self.span and self.confidence:
+                difference += f" ({100 * self.confidence:.3g} % interval)"
             text += f": {self.metric} {difference} on {self.seeds} fresh seeds"
             hypothesis = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
             text += f", one-sided p of {hypothesis} = {self.p:.2g} at a level of {self.level:.2g}"

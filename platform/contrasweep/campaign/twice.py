@@ -104,7 +104,7 @@ def train_twice(
 
 
 def _built(fields: MutableConfig, file: str) -> Study | Campaign:
-    """Return the study or, where `type` says so, the campaign of a file's fields; `SpecError` names the file."""
-    if fields.get("type") == "campaign":
+    """Return the study or, by its `type` or its incumbent, the campaign of a file; `SpecError` names the file."""
+    if fields.get("type", "campaign" if "incumbent" in fields else "") == "campaign":
         return built(Campaign, fields, file)
     return build_study(fields, file)

@@ -1,7 +1,6 @@
 """The JSON schemas of what `--json` prints, made of the types that the platform has and of those below."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, get_type_hints
 
 import pydantic
@@ -26,7 +25,6 @@ from contrasweep.live.state import RunState
 from contrasweep.planning.budget import BudgetRow
 from contrasweep.planning.planner import MissingDataset
 from contrasweep.planning.power import PlannedSize
-from contrasweep.results.advice import Size
 from contrasweep.results.difference import StudyDifference
 from contrasweep.results.search import Best
 from contrasweep.running.upkeep import Finding as BrokenFile
@@ -149,7 +147,20 @@ class Chance(TypedDict):
     high: float
 
 
-@dataclass(frozen=True)
+class Size(TypedDict):
+    """A larger study: its number of replicates and what it costs beyond the present one.
+
+    `count` is the number of seeds, repeats or folds, or of what else the replicates are (`unit`). `trials` is the
+    number of additional trials, or of all for another number of folds; 0 where replicates are no trials. `hours` is
+    their wall time; null where it is not known.
+    """
+
+    unit: Literal["seeds", "repeats", "folds", "runs", "items", "groups", "tasks"]
+    count: int
+    trials: int
+    hours: Number
+
+
 class EnoughSize(Size):
     """A size that decides a comparison with a chance of 80 % or more.
 

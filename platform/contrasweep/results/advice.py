@@ -227,6 +227,7 @@ class Advice:
         type: Where the replicates come from: a grid, the confirmation of a sweep, or results made elsewhere.
         names: Display names in place of declared ones.
         price_of: What the price is of, in words: the pace of the trials so far, or the hosts of a plan.
+        replicate: What a replicate is, where it is no repeat and no fold: a seed, run, item, group or task.
     """
 
     present: Size
@@ -240,6 +241,7 @@ class Advice:
     names: DisplayNames = NONE  # what every format shows in place of declared names
     others: tuple[Size, ...] = ()
     price_of: str = "price"
+    replicate: str = "seed"
 
     def __bool__(self) -> bool:
         return bool(self.forecasts)
@@ -287,7 +289,11 @@ class Advice:
 
     def _named(self, text: str) -> str:
         """Return `text` with the word "seed" replaced by what the replicates are, such as "item", "task" or "run"."""
-        return text.replace("seed", self.forecasts[0].pair.comparison.evidence.common.design.unit)
+        return text.replace("seed", self.replicate)
+
+    def _document_of(self, size: Size) -> dict[str, object]:
+        """Return a size for JSON."""
+        return vars(size) | {"unit": self._named(size.unit)}
 
     def rows(self) -> list[list[str]]:
         """Return the table of the advice as text.
@@ -413,9 +419,9 @@ class Advice:
         left out. An infinite number is None.
         """
         return {
-            "present": vars(self.present),
-            "sizes": [vars(size) for size in self.sizes],
-            "others": [vars(size) for size in self.others],
+            "present": self._document_of(self.present),
+            "sizes": list(map(self._document_of, self.sizes)),
+            "others": list(map(self._document_of, self.others)),
             "fresh": self.fresh,
             "look": self.look,
             "pending": self.pending,
@@ -430,10 +436,11 @@ class Advice:
                     "degrees": [_finite(value) for value in forecast.degrees],
                     "chances": [_chance(prediction) for prediction in forecast.chances],
                     "enough": [
-                        vars(size) | _chance(prediction) for size, prediction in forecast.enough
+                        self._document_of(size) | _chance(prediction)
+                        for size, prediction in forecast.enough
                     ],
                     "enough_as_estimated": forecast.enough_as_estimated
-                    and vars(forecast.enough_as_estimated),
+                    and self._document_of(forecast.enough_as_estimated),
                 }
                 for forecast in self.forecasts
             ],
@@ -569,6 +576,7 @@ def advice(
         for pair in answer.pairs
         if answer.decisive and pair.has_verdict and pair.comparison.n > 1
     ]
+    replicate = answer.pairs[0].comparison.evidence.common.design.unit if answer.pairs else "seed"
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
     fresh = interim is not None and interim.finished
     waiting = isinstance(interim, InterimVerdicts) and not interim.finished
@@ -580,7 +588,8 @@ def advice(
     ]
     # Nothing is predicted while trials are to run, or while a growing study has looks to come, which decide themselves.
     if not judged_pairs or pending or waiting or not undecided:
-        return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
+        present = Size(unit, prices.present[unit], 0, None)
+        return Advice(present, (), (), fresh, pending=pending, replicate=replicate)
 
     look = _next_look(judged_pairs, interim, fresh)
     levels = _Levels.before(look, judged_pairs)
@@ -611,6 +620,7 @@ def advice(
         omitted=len(undecided) - len(nearest),
         type=type,
         others=tuple(others),
+        replicate=replicate,
     )
 
 
