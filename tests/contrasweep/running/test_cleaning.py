@@ -287,12 +287,17 @@ def test_a_trial_that_is_killed_as_it_ends_loses_nothing(keep, tmp_path, monkeyp
         done = []
         delete = LocalStore.delete
 
-        def dies(self, key, done=done, after=deletions, delete=delete):
-            if "/checkpoint/" in key and (done.append(key) or len(done)) == after:
-                raise KeyboardInterrupt
-            delete(self, key)
+        def is_dead(*args, **fields):
+            raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
+
+            def dies(self, key, done=done, after=deletions, delete=delete, patch=patch):
+                if "/checkpoint/" in key and (done.append(key) or len(done)) == after:
+                    patch.setattr(Execution, "finish", is_dead)  # nor does it record its death
+                    is_dead()
+                delete(self, key)
+
             patch.setattr(LocalStore, "delete", dies)
             with contextlib.suppress(KeyboardInterrupt):
                 trained(str(tmp_path / str(deletions)), tmp_path, keep)
