@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
 from contrasweep.processes import machine, process_identity
+from contrasweep.shell import command_line
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count, Pid
@@ -307,9 +308,12 @@ def stop_driver(records: StudyRecords) -> Holder:
     if holder.released or holder.lives_here is False:
         raise StudyHeld(f"no process runs study {records.study} in {records.storage}")
     if holder.lives_here is None:
+        stop_job = command_line(
+            "stop", records.study, storage=records.storage, address="http://HEAD:8265"
+        )
         raise StudyHeld(
             f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}; its job "
-            f"on a cluster: contrasweep stop {records.study} --storage {records.storage} --address http://HEAD:8265"
+            f"on a cluster: {stop_job}"
         )
     if _who_listens(_socket_name(records, holder)) != (holder.pid, os.getuid()):
         raise StudyHeld(

@@ -197,6 +197,9 @@ def test_a_signal_while_ray_starts(tmp_path):
 def test_a_gcs_that_was_killed_before_the_first_check_is_missed_from_then_on(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "GCS_PATIENCE_S", 0)
     watch = engine.RayWatch("local")
+    watch._earlier = {
+        gcs.pid for gcs in engine._own_gcs(set())
+    }  # of the Ray that other tests share
     (tmp_path / "gcs_server").symlink_to(shutil.which("sleep"))
     with subprocess.Popen([tmp_path / "gcs_server", "60"]) as gcs:
         gcs.kill()

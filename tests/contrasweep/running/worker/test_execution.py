@@ -63,8 +63,9 @@ def told_by(request):
         raise SystemExit(1)
 
     before = signal.getsignal(request.param)
-    if request.param == signal.SIGTERM:
-        signal.signal(signal.SIGTERM, leave)
+    # A shell starts what it runs in the background with SIGINT ignored.
+    answers = {signal.SIGTERM: leave, signal.SIGINT: signal.default_int_handler}
+    signal.signal(request.param, answers[request.param])
     handler = signal.getsignal(request.param)
     yield request.param
     assert signal.getsignal(request.param) is handler
