@@ -48,6 +48,9 @@ def two_views(z1, z2):
 def rows_alone(first, second):
     return (first - second).square().sum(1)
 
+def no_number(first, second):
+    return (first - second).mean() * float("nan")
+
 class Weighted(nn.Module):
     def __init__(self, dim, classes):
         super().__init__()
@@ -94,6 +97,7 @@ OF_DIGITS: list[tuple[dict[str, Any], str]] = [
     ({"targets": "moco", "loss": "proxy_anchor"}, "loss: targets 'moco' need a loss whose"),
     ({"loss": "own_parts:two_views"}, "a loss of two views has the parameters first, second"),
     ({"loss": "own_parts:rows_alone"}, "loss: a loss gives one finite number"),
+    ({"loss": "own_parts:no_number"}, "loss: a loss gives one finite number"),
     ({"loss": "own_parts:Weighted"}, "loss: own_parts:Weighted fails on 4 embeddings"),
     (
         {"loss": {"name": "supcon", "similarity": "own_parts:distance"}},

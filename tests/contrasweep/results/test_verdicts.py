@@ -17,6 +17,7 @@ from contrasweep.planning.power import study_power
 from contrasweep.reporting import render
 from contrasweep.results import building
 from contrasweep.results.building import DecisionRule, build_table
+from contrasweep.results.requirement import Requirement
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Cause, Record, Status
 from contrasweep.storage.records import encode_items
@@ -297,3 +298,28 @@ def test_of_several_trials_of_one_replicate_the_first_one_counts():
     replicates, places = building._places(pd.DataFrame(rows, columns=[*building.KEYS, "side"]))
     assert replicates.to_numpy().tolist() == [["c", 0, 1], ["c", 1, 1]]
     assert {side: found.tolist() for side, found in places.items()} == {"a": [0, 3], "b": [1, -1]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "low", "high", "matters", "outcome"),
+    [
+        ("better", 0.1, 0.3, 0.2, "holds"),
+        ("better", -0.1, 0.3, 0.2, "open"),
+        ("better", -0.1, 0.1, 0.2, "fails"),
+        ("better", -0.1, 0.1, None, "open"),
+        ("better", -0.2, 0.0, None, "fails"),
+        ("better", None, 0.3, None, "open"),
+        ("not-worse:0.1", -0.05, None, None, "holds"),
+        ("not-worse:0.1", -0.2, 0.3, None, "open"),
+        ("not-worse:0.1", -0.3, -0.2, None, "fails"),
+        ("equivalent:0.1", -0.05, 0.05, None, "holds"),
+        ("equivalent:0.1", -0.05, 0.2, None, "open"),
+        ("equivalent:0.1", 0.2, 0.3, None, "fails"),
+        ("equivalent:0.1", -0.3, -0.2, None, "fails"),
+    ],
+)
+def test_what_is_required_of_an_interval(wanted, low, high, matters, outcome):
+    requirement = Requirement.parse(wanted)
+    assert requirement.outcome(low, high, "max", matters) == outcome
+    low, high = (None if end is None else -end for end in (high, low))
+    assert requirement.outcome(low, high, "min", matters) == outcome

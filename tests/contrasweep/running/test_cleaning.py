@@ -128,6 +128,7 @@ def test_the_command_says_what_cannot_be_asked_and_asks_before_it_deletes(tmp_pa
     shown = contrasweep(*words, "--dry-run", folder=tmp_path)
     assert shown.returncode == 0 and "6 of 6 networks cannot be evaluated" in shown.stdout
     assert "no network is left of a, b" in shown.stdout
+    assert not shown_json(tmp_path, *words, "--dry-run")["deleted"]
     asked = contrasweep(*words, folder=tmp_path)
     assert asked.returncode == 2 and "--yes" in asked.stderr and contents(records) == before
     told = shown_json(tmp_path, *words, "--yes")

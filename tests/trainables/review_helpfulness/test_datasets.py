@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -308,3 +309,10 @@ def test_forged_region_features_are_refused(tmp_path):
     with refused(DataError, "not loaded"):
         mcr_reviews.load(tmp_path / "x.pth")
     assert not target.exists()
+
+
+def test_products_are_split_by_their_ids_whatever_the_order_of_rows():
+    ids = [f"p{i:03d}" for i in range(200)]
+    split = reviews.split_products(ids, 0)
+    assert split == reviews.split_products(ids[::-1] * 2, 0) != reviews.split_products(ids, 1)
+    assert Counter(split.values()) == {"train": 128, "dev": 32, "test": 40}
