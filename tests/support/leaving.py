@@ -56,7 +56,8 @@ def observed() -> dict[str, float]:
         "errors": np.geterr(),
         "printing": repr(np.array([1 / 3])),
         "decimal": decimal.Decimal(1) / 3,
-        "term": signal.getsignal(signal.SIGINT),
+        # By its name: a trial has a handler of its own that calls the earlier one.
+        "term": getattr(handler := signal.getsignal(signal.SIGINT), "__qualname__", handler),
         "precision": torch.get_float32_matmul_precision(),
         "device": torch.ones(1).device.type,
         "loggers": [logging.getLogger(name).getEffectiveLevel() for name in ("", "left")],
