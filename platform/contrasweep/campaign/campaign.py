@@ -817,7 +817,7 @@ class Referee:
         for records in of_data.values():
             if all(record.status.failed for record in records):
                 # Asked again, `decide` trains failed trials again without a flag.
-                return failure_line(records[0], self.storage, axes).rpartition("; again: ")[0]
+                return failure_line(records[0], self.storage, axes, how_again=False)
         return ""
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:

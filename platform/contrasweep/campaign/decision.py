@@ -118,7 +118,7 @@ class Decision:
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
             difference = self.span or "no number, for one of them failed,"
-            if self.span and self.confidence:
+            if self.estimate is not None and self.confidence is not None:
                 difference += f" ({100 * self.confidence:.3g} % interval)"
             text += f": {self.metric} {difference} on {self.seeds} fresh seeds"
             hypothesis = f"a loss of {self.allowed:g}" if self.allowed else "no gain"

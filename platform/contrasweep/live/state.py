@@ -680,7 +680,7 @@ def watch(
     display: Display,
     *,
     once: bool = False,
-    awaited: Callable[[], str] = str,
+    awaited: Callable[[], str] = lambda: "",
 ) -> RunState | None:
     """Show the study's newest run until it ends, or just `once`, and return its last state.
 

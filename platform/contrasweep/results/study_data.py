@@ -325,7 +325,7 @@ class StudyData:
         return f"{self.name} on {', '.join(names)}" if names else self.name
 
     def declared_at(self, at: Config) -> MutableConfig:
-        """Return values of axes with declared names in place of the display names that tables show.
+        """Return values of axes with declared names in place of the display names that tables show, as `known_name`.
 
         Args:
             at: The values of axes, by axis.
@@ -338,8 +338,10 @@ class StudyData:
         """
         declared = {self.known_name("axis", axis, self.axes): value for axis, value in at.items()}
         for axis, value in declared.items():
-            shown = (v for v in self.planned[axis] if self.names(canonical.label(v)) == value)
-            declared[axis] = next(shown, value)
+            values = list(self.planned[axis])
+            if not any(canonical.same(v, value) for v in values):
+                shown = (v for v in values if self.names(canonical.label(v)) == value)
+                declared[axis] = next(shown, value)
         return declared
 
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:

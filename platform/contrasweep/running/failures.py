@@ -27,13 +27,15 @@ NOTHING_REPORTED = (
 SHORT_ID = 8
 
 
-def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
+def failure_line(
+    record: Record, storage: str, axes: Sequence[str] = (), *, how_again: bool = True
+) -> str:
     """Return one line on a failed trial: its error, where it was raised, and the ways to its log and to another run.
 
     `failed: ARM lr=0.1 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID; again: ...`
 
-    The values of `axes` name the trial. A trial that failed for a cause outside its method runs again with the same
-    command, others with `--retry-failed`.
+    The values of `axes` name the trial. With `how_again` the line ends with how it runs again: with the same command
+    if it failed for a cause outside its method, else with `--retry-failed`.
     """
     text = (record.error or "").strip()
     last = clipped(error_of(text) or "unknown error", 300)
@@ -43,9 +45,11 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
         where += "; a trial's working directory is empty: Path(__file__).parent / FILE"
     to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
     # `record.missing`: the cause was outside the method.
-    again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
-    return f"failed: {replicate_of(record, axes)}: {last}{where}{cause}; all of it: {to_logs}; again: {again}"
+    line = f"failed: {replicate_of(record, axes)}: {last}{where}{cause}; all of it: {to_logs}"
+    if not how_again:
+        return line
+    return f"{line}; again: {'the same command' if record.missing else '--retry-failed'}"
 
 
 def place_of(error: str) -> str:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
-PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
 """Scheme of a server's address -> its usual port. An address of any other scheme is a storage."""
 
 

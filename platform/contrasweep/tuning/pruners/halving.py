@@ -76,7 +76,7 @@ class FoldHalving:
         """Return `CONTINUE` below the next rung. At the rung return `PAUSE` while it is undecided, else the decision.
 
         The last trial of a bracket to report at a rung decides it, and goes on at once if its configuration does. A
-        configuration that is left out gets `STOP`. A value that is not finite counts as the worst.
+        configuration that is left out gets `STOP`. A value that is lost (see `LARGEST`) counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         self._advance(self._bracket(trial))

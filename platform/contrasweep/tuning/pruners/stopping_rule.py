@@ -36,8 +36,8 @@ class StoppingRule(Pruner):
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return `CONTINUE` or `STOP`, as `should_continue` says.
 
-        The trial is compared with all others of its fold, ended and stopped ones too. A value that is not finite counts
-        as the worst.
+        The trial is compared with all others of its fold, ended and stopped ones too. A value that is lost (see
+        `LARGEST`) counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         peers = {
