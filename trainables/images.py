@@ -35,9 +35,10 @@ AHEAD = 2
 CHUNK = {"cpu": 2**21, "cuda": 2**26}
 """Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
 _END = object()
-Corners = tuple[int, int, int, int]
-Box = Callable[[int, int, int], Corners]
-"""(height, width, place in the batch) -> top, left, height and width of a part of an image."""
+Rectangle = tuple[int, int, int, int]
+"""Top, left, height and width of a part of an image, in pixels."""
+Box = Callable[[int, int, int], Rectangle]
+"""(height, width, place in the batch) -> a part of an image."""
 Rows = Int[Tensor, " k"]
 Pixels = UInt8[Tensor, "k c h w"]
 Moments = tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]
@@ -72,8 +73,8 @@ def view_shape(data: Manifest, view_size: int) -> Shape:
 
 def crop_box(
     height: int, width: int, seed: int, area: tuple[float, float], aspect: tuple[float, float]
-) -> Corners:
-    """Return top, left, height and width of a random crop, as torchvision's RandomResizedCrop draws them.
+) -> Rectangle:
+    """Return top, left, height and width in pixels of a random crop, as torchvision's RandomResizedCrop draws them.
 
     A try draws a share of the image's area (within `area`) and a ratio of width to height (within `aspect`,
     log-uniform). If ten tries give no crop that fits into the image, it is the largest central part with such a ratio.
@@ -103,8 +104,8 @@ class Crops:
     seeds: list[int]
     policy: augmentations.Policy | augmentations.Transform
 
-    def box(self, height: int, width: int, place: int) -> Corners:
-        """Return top, left, height and width of the crop of the row at `place`, of an image of this height and width.
+    def box(self, height: int, width: int, place: int) -> Rectangle:
+        """Return top, left, height and width in pixels of the crop of the row at `place`, whose image has this size.
 
         A user's own transform may crop by itself; for it the crop is the image's centre.
         """
@@ -113,10 +114,10 @@ class Crops:
         return crop_box(height, width, self.seeds[place], self.policy.area, self.policy.aspect)
 
 
-def centre_box(height: int, width: int) -> Corners:
-    """Return top, left, height and width of the central square that an evaluation sees.
+def centre_box(height: int, width: int) -> Rectangle:
+    """Return top, left, height and width in pixels of the central square that an evaluation sees.
 
-    It is the part that is kept where the shorter side is scaled to 256 pixels and a centre crop has 224.
+    Its side is 224/256 of the shorter side, as of a centre crop of 224 after scaling the shorter side to 256.
     """
     side = max(1, round(EVALUATED * min(height, width)))
     return (height - side) // 2, (width - side) // 2, side, side
@@ -308,7 +309,7 @@ class CroppedImages(StreamedImages):
 
 
 def crop(
-    pixels: UInt8[np.ndarray, "h w c"], box: Corners, side: int
+    pixels: UInt8[np.ndarray, "h w c"], box: Rectangle, side: int
 ) -> UInt8[np.ndarray, "c side side"]:
     """Return the part `box` (top, left, height, width) of an image as a square of `side` pixels.
 

@@ -240,18 +240,17 @@ class Settings(TrainingSettings):
                 value=self.loss.name,
                 hint="take infonce, barlow_twins or vicreg, or targets: byol",
             )
-        # A class with one row is not in the training part of the fold that has it.
+        # With folds a class needs two rows: the fold that has the only one does not train on it. Where no counts are
+        # known, each class counts as one with enough rows.
         rows = data.counts.get("train", {}).get("classes", [2] * len(data.classes))
-        trained = sum(n > bool(data.folds) for n in rows)
+        trained = sum(n > (1 if data.folds else 0) for n in rows)
         if self.sampling == "m_per_class" and self.batch_size // self.per_class > trained:
             rule = f"a batch of {self.batch_size} images has {self.batch_size // self.per_class} classes"
-            of_fold = " in every training part" if trained < len(data.classes) else ""
-            hint = (
-                f"dataset {data.name} has {trained}{of_fold}: raise per_class or lower batch_size"
-            )
+            where = " in every training part" if trained < len(data.classes) else ""
+            hint = f"dataset {data.name} has {trained}{where}: raise per_class or lower batch_size"
             raise SpecError(rule, place="per_class", value=self.per_class, hint=hint)
-        augmentations = self.augmentations
-        # Components of the user's own are tried on a few images here, so that no trial fails by them later.
+        # Components of the user's own are tried on a few images here, so that no trial fails by them later: targets on
+        # embeddings of 5 dimensions and 2 classes.
         encoder = with_digest_of_weights(self.encoder)
         losses.check_loss(self.loss)
         check_own_targets(self.targets, self.build_loss(5, 2), self.n_views)
@@ -259,7 +258,7 @@ class Settings(TrainingSettings):
         if "image" in data.columns and "shape" in data.columns["image"]:
             shape = view_shape(data, self.view_size)
             check_encoder(encoder, self.projection, shape)
-            for chosen in augmentations:
+            for chosen in self.augmentations:
                 check_augmentation(chosen, shape)
         return replace(
             self,
@@ -280,7 +279,7 @@ class Settings(TrainingSettings):
         )
 
     def loss_weights(self, shape: Shape, classes: int) -> int:
-        """Return how many learned weights the loss itself has, for images of `shape` and so many classes."""
+        """Return how many learned weights the loss itself has, for images of `shape` and `classes` classes."""
         if not self.build_loss().has_weights:
             return 0
         # The loss has weights for embeddings of this dimension. Most of our heads have it as a parameter; for any other

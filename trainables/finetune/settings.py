@@ -117,9 +117,10 @@ class Settings(TrainingSettings):
         )
 
     def build_network(self, shape: Shape, classes: int) -> "nn.Sequential":  # type: ignore[override]
-        """Build encoder and classifier for images of `shape`, initialised from torch's global generator.
+        """Build encoder and classifier for images of `shape` (channels, height, width).
 
-        A frozen encoder needs no gradients, and its features are normalised before the linear layer.
+        They are initialised from torch's global generator. A frozen encoder needs no gradients, and its features are
+        normalised before the linear layer.
         """
         encoder = self.encoder.build(shape)
         linear = nn.Linear(encoder.dim, classes)

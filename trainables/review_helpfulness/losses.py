@@ -160,7 +160,7 @@ def hinge(
     """Return the ranking loss (Eq. 34) of g groups whose first review is the positive.
 
     The margin is `beta` (`fixed`), or how far the label of the positive is above that of the negative (`label_diff`).
-    `helpful_threshold` is not used; all losses of the table take it.
+    `helpful_threshold` is not used; it is there because all `LOSSES` take it.
     """
     margins = beta if margin == "fixed" else (labels[:, :1] - labels[:, 1:]).to(scores.dtype)
     return pairwise_ranking_loss(scores[:, 0], scores[:, 1:], beta=margins, reduction="mean")

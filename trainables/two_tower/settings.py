@@ -111,7 +111,10 @@ class Settings(DualEncoderSettings):
         )
 
     def build_network(self, shape: Shape, vocabulary: int) -> "nn.Module":  # type: ignore[override]
-        """Build both towers for images of `shape` and a vocabulary of this size, initialised from torch's generator."""
+        """Build both towers for images of `shape` (channels, height, width) and a vocabulary of this size.
+
+        They are initialised from torch's global generator.
+        """
         from contrasweep.trainables.two_tower.network import TwoTowers
 
         return TwoTowers(self.encoder.build(shape), self.text_encoder.build(vocabulary), self.dim)

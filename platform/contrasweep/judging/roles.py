@@ -76,12 +76,12 @@ class Roles:
     @property
     def folds(self) -> tuple[str, ...]:
         """The columns of `pair` that name folds, after those that name repeats of them."""
-        return tuple(name for name in self.pair if _is(name, FOLD))
+        return tuple(name for name in self.pair if _matches(name, FOLD))
 
     @property
     def repeats_alone(self) -> bool:
         """Whether the last one of `folds` names repeats, so that none names folds."""
-        return _is(self.folds[-1], REPEAT)
+        return _matches(self.folds[-1], REPEAT)
 
 
 def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
@@ -117,15 +117,18 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         # Only items are grouped, so that without items the name of a group says nothing.
         if role == "group" and not columns_of["item"]:
             continue
-        columns_of[role] = [name for name in names if _is(name, usual_names) and name not in named]
+        columns_of[role] = [
+            name for name in names if _matches(name, usual_names) and name not in named
+        ]
     for role in ("item", "group", "block", "metric"):
         if len(columns_of[role]) > 1 and not (role == "block" and options[role]):
             raise SpecError(
                 f"one column is the {role}", place=f"--{role}", value=", ".join(columns_of[role])
             )
 
-    # Runs that differ in a setting alone are no further replicates: what a seed does they have in common.
-    seeds = [name for name in columns_of["pair"] if not _is(name, FOLD)]
+    # Several columns may name the same seeds, one value of each for a seed. Where a value has several partners, one of
+    # the columns is a setting. Runs of one seed with other settings are no further replicates: they share its draws.
+    seeds = [name for name in columns_of["pair"] if not _matches(name, FOLD)]
     combinations = frame[seeds].drop_duplicates()
     if any(combinations[name].duplicated().any() for name in seeds):
         raise SpecError(
@@ -150,7 +153,7 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
 
     # The reference: by default the first arm with a usual name of one.
     labels = list(dict.fromkeys(row_labels(frame, arms)))
-    bases = [name for name in labels if _is(name, BASE)]
+    bases = [name for name in labels if _matches(name, BASE)]
     base = options["reference"] or (bases[0] if bases else "none")
     if base != "none":
         check_known(base, "arms", labels, "there is no such arm", place="--reference")
@@ -161,7 +164,8 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         # Repeats, folds, then seeds.
         pair=tuple(
             sorted(
-                columns_of["pair"], key=lambda name: (not _is(name, FOLD), not _is(name, REPEAT))
+                columns_of["pair"],
+                key=lambda name: (not _matches(name, FOLD), not _matches(name, REPEAT)),
             )
         ),
         # Each of these has one column at most.
@@ -182,7 +186,7 @@ def row_labels(frame: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
     return pd.Series([joined(labels) for labels in row_tuples(texts, columns)], frame.index)
 
 
-def _is(name: str, pattern: str) -> bool:
+def _matches(name: str, pattern: str) -> bool:
     """Whether the whole name matches the pattern, whatever its case and its separators."""
     return re.fullmatch(pattern, _plain(name)) is not None
 
@@ -199,7 +203,7 @@ def _of_numbers(column: "pd.Series[Any]") -> bool:
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """Return the column of arms among `rest`: the first with a usual name, or the only one whose texts repeat."""
-    if arm_like := [name for name in rest if _is(name, ARM)]:
+    if arm_like := [name for name in rest if _matches(name, ARM)]:
         return arm_like[:1]
     texts = [name for name in rest if not _of_numbers(frame[name])]
     repeated = [name for name in texts if 1 < frame[name].nunique() < len(frame)]
@@ -216,8 +220,8 @@ def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     # The columns of numbers, without those that have another role by their name, such as a step or an id.
     numbers = [name for name in rest if _of_numbers(frame[name])]
     others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
-    likely = [name for name in numbers if not _is(name, others)]
-    metric_like = [name for name in likely if _is(name, METRIC)]
+    likely = [name for name in numbers if not _matches(name, others)]
+    metric_like = [name for name in likely if _matches(name, METRIC)]
     for found in (likely, metric_like):
         if len(found) == 1:
             return found

@@ -25,9 +25,9 @@ class CodeChange:
     new: str  # of the code that the trials would run now, likewise
     trial_ids: tuple[str, ...]  # with a record
     unfinished: tuple[str, ...]  # with a checkpoint and no record
-    last_ended: float  # unix time at which the last trial ended; 0: none has
     text: str  # what differs: `mythesis/method.py changed (12 lines)`
     accepted: bool  # by the user
+    last_ended: float = 0.0  # unix time at which the last trial of other code ended; 0: none has
     networks: bool = False  # the network changed, and not the code
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ def texts(code: Code) -> dict[str, str]:
 
 def _retrained(
     trials: Sequence[Trial], records: StudyRecords, scored: Iterable[Record]
-) -> Iterable[CodeChange]:
+) -> Iterator[CodeChange]:
     """Yield a change for each record of `scored` whose trial started from a network that was trained again afterwards.
 
     `trials` are those of the plan, which start from the present networks. A trial that is not in the plan counts as
@@ -207,7 +207,6 @@ def _retrained(
                 new,
                 trial_ids=(record.trial_id,),
                 unfinished=(),
-                last_ended=0.0,
                 text=f"the networks of {start_now.study} that {record.arm} starts from were trained again",
                 accepted=(old, new) in accepted_pairs,
                 networks=True,

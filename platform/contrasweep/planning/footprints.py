@@ -192,10 +192,10 @@ class Footprints:
     def _footprint(self, trial: Trial) -> tuple[Footprint, str]:
         """Return a trial's footprint, and its source: measured, estimated, declared or the default."""
         declared = self.study.arms[trial.arm].resources
-        work = self._workload(trial)
+        workload = self._workload(trial)
         # Type of GPU, or `CPU` -> peaks measured of the trial's cell.
         measured = self.learned.cells.get(cell_key(*cell_of(trial)), {})
-        base = declared or self._undeclared(work)
+        base = declared or self._undeclared(workload)
         # A trial without a GPU needs host memory and cores alone.
         if not base.wants_gpu:
             return (base, DECLARED) if declared else self._on_host(base, trial, measured.get(CPU))
@@ -212,8 +212,8 @@ class Footprints:
             host_memory_gib = MARGIN * max(peak.host_memory_gib for peak in measured.values())
         # Where no number of GPUs is declared (0), the memory decides which share of a GPU the trial gets.
         gpus = declared.gpus if declared else 0.0
-        if work and work.gpus > 1:
-            gpus = max(gpus, float(work.gpus))
+        if workload and workload.gpus > 1:
+            gpus = max(gpus, float(workload.gpus))
         footprint = LearnedFootprint(
             gpu_memory_gib=most.gpu_memory_gib,
             margin=most.margin,
@@ -226,18 +226,20 @@ class Footprints:
         )
         return footprint, MEASURED if MEASURED in sources.values() else ESTIMATED
 
-    def _undeclared(self, work: Workload | None) -> Footprint:
+    def _undeclared(self, workload: Workload | None) -> Footprint:
         """Return the footprint, before its memory is known, of a trial whose arm declares no resources.
 
-        `work` is the workload that the trainable declares (None: it declares none), which names device and cores.
+        `workload` is what the trainable declares (None: it declares none), which names device and cores.
         """
         default = default_footprint(self.inventory)
-        if work is None:
+        if workload is None:
             return default
         # `auto` takes a GPU where there is one.
-        if work.device == "cpu" or (work.device == "auto" and not self.inventory.gpus):
-            return replace(default, gpus=0.0, cpus=work.cpus)
-        return replace(default, gpus=float(work.gpus), cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
+        if workload.device == "cpu" or (workload.device == "auto" and not self.inventory.gpus):
+            return replace(default, gpus=0.0, cpus=workload.cpus)
+        return replace(
+            default, gpus=float(workload.gpus), cpus=workload.cpus, host_memory_gib=GPU_HOST_GIB
+        )
 
     def _on_type(
         self, gpu: str, base: Footprint, trial: Trial, seen: Mapping[str, Peak]
@@ -297,18 +299,18 @@ class Footprints:
         return self._workloads[cell]
 
     def seconds(self, trial: Trial) -> float | None:
-        """Return about how many seconds the training of `trial` takes, on a GPU of speed 1 of the inventory.
+        """Return about how many seconds the training of `trial` takes, on a GPU with `speed` 1 in the inventory.
 
         They follow from the counted work of its steps. They are those of the slowest type of GPU where
         `trial` may run. None where it runs on no GPU, or on types whose peak of operations is not known, and
         where the trainable does not say how many steps a trial has.
         """
-        work = self._workload(trial)
+        workload = self._workload(trial)
         counted = self._counted(trial)
-        if work is None or counted is None or not work.steps:
+        if workload is None or counted is None or not workload.steps:
             return None
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
-        half = work.precision != "fp32"
+        half = workload.precision != "fp32"
         # The share of each type of GPU that the trial would get.
         shares = {place.gpu: float(place.share) for place in self.options(trial) if place.gpu}
         steps_s = []
@@ -317,16 +319,16 @@ class Footprints:
             if step_s is not None:
                 # Seconds on a type times its speed are seconds at speed 1.
                 steps_s.append(speeds[gpu] * step_s)
-        return work.steps * max(steps_s) if steps_s else None
+        return workload.steps * max(steps_s) if steps_s else None
 
     def operations(self, trial: Trial) -> float | None:
         """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""
-        work = self._workload(trial)
+        workload = self._workload(trial)
         counted = self._counted(trial)
-        if work is None or counted is None:
+        if workload is None or counted is None:
             return None
         # 0 where the trainable does not say how many steps a trial has, or where the work of a step is not known.
-        return work.steps * counted.work.operations or None
+        return workload.steps * counted.work.operations or None
 
     def checkpoint_gib(self, trial: Trial) -> float | None:
         """Return the size of a checkpoint of `trial` in GiB, network and optimiser; None if it cannot be counted."""
@@ -338,27 +340,29 @@ class Footprints:
 
         The reason of that is kept for `of`. Raises `SpecError` where the user's code calls sys.exit as it is built.
         """
-        work = self._workload(trial)
-        if work is None:
+        workload = self._workload(trial)
+        if workload is None:
             return None
         shape = (
-            work.architecture,
-            work.shape,
-            work.precision,
-            work.optimizer_states,
-            work.resident_bytes,
-            work.gpus,
+            workload.architecture,
+            workload.shape,
+            workload.precision,
+            workload.optimizer_states,
+            workload.resident_bytes,
+            workload.gpus,
         )
         if shape not in self._counts:
             self._counts[shape] = None
             try:
                 # A step that the trainable counted itself needs no PyTorch here.
-                if work.step or is_installed(TRAINING):
-                    count = work.count()
+                if workload.step or is_installed(TRAINING):
+                    count = workload.count()
                     # `parameters` is in bytes, and each state of the optimiser takes as many.
-                    checkpoint = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
+                    checkpoint = (
+                        count.parameters * (1 + count.optimizer_states) / workload.gpus / GIB
+                    )
                     self._counts[shape] = Estimate(
-                        work.architecture, count.gib, count.work, checkpoint
+                        workload.architecture, count.gib, count.work, checkpoint
                     )
             except ClusterError as error:
                 self._whys[cell_of(trial)] = str(error)

@@ -399,7 +399,8 @@ def planned_sizes(
 ) -> list[PlannedSize]:
     """Return what a study can decide with its declared replicates (`power`), and with twice and four times as many.
 
-    `trials` is the number of its trials as declared (None: not known beforehand).
+    `trials` is the number of its trials as declared (None: not known beforehand). With `noise`, the
+    differences are in units of the metric too.
     """
     from contrasweep.statistics.power_of_designs import planned_power
 
@@ -419,8 +420,8 @@ def other_question(
     """Return a line on what a grid could decide if it asked the other one of the questions `overall` and `cells`.
 
     Where that is hardly anything, the line says what would be enough. `asked` is the power for the study's own
-    question. [] for a sweep, which has no other question; for a grid of one cell, where both are the same; and where
-    the other question can decide nothing at all.
+    question. With `noise`, the difference is in units of the metric. [] for a sweep, which has no other question; for a
+    grid of one cell, where both are the same; and where the other question can decide nothing at all.
     """
     if not isinstance(study, AblationGrid):
         return []

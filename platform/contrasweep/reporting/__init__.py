@@ -250,7 +250,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         curves=curves,
         storage=results.records.store.uri,
         links=results.run_urls,
-        of_sweep=trials.trials_of_sweep(results),
+        trials_of_sweep=trials.trials_of_sweep(results),
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
         search=results.search if len(results.search) else None,
         importance=results.importance(),

@@ -73,15 +73,15 @@ class TrialData:
 class ReportData(TrialData):
     """Everything that a report shows: the trials, the table with its verdicts, and what is said beside them.
 
-    `of_sweep` has a row for each trial of a sweep: phase, searched settings, and the columns of `frame`; None for a
-    grid. `images` are figures of trials, as (trial id, caption, PNG in base64). `code` has a row for each code that
-    made trials: digest, number of trials, commit.
+    `trials_of_sweep` has a row for each trial of a sweep, also of its search: phase, searched settings, and the columns
+    of `frame`; None for a grid. `images` are figures of trials, as (trial id, caption, PNG in base64). `code` has a row
+    for each code that made trials: digest, number of trials, commit.
     """
 
     table: Table
     overall: Table | None = None  # the arms over all axes; None where `table` is that already
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> address of its MLflow run
-    of_sweep: pd.DataFrame | None = None
+    trials_of_sweep: pd.DataFrame | None = None
     images: list[tuple[str, str, str]] = field(default_factory=list)
     search_notes: SearchNotes = field(default_factory=SearchNotes)
     advice: Advice | None = None  # what would decide the undecided comparisons

@@ -49,7 +49,7 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
             body = render_template(f"sections/{key}.html", **variables)
             sections.append(Section(key, title, body))
     document = data.document
-    trials = data.frame if data.of_sweep is None else data.of_sweep
+    trials = data.frame if data.trials_of_sweep is None else data.trials_of_sweep
     return render_template(
         "page.html",
         name=document.name,
@@ -69,8 +69,8 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
 def _summary(data: ReportData) -> str:
     """Return the line below the title: metric, arms and trials, of a sweep those of its search too."""
     size = plural(len(data.frame), "trial")
-    if data.search is not None and data.of_sweep is not None:
-        searched = int((data.of_sweep["phase"] == Phase.SEARCH).sum())
+    if data.search is not None and data.trials_of_sweep is not None:
+        searched = int((data.trials_of_sweep["phase"] == Phase.SEARCH).sum())
         size = f"{plural(searched, 'trial')} of the search, {len(data.frame)} of the confirmation"
     better = "larger" if data.document.mode == "max" else "smaller"
     return (

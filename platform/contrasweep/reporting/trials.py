@@ -52,13 +52,13 @@ def trials_section(data: ReportData) -> Variables:
     `listed` is what the page's script reads; `example` is a text by which the list can be filtered. `omitted` counts
     the trials beyond `LARGEST`.
     """
-    all_trials = data.frame if data.of_sweep is None else data.of_sweep
+    all_trials = data.frame if data.trials_of_sweep is None else data.trials_of_sweep
     frame = all_trials.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
     # The settings that have a column: the axes, and the searched settings, which stand between the phase and the ids.
     settings = data.axes
-    if data.of_sweep is not None:
+    if data.trials_of_sweep is not None:
         names = list(map(str, frame.columns))
         settings = [*settings, *names[1 : names.index("trial_id")]]
     columns = _columns_of(frame, data, settings)
@@ -102,12 +102,12 @@ def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) 
         reported = [str(name) for name in numeric.columns if frame[name].notna().any()]
         metrics += sorted(reported, key=lambda name: "/" not in name)[:MAX_METRICS]
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
-    if data.of_sweep is not None:
+    if data.trials_of_sweep is not None:
         columns.append(_words("phase", list(frame["phase"])))
     for name in settings:
         digits = EXACT_DIGITS if name in data.axes else DIGITS
         column = _column(data.names(name), frame[name], data.names, digits)
-        if data.of_sweep is not None and "words" not in column:
+        if data.trials_of_sweep is not None and "words" not in column:
             column["log"] = logarithmic(data, name, pd.to_numeric(frame[name], errors="coerce"))
         columns.append(column)
     for name in ("fold", "seed"):

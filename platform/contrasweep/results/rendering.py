@@ -70,7 +70,7 @@ def wrapped(line: str, width: int) -> str:
 
 
 def markdown_item(text: str) -> str:
-    """Return `text` as an entry of a list in Markdown, shown as it is."""
+    """Return `text` as an item of a Markdown list, with its bullet; Markdown in `text` is escaped."""
     return f"- {markdown_text(text)}"
 
 

@@ -589,11 +589,11 @@ class Results(StudyData):
     def _seed_part(self) -> SeedPart | None:
         """What is known of the variance between seeds, for folds that all have one seed.
 
-        It comes from the newest earlier study that has it; unknown without one.
+        It comes from the newest earlier study that has it; unknown (`SeedPart()`) without one.
         """
         document = self.document
         records = self.trial_records.values()
-        # Shipped methods draw anew in each fold, so that the folds of a seed share none of its draws.
+        # Shipped methods draw anew in each fold, so that the folds of a seed share no draws: the variance is 0.
         trainables = own_methods({record.trainable for record in records})
         if not trainables:
             return SeedPart(0.0)
@@ -601,6 +601,7 @@ class Results(StudyData):
         if not document.folds or self.planned["seed"].nunique() > 1:
             return SeedPart()
         data = {dataset.digest for dataset in document.datasets}
+        # The compared values are means over so many cells.
         cells = 1
         if document.question == "overall" and self.axes:
             cells = len(self.planned[list(self.axes)].astype(str).drop_duplicates())

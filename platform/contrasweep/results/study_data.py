@@ -269,10 +269,10 @@ class StudyData:
     @cached_property
     def trained_again(self) -> frozenset[str]:
         """Ids of trials that were trained again after their results were seen, with another result."""
-        seen = self.document.seen
+        first = self.document.first_values
         records = self.trial_records
         return frozenset(
-            i for i in seen if i in records and records[i].value(self.metric) != seen[i]
+            i for i in first if i in records and records[i].value(self.metric) != first[i]
         )
 
     @property

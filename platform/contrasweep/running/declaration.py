@@ -287,7 +287,9 @@ def trained_again(
         if record.was_seen(document.metric)
     }
     # The value of the first training counts, so a value that is kept already is not replaced.
-    again = {i: value for i, value in values.items() if i in trial_ids and i not in document.seen}
+    again = {
+        i: value for i, value in values.items() if i in trial_ids and i not in document.first_values
+    }
     if not again or document.evaluates:
         return document
     if spend:

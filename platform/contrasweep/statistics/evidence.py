@@ -150,7 +150,8 @@ class Evidence:
         """Return the 1 - alpha interval of the difference a - b.
 
         The interval excludes 0 exactly where `p_value` at `level` is at most alpha. Each end is the outer one of two
-        intervals: that of the common replicates, and that in which the arm favoured by this end has its losses.
+        intervals: that of the common replicates, and that in which the arm favoured by this end has its losses. It is
+        infinite where the arms are `constant`.
         """
         if self.constant:
             return -math.inf, math.inf
@@ -164,7 +165,8 @@ class Evidence:
         """Return the two-sided p of no difference, by the test used at `level`.
 
         It is the larger of two: over the common replicates, and with the failures of the arm that is ahead as losses.
-        `mode` says which values are better, "max" (larger) or "min", and so which way a loss moves a difference.
+        It is 1 where the arms are `constant`. `mode` says which values are better, "max" (larger) or "min", and so
+        which way a loss moves a difference.
         """
         if self.common.difference == 0 or self.constant:
             return 1.0
@@ -181,13 +183,15 @@ class Evidence:
         return max(above, key=lambda view: view.p_below(0.0, level))
 
     def equivalence_p(self, margin: float, level: float, mode: str = "max") -> float:
-        """Return the p of a difference of `margin` or more: twice the larger of two one-sided p-values.
+        """Return the p of a difference of `margin` or more, by the tests used at `level`; 1 where arms are `constant`.
 
-        It is at most alpha exactly where the 1 - alpha interval lies within ±`margin`.
+        It is twice the larger of two one-sided p-values. So it is at most alpha exactly where the 1 - alpha interval
+        lies within ±`margin`.
         """
         if self.constant:
             return 1.0
         below, above = self._contrasts_below_and_above(mode)
+        # The p of the hypotheses a - b <= -margin and a - b >= margin.
         p_of_less = max(view.p_above(-margin, level) for view in below)
         p_of_more = max(view.p_below(margin, level) for view in above)
         return min(1.0, 2 * max(p_of_less, p_of_more))
@@ -501,23 +505,23 @@ class _Rows:
         return np.bincount(self.replicate_code[known], values[known], len(known))
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
-        """Return the contrast of seeds crossed with items; a trial that counts as a loss is a loss in every item.
+        """Return the contrast of seeds crossed with groups of items, of all test parts.
 
-        The items of a test part are averaged over its cells, those of all parts are set side by side. `d` [rows] are
-        the differences of the trials, and `complete` the codes of the replicates that count.
+        In each replicate a group's scores are averaged over the cells that have its test part. `d` [rows] are the
+        differences of the trials, and `complete` the codes of the replicates that count.
         """
-        # By replicate and test part, the scores of the part's items in each of the replicate's cells.
+        # For each replicate: test part -> the scores of its groups, an array for each of the replicate's cells.
         replicates = []
         for code in complete.tolist():
             scores_of: dict[str, list[Any]] = {}
             for i in np.flatnonzero((self.replicate_code == code) & np.isfinite(d)).tolist():
                 part = items.parts[i]
                 scores = items.differences[i]
-                if scores is None:
+                if scores is None:  # the trial counts as a loss, so it loses in every group
                     scores = np.full(len(items.sizes[part]), d[i])
                 scores_of.setdefault(part, []).append(scores)
             replicates.append(scores_of)
-        # A row of the matrix is a replicate: the mean scores of all items, those of one part beside those of the next.
+        # A row of the matrix is a replicate: the mean scores of all groups, those of one part beside those of the next.
         # Every replicate has the test parts of the first one.
         cells = {part: len(scores) for part, scores in replicates[0].items()}
         matrix = np.stack(

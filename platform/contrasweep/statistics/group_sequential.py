@@ -104,7 +104,7 @@ class Looks:
             or self.information[0] <= 0
         ):
             raise SpecError(
-                "looks come one after the other, the last of them at time 1",
+                "looks come one after the other, none of them after time 1",
                 place="replicates",
                 value=list(zip(self.information, self.times, strict=False)),
             )

@@ -500,8 +500,8 @@ def _tail(n: int) -> Floats:
     """Return P(at least c of the Walsh averages of n symmetric differences are above 0), c = 0 to n (n + 1) / 2 + 1."""
     # The count is distributed as a sum of the ranks 1 to n, each of which is in the sum with a chance of a half. Rank
     # by rank its distribution is half that without the rank, and half the same moved up by the rank.
-    ways = np.ones(1)
+    chances = np.ones(1)
     for rank in range(1, n + 1):
-        ways = np.concatenate([ways, np.zeros(rank)]) / 2
-        ways[rank:] += ways[: len(ways) - rank].copy()
-    return np.append(np.cumsum(ways[::-1])[::-1], 0.0)
+        chances = np.concatenate([chances, np.zeros(rank)]) / 2
+        chances[rank:] += chances[: len(chances) - rank]
+    return np.append(np.cumsum(chances[::-1])[::-1], 0.0)

@@ -245,8 +245,8 @@ class StudyDocument:
         return sum(entry.spent for entry in self.log)
 
     @property
-    def seen(self) -> dict[str, float | None]:
-        """Id -> first value of the metric, for each trial that was trained again; None: it had no value."""
+    def first_values(self) -> dict[str, float | None]:
+        """Trial id -> value of the metric that its first training gave, of trials trained again; None: it gave none."""
         values: dict[str, float | None] = {}
         # The earliest entry on a trial comes last, so that its value stays.
         for entry in reversed(self.log):

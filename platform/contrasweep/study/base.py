@@ -320,7 +320,7 @@ def check_metric(metric: str) -> None:
         )
 
 
-def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
+def check_trial_count(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
     """Raise `SpecError` at `place` for a number of trials that must be a mistake, since to list them takes minutes.
 
     `cells` is the number of cells, `replicates` that of the trials of each.

@@ -19,7 +19,7 @@ from contrasweep.study.base import (
     Seeds,
     StudyBase,
     check_metric,
-    check_number,
+    check_trial_count,
 )
 from contrasweep.study.replicates import Positive, extended
 
@@ -140,7 +140,9 @@ class AblationGrid(StudyBase):
     def __post_init__(self) -> None:
         self.check_shared(self.seeds, "seeds")
         # Before anything lists the cells, which takes minutes for millions of them.
-        check_number(self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1))
+        check_trial_count(
+            self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1)
+        )
         check_zips(self.zipped)
         self._check_repeats()
         # Excluded seeds are a proper subset (`<`): at least one seed is left. A study with `replicates` grows, so it

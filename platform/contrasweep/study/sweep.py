@@ -15,7 +15,7 @@ from contrasweep.study.base import (
     StudyBase,
     StudySeed,
     check_metric,
-    check_number,
+    check_trial_count,
 )
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.replicates import Positive, extended
@@ -80,7 +80,7 @@ class Sweep(StudyBase):
     def _check_confirmation(self) -> None:
         """Raise `SpecError` where the seeds and folds of the confirmation are not new to the search, or too many."""
         seeds = self.replicates.most if self.replicates else len(self.confirm_seeds)
-        check_number(len(self.arms), seeds * (self.folds or 1))
+        check_trial_count(len(self.arms), seeds * (self.folds or 1))
         if self.search_seed in self.all_seeds:
             raise SpecError(
                 "the confirmation needs fresh seeds, none that the search saw",
@@ -133,7 +133,7 @@ class Sweep(StudyBase):
                 place="trials_per_arm",
                 value=self.trials_per_arm,
             )
-        check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
+        check_trial_count(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
         levels = self.searcher_options.get("levels")
         if self.searcher == "grid" and isinstance(levels, Mapping):
             searched = [name for arm in self.arms.values() for name in arm.space]

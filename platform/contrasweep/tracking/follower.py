@@ -66,7 +66,7 @@ class Follower:
         self.waiting: dict[str, Record] = {}
         self.refused: dict[str, str] = {}  # trial id -> why the tracker does not show it
         self.error = ""  # why the tracker takes nothing at the moment
-        self._new: set[str] = set()  # ids of trials whose end this follower has shown
+        self._shown: set[str] = set()  # ids of trials whose end this follower has shown
         self._etags: dict[str, str] = {}  # trial id -> etag of its record that was read
         # Trial id -> trial and when it began (unix seconds), of those that run.
         self._trials: dict[str, tuple[BegunTrial, float]] = {}
@@ -173,7 +173,7 @@ class Follower:
         shown_before = [
             trial_id
             for trial_id in self.ended
-            if trial_id not in self._new and trial_id not in self.refused
+            if trial_id not in self._shown and trial_id not in self.refused
         ]
         mended: dict[str, int] = {}
         for start in range(0, len(shown_before), MANY):
@@ -187,7 +187,7 @@ class Follower:
     @property
     def shown(self) -> int:
         """How many trials' ends this follower has shown."""
-        return len(self._new)
+        return len(self._shown)
 
     def gap(self) -> str:
         """Return a line on what the tracker lacks although the storage has it, and the command that completes it.
@@ -303,7 +303,7 @@ class Follower:
         def show() -> None:
             """Show it, and count it as shown."""
             self.target.show_ended(record, TrialFiles(self.records, record.trial_id))
-            self._new.add(record.trial_id)
+            self._shown.add(record.trial_id)
 
         if self._try(record.trial_id, show):
             self.waiting.pop(record.trial_id, None)

@@ -104,7 +104,7 @@ class ArmSearch:
         self.candidates: list[Candidate] = []
         self.candidate_of: dict[str, Candidate] = {}  # trial id -> its candidate
         self.waiting: deque[Trial] = deque()  # to be handed out, the next one first
-        self.infeasible = set(infeasible)  # ids of trials that are to run again
+        self.run_again = set(infeasible)  # ids of infeasible trials
         self.folder = f"{records.study}/search/{plan.search_digest(arm)}/"  # of candidates' files
         self.stopped: set[str] = set()  # ids of trials without a record whose reports stop them
         self.closed = False  # whether there will be no more candidates
@@ -299,7 +299,7 @@ class ArmSearch:
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
         """Return trial id -> record of these candidates' trials, without infeasible trials that are to run again."""
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
-        return self.records.read(ids - self.infeasible)
+        return self.records.read(ids - self.run_again)
 
     def _room_again(self, candidate: Candidate) -> bool:
         """Return whether the budget has room for an existing candidate, as if it were asked for only now."""
@@ -315,8 +315,8 @@ class ArmSearch:
         Later candidates may have spent it.
         """
         for candidate in self.candidates:
-            # Trials that would run again: `_take` removes all others from `infeasible`.
-            again = [trial.id for trial in candidate.trials if trial.id in self.infeasible]
+            # Trials that would run again: `_take` removes all others from `run_again`.
+            again = [trial.id for trial in candidate.trials if trial.id in self.run_again]
             if again and not self._room_again(candidate):
                 for record in self.records.read(again).values():
                     self._take(record)
@@ -359,7 +359,7 @@ class ArmSearch:
 
         The searcher is told by `_tell`, once the whole candidate has ended.
         """
-        self.infeasible.discard(record.trial_id)
+        self.run_again.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
         self.candidate_of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)

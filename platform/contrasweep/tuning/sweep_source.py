@@ -32,12 +32,12 @@ class SweepSource(Source):
 
         `infeasible` are ids of trials whose record says that they fitted no host; they are handed out again.
         """
-        self.infeasible = set(infeasible)
+        self.run_again = set(infeasible)
         self.plan = plan
         self.records = records
         self.on_best_found = on_best_found
         self.searches = {
-            arm: ArmSearch(plan, arm, records, self.infeasible) for arm in plan.study.arms
+            arm: ArmSearch(plan, arm, records, self.run_again) for arm in plan.study.arms
         }
         self.turns = deque(plan.study.arms)  # the arm whose turn it is comes first
         # arm whose search is over -> trials of its confirmation that were not handed out yet
@@ -78,7 +78,7 @@ class SweepSource(Source):
 
     def done(self, record: Record) -> None:
         """Pass the record of a search's trial on to its search; records of a confirmation change nothing."""
-        self.infeasible.discard(record.trial_id)
+        self.run_again.discard(record.trial_id)
         search = self._search_of(record.trial_id)
         if search is not None:
             search.done(record)
@@ -130,8 +130,7 @@ class SweepSource(Source):
         ]
         if not ended:
             return
-        # The plan has the best configurations of all arms whose search is over, in the order of the study. All trials
-        # of a candidate have the same config.
+        # All trials of a candidate have the same config.
         best = {}
         for arm, search in self.searches.items():
             candidate = search.best() if search.over else None
@@ -139,7 +138,7 @@ class SweepSource(Source):
                 best[arm] = dict(candidate.trials[0].config)
         self.plan = replace(self.plan, best=best)
         self.on_best_found(self.plan)
-        finished = self.records.finished() - self.infeasible
+        finished = self.records.finished() - self.run_again
         for arm in ended:
             self.confirmation[arm] = deque(
                 t for t in self.plan.trials if t.arm == arm and t.id not in finished

@@ -138,7 +138,7 @@ def _rows(path: Path) -> Iterator[Row]:
 
 
 def _product(row: Row, category: str, split: str) -> Product:
-    """Return a row of MCR's products."""
+    """Return the product of a row of a `prd` file."""
     return Product(
         _text(row, "product_id"),
         category,
@@ -151,7 +151,7 @@ def _product(row: Row, category: str, split: str) -> Product:
 
 
 def _review(row: Row, relation: Row) -> Review:
-    """Return a row of MCR's reviews, with the votes and the rating of its row of relations."""
+    """Return the review of a row of an `rvw` file; its votes and rating come from `relation`, its row of `rel`."""
     rating = relation.get("rating")
     try:
         return Review(

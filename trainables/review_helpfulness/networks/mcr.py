@@ -85,6 +85,7 @@ class CoherentGraph(nn.Module):
         """Return nodes [b n d] after all layers; 0 at invalid ones."""
         for query, key, weight in zip(self.query, self.key, self.weight, strict=True):
             # MLP([x_i; x_j]) without its last layer is ReLU(A x_i + B x_j): A x_i are queries, B x_j keys.
+            # `SLICE` queries at a time bound the memory of the pairs.
             keys = key(x)
             slices = [
                 _Mix.apply(queries, keys, x, weight.weight, mask)

@@ -303,7 +303,10 @@ def metric_key(name: str) -> str:
 
 
 def mlflow_keys(names: Iterable[str]) -> dict[str, str]:
-    """Return name -> `metric_key`, with a number from 2 on where an earlier name has that key: `top1@5`, `top1%5`."""
+    """Return name -> `metric_key`, numbered from 2 on where an earlier name has that key.
+
+    `top1@5` and then `top1%5` give `top1_5` and `top1_5_2`.
+    """
     keys: dict[str, str] = {}
     keys_taken: set[str] = set()
     for name in dict.fromkeys(names):
