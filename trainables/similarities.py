@@ -25,7 +25,7 @@ Columns = Float[Tensor, "m d"]
 
 @dataclass(frozen=True)
 class Similarity:
-    """A row of the table: the function, the range of its values, and the largest value (that of a duplicate).
+    """A row of `SIMILARITIES`: the function, the range of its values, and the largest value (that of a duplicate).
 
     Where there is a `project`, scores are dot products of projected rows, which lets the tiled losses use matrix
     products for gradients too. `signed`: zero means unrelated, as the orthonormal loss needs it.

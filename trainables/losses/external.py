@@ -76,7 +76,7 @@ class ExternalEntry(External):
 
 
 def find(path: str) -> Any:
-    """Return the loss at a dotted path, as a row of the table of losses.
+    """Return the loss at a dotted path, as a row such as those of `LOSSES`.
 
     It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `ExternalEntry`. `SpecError` where
     nothing is there.
@@ -87,7 +87,7 @@ def find(path: str) -> Any:
 
 @functools.cache
 def _as_row(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | ExternalEntry:
-    """Return the user's loss as a row of the table.
+    """Return the user's loss as a row such as those of `LOSSES`.
 
     The names of its first parameters tell whether it is a loss of scores or of two views; any other is one of
     embeddings and labels.
@@ -155,7 +155,7 @@ def build(
 
 
 def needs_dim(entry: object) -> bool:
-    """Return whether an entry of the table of losses is a class that takes the dimension of the embeddings."""
+    """Return whether an entry of `LOSSES` is a class that takes the dimension of the embeddings."""
     if not isinstance(entry, ExternalEntry) or not inspect.isclass(entry.target):
         return False
     return not _names_taken(entry.target).isdisjoint(DIMS)

@@ -93,7 +93,7 @@ def _margin_cross_entropy(
 
 
 class ProxyLoss(FunctionLoss):
-    """A row of the table: `function(embeddings [n d], labels [n], proxies [k d], **parameters)` gives the loss."""
+    """A row of `LOSSES`: `function(embeddings [n d], labels [n], proxies [k d], **parameters)` gives the loss."""
 
     family = "proxies"
     inputs = 3

@@ -89,7 +89,7 @@ def _covariance(view: View) -> Float[Tensor, "d d"]:
 
 
 class ViewsLoss(FunctionLoss):
-    """A row of the table: `function(first [b d], second [b d], **parameters)` gives the loss of the batch."""
+    """A row of `LOSSES`: `function(first [b d], second [b d], **parameters)` gives the loss of the batch."""
 
     family = "views"
     inputs = 2

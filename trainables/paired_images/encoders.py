@@ -1,10 +1,10 @@
 """The encoders of image pairs: ResNets that show their four stages, and what others have.
 
-An entry of the table takes the shape of its input (channels, height, width) and gives a network. The network takes
+An entry of `ENCODERS` takes the shape of its input (channels, height, width) and gives a network. The network takes
 images [n c h w] to the maps of its stages [n C_i *size_i], first to last; its `dims` are their channels. Adding one
 is a line.
 
-Encoders that are not in the table are torchvision's and timm's by name, and your own by dotted path: a callable
+Encoders that are not in `ENCODERS` are torchvision's and timm's by name, and your own by dotted path: a callable
 `(shape, **options)` as for `trainables.contrastive`. Its module has `dims` and gives the maps of its stages, a list of
 [n dims[i] h_i w_i]; or it has `dim` and gives rows of features [n dim]. l is made of the differences of four
 stages, so with features alone beta is 0. Timm's convolutional networks give their last four stages.

@@ -215,7 +215,7 @@ class ProposedOptions:
 
 @dataclass(frozen=True)
 class Model:
-    """A row of the table of models.
+    """A row of the table `MODELS`.
 
     `settings` is the class of what can be set of the model, `title` its name in results. `gives_features`: whether its
     outputs have post-interaction features.

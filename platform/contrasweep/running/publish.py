@@ -3,7 +3,7 @@
 import hashlib
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -261,7 +261,7 @@ def clean(results: Results, cleaning: Cleaning) -> None:
         results.records.store.delete(key)
 
 
-def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Iterable[str]:
+def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Iterator[str]:
     """Yield a sentence where the study of `records` starts from networks of `study`, of which some are `deleted`."""
     document = records.document()
     if document is None:
@@ -284,7 +284,7 @@ def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Itera
     yield f"start: {records.study} cannot be trained again: {starts}"
 
 
-def _impossible(finished: RecordsById, deleted: set[str]) -> Iterable[str]:
+def _impossible(finished: RecordsById, deleted: set[str]) -> Iterator[str]:
     """Yield sentences on what is impossible once the checkpoints of the trials `deleted` are deleted.
 
     `finished` has the records, by trial id, of the trained trials that have a checkpoint now. Nothing is yielded where
