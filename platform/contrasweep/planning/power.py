@@ -58,8 +58,9 @@ class EarlierNoise:
     def detectable(self, design: "Design", level: float, cells: int) -> tuple[float, float, float]:
         """Return the smallest difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
 
-        It is the median over the pairs of arms, and the larger one of the middle two for an even number of pairs.
-        Behind it stand the ends of its range for 80 % of the plausible noise, which few trials do not tell exactly.
+        It is that of means over `cells` cells: the median over the pairs of arms, for an even number of pairs the
+        larger one of the middle two. Behind it stand the ends of its range for 80 % of the plausible noise, which few
+        trials do not tell exactly.
         """
         from scipy.special import chdtri
 

@@ -425,11 +425,11 @@ class Contrast:
         return min(1.0, 2 * min(self.p_below(0.0, level), self.p_above(0.0, level)))
 
     def p_above(self, bound: float, level: float = 0.05) -> float:
-        """Return the one-sided p of "the true difference is at most `bound`"; small where the difference is larger."""
+        """Return the one-sided p of "the true difference is at most `bound`", by the test used at `level`."""
         return self._one_sided(1, bound, level)
 
     def p_below(self, bound: float, level: float = 0.05) -> float:
-        """Return the one-sided p of "the true difference is at least `bound`"; small where it is smaller."""
+        """Return the one-sided p of "the true difference is at least `bound`", by the test used at `level`."""
         return self._one_sided(-1, bound, level)
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:

@@ -175,7 +175,10 @@ class Evidence:
         return min(1.0, 2 * beyond(0.0, level))
 
     def strictest(self, level: float, mode: str = "max") -> Contrast:
-        """Return the contrast on which a direction depends: `common`, or the one with the losses of the arm ahead."""
+        """Return the contrast on which a direction depends: `common`, or the one with the losses of the arm ahead.
+
+        It is the one with the larger p, by the tests used at `level`; `mode` is as for `p_value`.
+        """
         # A difference above 0 must be surely above 0 by each contrast that bounds it from below, and vice versa.
         below, above = self._contrasts_below_and_above(mode)
         if self.common.difference > 0:

@@ -407,7 +407,7 @@ def smallest_sufficient_design(
 def smallest_count_as_estimated(
     now: Contrast, unit: Unit, level: float, *, fresh: bool = False
 ) -> int | None:
-    """Return the smallest number of seeds or repeats (`unit`) that would detect a difference as large as the present.
+    """Return the smallest number of seeds or repeats (`unit`) that detects the present difference at `level`.
 
     The noise is taken as it is estimated, however few degrees of freedom its estimate has; `fresh` is that of
     `predict`. None where even `MOST_TIMES` times the present replicates are not enough.
