@@ -14,6 +14,7 @@ from without_packages import HIDDEN, HIDE, READING, hide
 
 import contrasweep as cs
 from contrasweep import cli
+from contrasweep.data import stage
 
 MINE = """
 import torch
@@ -164,11 +165,15 @@ def test_a_sweep_is_planned_and_a_command_that_trains_says_what_it_needs(work):
 
 
 def test_data_that_a_missing_package_stages_name_it_and_the_way_out(work, monkeypatch):
+    """Also where the storage has two copies: nothing says which of them the job would take."""
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(work / "empty"))
+    for version in "12":
+        stage("digits-lt", str(work / f"s2/datasets/digits-lt-{version}"))
     lines = ("plan own.yaml", "data stage digits-lt", "data show digits-lt")
-    printed = client(work, commands(*(f"{line} --storage s" for line in lines)))
-    way_out = r"package sklearn is missing; .* data stage digits-lt --to \S*s/datasets/digits-lt$"
-    assert len(re.findall(way_out, printed, re.MULTILINE)) == 3, printed
+    asked = [f"{line} --storage {storage}" for line in lines for storage in ("s", "s2")]
+    printed = client(work, commands(*asked))
+    way_out = r"package sklearn is missing; .* data stage digits-lt --to \S*s2?/datasets/digits-lt$"
+    assert len(re.findall(way_out, printed, re.MULTILINE)) == 6, printed
 
 
 def test_a_command_names_the_smallest_extra_and_judge_reads_every_study(work):

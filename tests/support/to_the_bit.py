@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
+import torch
 
 from contrasweep.trial import Report, Trial
 
@@ -68,11 +69,14 @@ def trained_and_resumed(
     `again` is the trial that goes on, where that is not to be `trial` itself. Checkpoints are copied to `folder`/STEP.
     """
     reports = []
+    seeds = []
     for report in train(trial):
+        seeds.append(torch.initial_seed())
         if report.checkpoint is not None:
             shutil.copytree(report.checkpoint, folder / str(report.step))
         reports.append(report)
     as_before(reports)
+    assert len({*seeds}) == len(reports), "each part of training draws its own random numbers"
     for step in steps:
         assert numbers(train(again or trial, resume=folder / str(step))) == numbers(
             reports[step:]

@@ -303,6 +303,29 @@ def test_a_probe_by_sgd_and_clusters_find_what_is_there():
     assert found["nmi"] > 0.8 > 0.3 > chance["nmi"]
 
 
+def test_a_probe_by_sgd_takes_the_steps_of_torchs_sgd_along_a_cosine():
+    generator = seeded(0)
+    features = torch.randn(1200, 8, generator=generator)
+    labels = (features[:, 0] + torch.randn(1200, generator=generator) > 0).long()
+    train = (features[:600] - features[:600].mean(0)) / features[:600].std(0, correction=0)
+    test = (features[600:] - features[:600].mean(0)) / features[:600].std(0, correction=0)
+    layer = torch.nn.Linear(8, 2)
+    for parameter in layer.parameters():
+        torch.nn.init.zeros_(parameter)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 300)
+    order = seeded(0)
+    for _ in range(100):
+        for rows in torch.randperm(600, generator=order).split(256):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(layer(train[rows]), labels[rows]).backward()
+            optimizer.step()
+            schedule.step()
+    _, items = sgd_probe(features[:600], labels[:600], features[600:], labels[600:], 2)
+    wrong = items["sgd_probe"] != (layer(test).argmax(1) == labels[600:]).numpy()
+    assert wrong.sum() <= 1, "sums of floats on another machine may turn one"
+
+
 def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_least():
     labels = torch.arange(3).repeat_interleave(torch.tensor([250, 100, 1]))
     order = torch.randperm(len(labels), generator=seeded(0))

@@ -121,7 +121,7 @@ def _search(data: ReportData) -> Variables:
     """Return the best settings, the cost of the search, and figures of what each setting does."""
     notes = data.search_notes
     shown = [*searching.slice_figures(data), *searching.importance_figures(data)]
-    if not (notes.best or notes.costs or shown):
+    if not shown:  # a search has a figure of each setting's importance, at any time
         return {}
     return {"best": notes.best, "costs": notes.costs, "shown": shown}
 

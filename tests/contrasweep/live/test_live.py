@@ -181,13 +181,15 @@ def test_the_time_to_go_is_learned():
     pace.ended(slow, 40.0, 10)
     pace.ended(quick, 10.0, 10)
     assert pace.eta_s(Counter({slow: 3, quick: 2}), 0, [], 1, 0.0) == pytest.approx(3 * 40 + 2 * 10)
-    assert pace.eta_s(Counter({Cell("b", ""): 2}), 1, [], 2, 0.0) == pytest.approx(3 * 25 / 2), (
-        "of all, on two slots"
-    )
+    other = Counter({Cell("b", ""): 2})
+    for slots, left in ((2, 3 * 25 / 2), (3, 25), (9, 25)):
+        assert pace.eta_s(other, 1, [], slots, 0.0) == pytest.approx(left), "the mean of all"
     pace.ended(quick, 1.0, 1, whole=False)
     assert pace.seconds(quick) == 10.0, "one that was stopped early says nothing of a whole one"
     overdue = RunningTrial("i", "a", {"x": "2"}, None, 0, started=0.0)
     assert pace.eta_s(Counter(), 0, [overdue], 2, 500.0) == 0.0
+    begins = dataclasses.replace(overdue, started=500.0)
+    assert pace.eta_s(Counter({quick: 1}), 0, [begins], 9, 500.0) == 10.0, "each has its own slot"
 
 
 def test_what_the_first_trials_take_is_no_time_to_go():

@@ -7,9 +7,10 @@ import pytest
 from counting_trial import finish
 from refusals import refused
 
-from contrasweep import AblationGrid, Arm, SpecError, plan
+from contrasweep import AblationGrid, Arm, ContrasweepError, SpecError, plan
 from contrasweep.code import CurrentCode
 from contrasweep.running.engine.loop import StudyCode
+from contrasweep.running.failures import LACKS_METRIC
 from contrasweep.running.prepare import (
     CodeChanged,
     decide,
@@ -19,7 +20,7 @@ from contrasweep.running.prepare import (
 )
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import list_archived
-from contrasweep.storage.record import Cause, DatasetRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import Cause, CodeRef, DatasetRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 METHOD = """
@@ -200,6 +201,12 @@ def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_n
         outside = cause not in (None, Cause.METHOD, Cause.TIME_LIMIT)
         again = failed_to_run_again(study, {"t": record}, CurrentCode({}), asked)
         assert bool(again) == (asked or (outside and phase != Phase.SEARCH)), (cause, phase, asked)
+    current = CurrentCode({})
+    code = CodeRef(current.of("toy:train", {}).version.digest)
+    lacking = {"t": replace(record, cause=Cause.METHOD, error=LACKS_METRIC, code=code)}
+    assert failed_to_run_again(study, lacking, current, True) == {"t"}
+    with refused(ContrasweepError, "no trial has reported 'accuracy'"):
+        failed_to_run_again(study, lacking, current, False)
 
 
 def test_a_study_with_trials_that_fitted_no_host_is_not_complete(study):

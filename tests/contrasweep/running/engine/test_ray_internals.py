@@ -3,6 +3,7 @@
 import os
 import pkgutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -11,6 +12,9 @@ from ray.tune.registry import _global_registry as registry
 
 import contrasweep as cs
 from contrasweep.running.engine import ray_internals
+from contrasweep.running.engine.tune_engine import LOST, NEVER_BEGAN, _cause, _error_text, _reason
+from contrasweep.storage.record import Cause
+from contrasweep.storage.records import StudyRecords
 
 NAMES = [name for feature in ray_internals.FEATURES for name in feature.names]
 
@@ -103,6 +107,34 @@ def test_a_lost_host_is_no_failure_and_another_loss_is(monkeypatch):
     ray_internals.forgive_lost_hosts()
     assert error("The actor is temporarily unavailable: rpc error", None).preempted
     assert not ray.exceptions.ActorDiedError().preempted
+
+
+KILLED = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence", "cause", "reason"),
+    [
+        ("ray::Trainable.train()\nValueError: x", "", Cause.METHOD, "ValueError: x"),
+        ("ray::Trainable.train()\nMemoryError", "", Cause.HOST_MEMORY, "its memory ran out"),
+        (KILLED, "", Cause.HOST_MEMORY, "its memory ran out"),
+        (DIED, LOST, Cause.SIGNAL, "its worker or host was lost"),
+        (f"{DIED} its node has died", LOST, Cause.HOST_LOST, "its worker or host was lost"),
+        (f"{DIED} The actor never ran", NEVER_BEGAN, Cause.HOST_LOST, "its worker or host was lost"),
+    ],
+)  # fmt: skip
+def test_only_a_process_that_was_lost_without_a_word_gets_our_sentence(
+    error, sentence, cause, reason, tmp_path
+):
+    file = tmp_path / "error.txt"
+    file.write_text(
+        f"Failure # 1 (occurred at 9)\nMemoryError\nFailure # 2 (occurred at 9)\n{error}\n"
+    )
+    text = _error_text(SimpleNamespace(error_file=str(file)))
+    assert text == f"{error}\n" + (f"{sentence}\n" if sentence else "")
+    records = StudyRecords(str(tmp_path), "s")
+    assert (_cause(records, "t", text), _reason(text)) == (cause, reason)
 
 
 def test_what_is_registered_is_read_once_and_anew_after_it_is_registered_again(monkeypatch):
