@@ -12,6 +12,8 @@ from places import ROOT
 
 import contrasweep as cs
 
+pytestmark = pytest.mark.xdist_group("docs")  # the site is built once for all of them
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):

@@ -34,6 +34,8 @@ def contrasweep(*words, folder, program=main):
         try:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", ["contrasweep", *words])
+                # Click names a program by its package where pytest was started as a module.
+                patch.setattr(sys.modules["__main__"], "__package__", None)
                 program()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
