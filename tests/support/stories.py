@@ -8,16 +8,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-from folders import make_files
+from folders import importable, make_files
 from generated import Generated
 from looks import drive_looks, noise, three_arms, value_of
 from made_up import trained
 from PIL import Image
 from sweeps import finished, record_of, sweep
 
-from contrasweep import AblationGrid, Arm, Replicates
+from contrasweep import AblationGrid, Arm, Replicates, SubGrid
+from contrasweep.code import code_of
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState
 from contrasweep.planning.planner import plan
+from contrasweep.storage.code_files import write_code
+from contrasweep.storage.record import CodeRef
 from contrasweep.storage.records import StudyRecords
 
 CLUSTER = """
@@ -349,3 +352,31 @@ def looked(folder):
         drive_looks(
             study, folder / "runs", value, **options, stop_after=30 if name == "halted" else 10**9
         )
+
+
+def coded(folder):
+    """Two studies of a method of one's own, which changed in the middle of the second; one arm has a cell more."""
+    arms = {arm: Arm("own_method:train", config={"arm": arm}) for arm in "ab"}
+    more = [SubGrid(["a"], axes={"width": [99]})]
+    codes = []
+    for rate in (1, 2):
+        text = f"RATE = {rate}\n\n\ndef train(trial, resume=None):\n    yield RATE\n"
+        with importable(folder, own_method=text):
+            codes.append(code_of("own_method:train"))
+            if rate == 1:
+                plans = [
+                    plan(
+                        AblationGrid(
+                            name, arms, "digits-lt", axes={"width": widths}, seeds=[0, 1, 2], subgrids=more
+                        ),
+                        storage=str(folder / "runs"),
+                    )
+                    for name, widths in (("before", list(range(12))), ("after", list(range(9))))
+                ]  # fmt: skip
+    for planned in plans:
+        _, records = trained(planned, folder / "runs", accuracy)
+        for code in codes:
+            write_code(records, code)
+        for i, record in enumerate(records.read(sorted(records.finished())).values()):
+            code = codes[planned.study.name == "after" and record.seed == 2]
+            records.write(replace(record, ended=1.7e9 + i, code=CodeRef(code.version.digest)))

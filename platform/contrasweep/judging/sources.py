@@ -239,11 +239,11 @@ def _packed(path: Path) -> pd.DataFrame:
 def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
     """Return the mean scores of an evaluation's samples over its epochs, a row per sample, with model, task and run.
 
-    `head` is the header of a log of inspect_ai, `samples` are its samples or their summaries. `ValueError` for an
+    `head` is the header of a log of inspect_ai, `samples` are its samples or their summaries. `SpecError` for an
     evaluation that has not ended.
     """
     if head["status"] != "success":
-        raise ValueError(f"the evaluation has not ended: {head['status']}")
+        raise SpecError("the evaluation has ended", place=str(path), value=head["status"])
     rows = []
     for sample in samples:
         row = {"sample_id": str(sample["id"])}
