@@ -40,6 +40,8 @@ from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from, plural
+from contrasweep.planning.budget import Spent
+from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger, campaign_names
 from contrasweep.results.results import Results
@@ -394,7 +396,7 @@ class Referee:
                 hint="put the function into a module, and import it where you call decide",
             )
         # All trials of the arm have the same settings except for seed and fold, so the first one is used.
-        planned = plan(self._study(self.campaign.name, {name: arm}, [0]), storage=self.storage)
+        planned = plan(self.campaign.grid({name: arm}, [0]), storage=self.storage)
         trial = planned.example_trials[0]
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
         return canonical.digest(
@@ -452,7 +454,8 @@ class Referee:
         confirmation = self._untrained(
             ledger.confirmation_study(asked, incumbent), self._arm_count(incumbent), seeds
         )
-        # Each trial is expected to spend as much as the campaign's trials so far, on average.
+        # Each trial is expected to spend as much as the campaign's trials so far, on average; before the first of them,
+        # as much as a seed of both arms by equal trials of other studies.
         spent = ledger.spent
         expected_spend = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
@@ -467,6 +470,17 @@ class Referee:
             digest=digest,
             incumbent=called(ledger, incumbent),
             decided=decided,
+        measured_in = list[str]()
+        if not spent.trials:
+            both = {INCUMBENT: self.arm(incumbent), "candidate": candidate}
+            seed = forecast(
+                plan(self.campaign.grid(both, [0]), storage=self.storage),
+                self.storage,
+                self.options.get("cluster"),
+            )
+            measured_in = seed.durations.studies
+            if measured_in and (times := seed.makespan):
+                spent = Spent(times.finished, times.gpu_hours, times.trials_cost)
             screening_trials=screening,
             confirmation_trials=confirmation,
             gpu_hours=expected_spend.gpu_hours if expected_spend else None,
@@ -487,6 +501,7 @@ class Referee:
         return max(0, arms * len(seeds) * self._trials_per_seed() - trained)
 
     def _trials_per_seed(self) -> int:
+            measured_in=measured_in,
         """Return how many trials of an arm one seed takes."""
         return len(self.campaign.datasets) * (self.campaign.folds or 1)
 

@@ -145,8 +145,10 @@ class Outlook:
         decided: The decision that the ledger has already; None: there is none.
         screening_trials: Trials that the screen takes, at most.
         confirmation_trials: Trials that the confirmation takes, at most.
-        gpu_hours: GPU-hours of all these trials; None before the campaign's first trials.
+        gpu_hours: GPU-hours of all these trials; None before the campaign's first trials, where no other study has
+            equal ones.
         cost: Their cost, in the inventory's currency; None likewise.
+        measured_in: The other studies whose equal trials say so, before the campaign's first trials.
         level: The level that the confirmation would get.
         trials_left: Trials that are left of the campaign's budget; None: it has no limit.
         gpu_hours_left: GPU-hours that are left of it; None likewise.
@@ -163,6 +165,7 @@ class Outlook:
     confirmation_trials: int
     gpu_hours: float | None
     cost: float | None
+    measured_in: list[str]
     level: float
     trials_left: int | None
     gpu_hours_left: float | None
@@ -180,7 +183,9 @@ class Outlook:
         what_is_left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
         lines = [
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
-            f"{self.confirmation_trials} to confirm it" + (f", about {takes}" if takes else ""),
+            f"{self.confirmation_trials} to confirm it"
+            + (f", about {takes}" if takes else "")
+            + (f", as measured in {', '.join(self.measured_in)}" if self.measured_in else ""),
             f"its confirmation would have a level of {self.level:.2g}",
         ]
         if self.detects:

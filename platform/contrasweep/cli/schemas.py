@@ -229,6 +229,7 @@ class PlanDocument(TypedDict):
       and confirmation, that have ended.
     - `hours`: wall time of what is still to run; null where it is not known.
     - `hours_are_counted`: true where `hours` come from the counted operations of a step, since no trial has finished.
+    - `measured_in`: other studies whose equal trials say how long trials take, of which none has finished here.
     - `slots`: how many trials run at once.
     - `plan_digest`: digest of all trials: another plan has another one.
     - `packing`: how many of the trials to run go where.
@@ -251,6 +252,7 @@ class PlanDocument(TypedDict):
     ended: NotRequired[int]
     hours: Number
     hours_are_counted: bool
+    measured_in: list[str]
     slots: int
     plan_digest: str
     packing: list[PackingRow]

@@ -2,14 +2,16 @@
 
 import random
 import statistics as stats
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from contrasweep.cluster.inventory import Inventory
 from contrasweep.cluster.packing import Footprint
 from contrasweep.cluster.simulate import Makespan, simulate
-from contrasweep.planning.learned import CPU
+from contrasweep.planning.footprints import cell_of
+from contrasweep.planning.learned import CPU, cell_key
+from contrasweep.planning.plan import PlanRow
 from contrasweep.storage.record import Record
-from contrasweep.trial import Trial
 
 MAX_SIMULATED = 20_000
 """The most trials that are simulated. For a longer plan a sample is simulated, and its hours are scaled up."""
@@ -18,28 +20,38 @@ MAX_SIMULATED = 20_000
 class Durations:
     """How many seconds a trial trains, from the records `known` of trials that were trained to their end.
 
+    `equal` are (cell key, record) of such trials in other studies, which `studies` names.
     Seconds are converted to a GPU whose speed is 1 in the inventory; those on a CPU stay as measured.
     """
 
-    def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
+    def __init__(
+        self, known: Iterable[Record], inventory: Inventory, equal: Sequence[tuple[str, Record]]
+    ) -> None:
         self.inventory = inventory
         self.done = {record.trial_id: record for record in known if record.status.counts}
         self.speeds = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-        by_arm: dict[str, list[float]] = {}
-        for record in self.done.values():
-            by_arm.setdefault(record.arm, []).append(self._seconds(record))
-        self.arms = {arm: stats.median(seconds) for arm, seconds in by_arm.items()}
-        # For arms of which no trial has finished.
-        self.usual = stats.median(self.arms.values()) if self.arms else None
+        # By arm, or by the cell key of other studies' trials.
+        seconds_of = defaultdict[str, list[float]](list)
+        for key, record in [*((record.arm, record) for record in self.done.values()), *equal]:
+            seconds_of[key].append(self._seconds(record))
+        self.usual = {key: stats.median(seconds) for key, seconds in seconds_of.items()}
+        others = [record for _, record in equal]
+        self.studies = sorted({record.study for record in others})
+        self.measured = [*self.done.values()] or others
 
-    def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
-        """Return the expected seconds of one trial of `arm`; None before any trial of the study has finished.
+    def of(self, row: PlanRow) -> float | None:
+        """Return the expected seconds of one trial of `row`; None before any trial of the study has finished.
 
-        The seconds are the median over the finished ones of `trials`, which are of one cell. Where none has finished,
-        they are the median over the arm's finished trials, and for an arm without any the median of all arms.
+        The seconds are the median over the row's finished trials. Where none has finished, they are that over equal
+        trials of other studies, else over the arm's finished trials, and for an arm without any the median of all.
         """
-        seconds = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
-        return stats.median(seconds) if seconds else self.arms.get(arm, self.usual)
+        keys = [*(cell_key(*cell_of(trial)) for trial in row.examples), row.arm]
+        seconds = (
+            [self._seconds(self.done[trial.id]) for trial in row.trials if trial.id in self.done]
+            or [self.usual[key] for key in keys if key in self.usual][:1]
+            or self.usual.values()
+        )
+        return stats.median(seconds) if seconds else None
 
     def makespan(
         self, footprints: Sequence[Footprint], seconds: Sequence[float | None]
@@ -55,7 +67,7 @@ class Durations:
         # A trial that was interrupted has waited too, so it does not count.
         beside = [
             record.ended - record.started - record.seconds
-            for record in self.done.values()
+            for record in self.measured
             if record.attempts == 1
         ]
         start_s = max(0.0, stats.median(beside)) if beside else 0.0

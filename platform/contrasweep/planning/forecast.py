@@ -18,8 +18,8 @@ from contrasweep.errors import plural
 from contrasweep.imports import install_command, is_installed
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
-from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement
-from contrasweep.planning.learned import learned_of
+from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement, cell_of
+from contrasweep.planning.learned import CPU, cell_key, equal_trials, learned_of
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
 from contrasweep.planning.power import (
@@ -243,6 +243,7 @@ class Forecast:
             **self.plan.totals(self.records),
             "hours": self.hours,
             "hours_are_counted": self.counted,
+            "measured_in": self.durations.studies,
             "slots": self.slots,
             "plan_digest": self.plan.digest,
             "packing": list(self.packing),
@@ -310,6 +311,10 @@ class Forecast:
         lines = [f"time      {about}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
         if self.counted:
             lines.append(f"          {COUNTED}")
+        if self.durations.studies:
+            lines.append(
+                f"          equal cells as measured in {', '.join(self.durations.studies)}"
+            )
         if inventory.gpus:
             lines.append(
                 f"GPU-hours {hours_text(makespan.gpu_hours)}; {makespan.utilisation:.0%} of the GPUs' time is given out"
@@ -348,10 +353,22 @@ def forecast(
     inventory = read_inventory(cluster) if cluster else this_machine()
     finished = records.finished()
     ended = records.read(sorted(plan.own_trials(finished)))
-    footprints = Footprints(study, inventory, learned_of(records, ended.values()))
-    durations = Durations(ended.values(), inventory)
+    learned = learned_of(records, ended.values())
+    footprints = Footprints(study, inventory, learned)
+    planned_rows = plan.rows(ended)
+    # Equal trials of other studies, on the same type of host, say how long trials of an arm take of which none has
+    # finished.
+    finished_arms = {record.arm for record in ended.values() if record.status.counts}
+    cells = {
+        (cell_key(*cell_of(trial)), place.gpu or CPU)
+        for row in planned_rows
+        if row.arm not in finished_arms
+        for trial in row.examples
+        for place in footprints.options(trial)
+    }
+    durations = Durations(ended.values(), inventory, [*equal_trials(storage, learned, cells)])
     rows = []
-    for row in plan.rows(ended):
+    for row in planned_rows:
         capacity = capacity_of(row.examples, footprints)
         seconds_of_one, counted = _seconds(row, durations, footprints)
         rows.append(ForecastRow(row, capacity, seconds_of_one, counted))
@@ -482,7 +499,7 @@ def _seconds(
     They are those of finished trials. Where no trial has finished, they are the most that counted work gives for a
     sample of the row. They are not known where the work of a sample cannot be counted.
     """
-    measured = durations.of(row.arm, row.trials)
+    measured = durations.of(row)
     if measured is not None:
         return measured, False
     estimates = [footprints.seconds(trial) for trial in row.examples]

@@ -10,11 +10,13 @@ workspaces), b what allocation rounds up. Both are learned from measured peaks.
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from contrasweep import canonical
-from contrasweep.errors import StorageError
+from contrasweep.errors import ContrasweepError, StorageError
+from contrasweep.storage import compact
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count, Measure, Record
@@ -176,13 +178,14 @@ class Learned:
     """Measured peaks of memory by cell and type of host, and the memory model's constants that follow from them.
 
     `cells` is cell key -> type of host -> peak. `gpu` and `host` are the models of GPU memory, and of host memory of
-    trials without a GPU.
+    trials without a GPU. `studies` is (cell key, type of host) -> another study that has trained such trials.
     """
 
     def __init__(self, peaks: Iterable[Peak] = ()) -> None:
         self.cells: dict[str, dict[str, Peak]] = {}
         self.gpu = Calibration()
         self.host = Calibration(prior=HOST_PRIOR)
+        self.studies: dict[tuple[str, str], str] = {}
         for peak in peaks:
             self.add(peak)
 
@@ -293,9 +296,26 @@ def learned_of(
             other = _file(records.store, key)
             for peak in other.peaks if other else ():
                 learned.add(peak)
+                study = key.removeprefix(_FOLDER).removesuffix(".json")
+                learned.studies[peak.cell, peak.host] = study
     for own_peak in filter(None, map(peak_of, known)):
         learned.add(own_peak)
     return learned
+
+
+def equal_trials(
+    storage: str, learned: Learned, cells: Collection[tuple[str, str]]
+) -> Iterator[tuple[str, Record]]:
+    """Yield (cell key, record) of other studies' trials of `cells` that were trained to their end.
+
+    `cells` are (cell key, type of host). A study that cannot be read is passed over.
+    """
+    for study in sorted({learned.studies[cell] for cell in cells & learned.studies.keys()}):
+        with suppress(ContrasweepError):
+            for record in compact.read_records(StudyRecords(storage, study), []).values():
+                peak = peak_of(record)
+                if record.status.counts and peak and (peak.cell, peak.host) in cells:
+                    yield peak.cell, record
 
 
 def _file(store: Store, key: str) -> StudyPeaks | None:

@@ -15,6 +15,7 @@ from contrasweep.campaign.decision import Decision
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.overview import overviews
 from contrasweep.planning.budget import Spent
+from contrasweep.planning import learned
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
 from contrasweep.running.session import KEPT, session

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from contrasweep import AblationGrid, Arm, Float, Sweep
 from contrasweep.cli.app import app
 from contrasweep.cluster.packing import Footprint
+from contrasweep.planning import learned
 from contrasweep.planning.forecast import copy_warnings, forecast, group_warnings
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
@@ -82,6 +83,44 @@ def test_ten_times_the_trials_of_an_arm_take_ten_times_the_hours(tmp_path, clust
     assert expected.hours_of({"large": 8, "other": 1}) is None
 
 
+@pytest.mark.parametrize(("gpu_type", "seconds"), [(None, [100.0, 200.0]), ("H100", [None, None])])
+def test_a_new_study_knows_how_long_equal_cells_took_in_another(tmp_path, gpu_type, seconds):
+    """An arm of another name, too; trials on other hosts tell nothing."""
+    small = Footprint(cpus=1, host_memory_gib=2)
+    other = make_plan(
+        grid(name="other", arms={"b": Arm(train, resources=small)}), lambda name: DATA
+    )
+    records = StudyRecords(str(tmp_path / "runs"), "other")
+    notes = TrialNotes(gpu_type=gpu_type)
+    ended = [
+        Record.of(
+            trial,
+            status=status,
+            seconds=took,
+            started=0.0,
+            ended=took + 20,
+            host_memory_gib=1.0,
+            notes=notes,
+        )
+        for cell in other.cells
+        for trial, status, took in zip(
+            cell.trials,
+            [Status.DONE, Status.PRUNED],
+            [100.0 * cell.axes["p"], 5.0],
+            strict=True,
+        )
+    ]
+    for record in ended:
+        records.write(record)
+    learned.write(records, ended)
+    expected = planned(grid(arms={"a": Arm(train, resources=small)}), tmp_path)
+    assert [row.seconds for row in expected.rows] == seconds
+    told = "equal cells as measured in other" in expected.to_text()
+    assert told == (gpu_type is None) and expected.to_dict()["measured_in"] == ["other"] * told
+    if told:  # with the 20 s that a trial takes beside its training
+        assert expected.makespan.gpu_hours == pytest.approx(2 * (120 + 220) / 3600)
+
+
 @pytest.mark.slow
 def test_where_the_trials_to_run_go(tmp_path, cluster):
     """The large ones have the H100s to themselves, or share them with quarters that would else wait for a T4."""
@@ -131,6 +170,7 @@ def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
     assert " ".join(list(as_dict)[:6]) == "study cells trials done to_run hours"
     assert list(as_dict)[6:] == [
         "hours_are_counted",
+        "measured_in",
         "slots",
         "plan_digest",
         "packing",
