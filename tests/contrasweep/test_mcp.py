@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -21,8 +22,10 @@ from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 from places import SUPPORT
+from raylets import wait_for
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.cli.documents import dumps
 from contrasweep.cli.mcp_server import (
     MAX_LIST,
     MAX_LOG,
@@ -36,6 +39,7 @@ from contrasweep.cli.schemas import document_schema
 from contrasweep.errors import SpecError
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Ledger
+from contrasweep.statistics.noise import Noise
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -211,6 +215,8 @@ WRONG = [
     ("status", {"study": "../runs/grid"}),
     ("plan", {"study": "../outside.yaml"}),
     ("plan", {"study": "link.yaml"}),
+    ("plan", {"study": "grid.yaml", "noise": "../outside.yaml"}),
+    ("plan", {"study": "grid.yaml", "noise": "other\0.json"}),
     ("plan", {"study": "/etc/hostname.yaml"}),
     ("plan", {"study": "os:environ"}),
     ("plan", {"study": "--help"}),
@@ -403,6 +409,54 @@ def test_the_same_call_waits_for_the_decision_that_it_has_begun(folder, tmp_path
     assert (shown["state"], shown["exit_status"]) == ("ended", -signal.SIGTERM)
     refused, shown = ask_here(tools, "stop", {"study": "speed"})
     assert refused and "there is no such study" in shown["error"]
+
+
+def test_a_call_returns_in_its_seconds_and_says_what_is_used_so_far(tools, tmp_path, monkeypatch):
+    """The forecast, which takes longest, did not count; what was used was told at the end alone."""
+    gate = tmp_path / "gate"
+    clock = [0.0]
+    used = [1.0]
+
+    def command(self, name, *words, **options):
+        clock[0] += 100
+        outlook = {"campaign": "speed", "decided": None, "gpu_hours": 0.001}
+        return outlook | {"screening_trials": 1, "confirmation_trials": 1, "studies": []}
+
+    def begin(self, *words):
+        threading.Timer(10, gate.touch).start()
+        return subprocess.Popen(
+            [sys.executable, "-c", GATED, str(gate)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    monkeypatch.setattr(Tools, "_command", command)
+    monkeypatch.setattr(Tools, "_begin", begin)
+    monkeypatch.setattr(Tools, "_spent_by", lambda *given: used[0])
+    monkeypatch.setattr("contrasweep.cli.mcp_server.POLL_S", 0.01)
+    times = SimpleNamespace(monotonic=lambda: clock[0], time=time.time)
+    monkeypatch.setattr("contrasweep.cli.mcp_server.time", times)
+    words = ("speed.yaml", "wider.yaml")
+    assert tools.decide(*words, wait_seconds=60)["state"] == "running"
+    used[0] = 1.004
+    wait_for(lambda: tools.allowance.used)
+    shown = tools.decide(*words, wait_seconds=0)["budget"]
+    assert [round(shown[name]["gpu_hours"], 3) for name in ("limits", "spent", "left")] == [
+        0.01,
+        0.004,
+        0.006,
+    ]
+    tools.decide(*words, wait_seconds=3600)
+    assert (round(tools.allowance.spent, 3), tools.allowance.used) == (0.004, 0.0)
+
+
+def test_a_plan_takes_the_noise_that_a_file_of_the_folder_has(tools):
+    twice = Noise("grid", ("a", "a"), GRID.metric, (0.5, 0.6, 0.55), (0.52, 0.58, 0.56))
+    make_files(tools.folder, {"noise.json": dumps("noise", twice.to_dict())})
+    (_, without), (_, planned) = (
+        ask_here(tools, "plan", {"study": "fresh.yaml"} | more)
+        for more in ({}, {"noise": "noise.json"})
+    )
+    by_noise, by_trials = (shown["sizes"][-1]["in_units"] for shown in (planned, without))
+    assert by_noise > 0 and by_noise != by_trials
 
 
 def test_what_is_long_is_cut_and_said_to_be():

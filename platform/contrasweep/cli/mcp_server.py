@@ -64,18 +64,19 @@ class Allowance:
     """The GPU-hours that the server may spend in all (`limit`), and those that ended runs have spent (`spent`).
 
     `running` is the name of the study or campaign that runs now, "" where none does. One runs at a time, and may spend
-    all that is left. What it spends is booked at its end; until then `left` stays as it was.
+    all that is left. What it spends is booked at its end; `used` is what it has used so far, as last looked at.
     """
 
     limit: float
     spent: float = 0.0
+    used: float = 0.0
     running: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def left(self) -> float:
-        """What is left of the GPU-hours, without those of a run that goes on; never below 0."""
-        return max(0.0, self.limit - self.spent)
+        """What is left of the GPU-hours; never below 0."""
+        return max(0.0, self.limit - self.spent - self.used)
 
     def take(self, study: str, needed: float) -> None:
         """Note that the run of `study` begins, which is expected to need `needed` GPU-hours.
@@ -100,11 +101,12 @@ class Allowance:
         """Note that the run has ended, and add the GPU-hours that it has spent to those spent so far."""
         with self.lock:
             self.running = ""
+            self.used = 0.0
             self.spent += spent
 
     def to_dict(self) -> Answer:
         """Return limits, what is spent and what is left, each as `{"gpu_hours": number}`, and what is `running`."""
-        amounts = {"limits": self.limit, "spent": self.spent, "left": self.left}
+        amounts = {"limits": self.limit, "spent": self.spent + self.used, "left": self.left}
         budgets = {name: {"gpu_hours": hours} for name, hours in amounts.items()}
         return budgets | {"running": self.running}
 
@@ -205,12 +207,14 @@ class Tools:
         document = known_study(study, self.storage).document()
         return {"study": study, "declaration": document.spec if document else {}}
 
-    def plan(self, study: str) -> Answer:
+    def plan(self, study: str, noise: str | None = None) -> Answer:
         """Return what a study would run, how long it takes, what it costs, and which differences it can decide.
 
-        `counts` is what `run` needs of the server's budget before it begins.
+        `noise` is a file of the folder that `contrasweep noise --json` wrote: the noise to plan by. `counts` is what
+        `run` needs of the server's budget before it begins.
         """
-        document = self._command("plan", self._study(study))
+        file = None if noise is None else self._file(noise, "noise")
+        document = self._command("plan", self._study(study), noise=file)
         return document | (self._counts(_to_run(document)) if "table" in document else {})
 
     def status(self, study: str, since: str | None = None) -> Answer:
@@ -291,9 +295,10 @@ class Tools:
         Waits for its end, but `wait_seconds` at most (up to an hour). Its report is `document`, without trials. While
         `state` is `running`, call it again with the same arguments: it waits on, and says how far `studies` are.
         """
+        until = time.monotonic() + min(wait_seconds, MAX_WAIT_S)
         study = self._declared(study)
         asked = ("run", study, extend, retry_failed)
-        if again := self._wait(asked, wait_seconds):
+        if again := self._wait(asked, until):
             return again
         flags = ["--extend"] if extend else []
         forecast = self._forecast(study, flags)
@@ -310,8 +315,8 @@ class Tools:
             forecast.name,
             forecast.needed,
             begin,
-            lambda: self._forecast(study, flags).spent,
-            wait_seconds,
+            until,
+            lambda: self._forecast(study, flags).spent - forecast.spent,
         )
 
     def decide(
@@ -322,9 +327,10 @@ class Tools:
         Waits for `wait_seconds` at most (up to an hour). While `state` is `running`, call it again with the same
         campaign and candidate: it waits on, and says how far `studies` are. What was decided before costs nothing.
         """
+        until = time.monotonic() + min(wait_seconds, MAX_WAIT_S)
         words = (self._declared(campaign), self._declared(candidate))
         asked = ("decide", *words)
-        if again := self._wait(asked, wait_seconds):
+        if again := self._wait(asked, until):
             return again
         outlook = self._command("decide", *words, flags=["--dry-run"])
         return self._spend(
@@ -332,9 +338,7 @@ class Tools:
             outlook["campaign"],
             _to_decide(outlook),
             lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
-            lambda: self._spent_by(outlook["campaign"]),
-            wait_seconds,
-            watched=True,
+            until,
         )
 
     def stop(self, study: str) -> Answer:
@@ -365,8 +369,8 @@ class Tools:
         counts = {"gpu_hours": needed.counted, "why": f"{why}; at its end what it has spent counts"}
         return {"counts": counts} if self.allowance else {}
 
-    def _wait(self, asked: tuple[object, ...], wait_seconds: int) -> Answer:
-        """Return how the run or decision that this call has begun ended, or how far it is after `wait_seconds`.
+    def _wait(self, asked: tuple[object, ...], until: float) -> Answer:
+        """Return how the run or decision that this call has begun ended, or how far it is at the time `until`.
 
         {} where the call has begun none, or its end was told already.
         """
@@ -374,7 +378,7 @@ class Tools:
         if begun is None or begun.asked != asked:
             return {}
         assert self.allowance is not None
-        begun.waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
+        begun.waiter.join(max(0.0, until - time.monotonic()))
         budget = self.allowance.to_dict()
         if begun.waiter.is_alive():
             studies = [
@@ -395,12 +399,10 @@ class Tools:
         name: str,
         needed: _Needed,
         begin: "Callable[[float], subprocess.Popen[bytes]]",
-        measure: Callable[[], float],
-        wait_seconds: int,
-        *,
-        watched: bool = False,
+        until: float,
+        measure: Callable[[], float] | None = None,
     ) -> Answer:
-        """Begin a process that spends GPU-hours of the server, and wait for its end, for `wait_seconds` at most.
+        """Begin a process that spends GPU-hours of the server, and wait for its end, to the time `until` at most.
 
         A process that goes on longer is waited for by a thread, which books what it has spent.
 
@@ -409,10 +411,9 @@ class Tools:
             name: The study or campaign.
             needed: What it needs at most; `SpecError` where fewer GPU-hours are left.
             begin: Starts the process, given the GPU-hours that are left.
-            measure: Says how many GPU-hours the trials of the study or campaign have spent by now, ever.
-            wait_seconds: How long this call waits; at most `MAX_WAIT_S`.
-            watched: Ask `measure` every few seconds and end the process where the server's budget is used up. Without
-                it the process ends itself, by a budget that it was given.
+            until: When this call returns at the latest, by the monotonic clock.
+            measure: Says how many GPU-hours the study has spent, once the process has ended itself by a budget that it
+                was given. None: a campaign, whose process is ended where the server's budget is used up.
 
         Returns:
             `state` (`running` or `ended`) and `budget`. While it runs also how far its `studies` are, and what to do
@@ -426,7 +427,7 @@ class Tools:
         at = time.time()
         # Trials of the study that ran before this process are no part of what it spends.
         try:
-            before = measure()
+            before = self._spent_by(name, measure is None)
             left = allowance.left
             process = begin(left)
         except BaseException:
@@ -435,13 +436,12 @@ class Tools:
 
         def used() -> float:
             """Return the GPU-hours that the process has spent so far."""
-            return max(0.0, measure() - before)
+            return self._spent_by(name, measure is None) - before
 
         def settle() -> None:
-            """Wait for the process to end, and book what it has spent; if `watched`, end it where nothing is left.
+            """Wait for the process to end, and book what it has spent; end one without `measure` where nothing is left.
 
-            Where the storage cannot tell what was spent, the process is not watched any more. All that was left then
-            counts as spent.
+            Where the storage cannot tell at the end what was spent, all that was left counts as spent.
             """
             spent = left  # what is booked where `measure` fails
             try:
@@ -450,9 +450,11 @@ class Tools:
                     try:
                         printed.extend(process.communicate(timeout=POLL_S))
                     except subprocess.TimeoutExpired:
-                        if watched and used() >= left:
+                        with contextlib.suppress(ContrasweepError):
+                            allowance.used = max(0.0, used())
+                        if measure is None and allowance.used >= left:
                             process.terminate()
-                spent = used()
+                spent = max(0.0, (measure or used)())
             # `measure` failed. The next run may begin only once this process has ended.
             except Exception:
                 process.communicate()
@@ -462,7 +464,7 @@ class Tools:
         waiter = threading.Thread(target=settle, daemon=True)
         waiter.start()
         self._begun = _Begun(asked, name, needed.trials, at, process, waiter, printed)
-        return self._wait(asked, wait_seconds)
+        return self._wait(asked, until)
 
     def _forecast(self, study: str, flags: list[str]) -> _Forecast:
         """Return the GPU-hours that a run needs, those that the study's trials have spent, and its own budget of them.
@@ -489,19 +491,21 @@ class Tools:
         spent = counted["budget"][BUDGET]["spent"]
         return _Forecast(document["study"], _to_run(document), spent, limit)
 
-    def _spent_by(self, campaign: str) -> float:
-        """Return the GPU-hours that the trials of a campaign's studies have taken, those so far of running ones too.
+    def _spent_by(self, name: str, campaign: bool = True) -> float:
+        """Return the GPU-hours that a study or a campaign's studies have trained, those so far of running trials too.
 
         A running trial counts as if it held a whole GPU.
         """
         running = 0.0
-        for name in study_names(self.storage):
-            if name.startswith(f"{campaign}."):
-                live = read_live(StudyRecords(self.storage, name))
+        for study in study_names(self.storage):
+            if f"{study}.".startswith(f"{name}."):
+                live = read_live(StudyRecords(self.storage, study))
                 if live is not None and not live.ended:
                     for trial in live.running.values():
                         running += max(0.0, live.updated - trial.started) / 3600
-        return Ledger(self.storage, campaign).read().spent.gpu_hours + running
+        ledger = Ledger(self.storage, name)
+        ended = ledger.read().spent if campaign else ledger.measured(name)
+        return ended.gpu_hours + running
 
     def _study(self, study: str) -> str:
         """Return `study` as the argument STUDY of a command: a name in the storage, or what the folder declares.
@@ -527,17 +531,23 @@ class Tools:
         """
         hint = "a .yaml file of the study folder, FILE.yaml:NAME, or module:NAME of a module in it"
         file_name, *chosen = study.split(":", 1)
-        if file_name.endswith(YAML) and "\0" not in study:
-            file = (self.folder / file_name).resolve()
-            if file.is_relative_to(self.folder) and os.path.isfile(file):
-                return ":".join([str(file.relative_to(self.folder)), *chosen])
-        elif module := _MODULE.fullmatch(study):
+        if file_name.endswith(YAML):
+            return ":".join([self._file(file_name, "study"), *chosen])
+        if module := _MODULE.fullmatch(study):
             place = self.folder / module[1]
             if os.path.isdir(place) or os.path.isfile(f"{place}.py"):
                 return study
         raise SpecError(
             "there is no such study in the study folder", place="study", value=study, hint=hint
         )
+
+    def _file(self, name: str, place: str) -> str:
+        """Return a file of the folder by its path from there; `SpecError` for none, and for what leads out of it."""
+        if "\0" not in name:
+            file = (self.folder / name).resolve()
+            if file.is_relative_to(self.folder) and os.path.isfile(file):
+                return str(file.relative_to(self.folder))
+        raise SpecError("there is no such file in the study folder", place=place, value=name)
 
     @staticmethod
     def _name(text: str, place: str) -> str:
