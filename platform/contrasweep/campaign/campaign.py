@@ -253,7 +253,7 @@ class Campaign:
             ContrasweepError: Nothing is decided. The input is wrong, or the budget does not suffice; or all trials of
                 an arm on a dataset failed, or the candidate's did not read one of its settings.
         """
-        with session(of_process=True):
+        with session(of_process=True), listening(storage, self.name):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
 
     def outlook(
@@ -297,7 +297,7 @@ def plain_arm(arm: Arm) -> MutableConfig:
 
 def load_campaign(name: str) -> Campaign:
     """Return the campaign at `module:NAME` or in a YAML file; `SpecError` where there is none, or it breaks a rule."""
-    return load_declared(name, (Campaign,), partial(built, Campaign), "CAMPAIGN")
+    return load_declared(name, (Campaign,), partial(_built, Campaign), "CAMPAIGN")
 
 
 def stored_history(name: str, storage: str) -> History:

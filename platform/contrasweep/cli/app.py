@@ -165,6 +165,7 @@ def run(
     from contrasweep.running.driver import run as run_study
     from contrasweep.running.session import session
     from contrasweep.running.study_code import check_submitted
+    from contrasweep.storage.lease import listening
     from contrasweep.study.file import load_studies
 
     studies = load_studies(study, sets or [])
@@ -181,19 +182,20 @@ def run(
     # Ray is started once for all studies.
     with session() if len(studies) > 1 else nullcontext():
         for declared in studies:
-            results = run_study(
-                declared,
-                storage=storage,
-                tracking=tracking,
-                max_concurrent=max_concurrent,
-                extend=extend,
-                spend=spend,
-                retry_failed=retry_failed,
-                rerun=rerun or [],
-                changed=changed_code(rerun_changed, accept_code),
-                cluster=cluster,
-                quiet=quiet,
-            )
+            with listening(storage, declared.name):
+                results = run_study(
+                    declared,
+                    storage=storage,
+                    tracking=tracking,
+                    max_concurrent=max_concurrent,
+                    extend=extend,
+                    spend=spend,
+                    retry_failed=retry_failed,
+                    rerun=rerun or [],
+                    changed=changed_code(rerun_changed, accept_code),
+                    cluster=cluster,
+                    quiet=quiet,
+                )
             done.append(results)
             if not json:
                 _print_results(results, storage, tracking, declared)

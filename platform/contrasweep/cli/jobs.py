@@ -269,10 +269,14 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     from contrasweep.live.overview import study_names
     from contrasweep.live.state import has_driver
     from contrasweep.results.ledger import campaign_names
-    from contrasweep.storage.lease import is_held_here, stop_driver
+    from contrasweep.storage.lease import is_held_here, stop_driver, stop_listening
     from contrasweep.storage.records import StudyRecords
 
     study = reports.name(name)
+    # A command listens from its start on, before it holds a study.
+    if holder := stop_listening(StudyRecords(storage, study)):
+        print(f"asked {holder} to stop")
+        return
     if study in campaign_names(storage):
         names = (other for other in study_names(storage) if other.startswith(f"{study}."))
         studies = (StudyRecords(storage, other) for other in names)

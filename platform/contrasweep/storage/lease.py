@@ -297,6 +297,15 @@ class Successor:
         return holder if lives else None
 
 
+def stop_listening(records: StudyRecords) -> Holder | None:
+    """Ask the process that is `listening` by the name of the study or campaign to stop; None where none is."""
+    pid, user = _who_listens(_socket_name(records, Holder())) or (0, None)
+    if user != os.getuid():
+        return None
+    os.kill(pid, signal.SIGTERM)
+    return Holder(socket.gethostname(), pid)
+
+
 def stop_driver(records: StudyRecords) -> Holder:
     """Ask the process of this machine that runs the study to stop (SIGTERM), and return it without waiting for its end.
 
@@ -363,6 +372,20 @@ def _who_listens(name: str) -> tuple[int, int] | None:
         )
         return pid, user
     return None
+
+
+@contextmanager
+def listening(storage: str, name: str) -> Iterator[None]:
+    """Let `stop_listening` find this process by the name of a study or a campaign, also while it holds no lease.
+
+    Of several processes that listen by one name, the first is found.
+    """
+    found = _listen(StudyRecords(storage, name), Holder())
+    try:
+        yield
+    finally:
+        if found:
+            found.close()
 
 
 @contextmanager

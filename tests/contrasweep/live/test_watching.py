@@ -17,11 +17,12 @@ import pandas as pd
 import pytest
 from answering import answering
 from command_line import contrasweep, printed, shown_json
+from folders import make_files
 from refusals import refused
 
 from contrasweep.cli import maintenance, reports, watching
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import SpecError
+from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.live import logs, state
 from contrasweep.live.displays import Lines
 from contrasweep.live.overview import overviews
@@ -291,6 +292,36 @@ def test_a_campaign_is_stopped_by_its_name_where_a_study_of_it_runs(records, tmp
     with driver_of(records.storage, "speed.1") as driver:
         assert printed(tmp_path, *words).startswith(f"asked process {driver.pid} on ")
         assert driver.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("words", "patched"),
+    [
+        (["decide", "speed.yaml", "incumbent", "--set", "config.a=1"], "campaign.campaign.plan"),
+        (["run", "speed.yaml"], "running.driver.run"),
+    ],
+)
+def test_a_command_is_stopped_by_the_name_that_it_was_given_before_it_holds_a_study(
+    words, patched, tmp_path, monkeypatch
+):
+    """It took twenty seconds in which `stop` knew no such study."""
+    arm = "{trainable: candidates:train}"
+    declared = (
+        f"{{type: campaign, incumbent: {arm}" if "decide" in words else f"{{arms: {{a: {arm}}}"
+    )
+    make_files(tmp_path, {"speed.yaml": declared + ", name: speed, data: digits-lt}"})
+    killed = []
+
+    def stopped(*study, **options):
+        with monkeypatch.context() as patch:
+            patch.setattr("contrasweep.storage.lease.os.kill", lambda *given: killed.append(given))
+            assert "asked process" in printed(tmp_path, "stop", "speed")
+        raise ContrasweepError("stopped")
+
+    monkeypatch.setattr(f"contrasweep.{patched}", stopped)
+    assert "contrasweep: stopped" in contrasweep(*words, folder=tmp_path).stderr
+    assert killed == [(os.getpid(), signal.SIGTERM)]
+    assert "no such study" in contrasweep("stop", "speed", folder=tmp_path).stderr
 
 
 @pytest.mark.slow
