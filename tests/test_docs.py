@@ -1,16 +1,19 @@
 """The documentation site: every page is built, and every link on it leads somewhere."""
 
+import dataclasses
 import html
 import inspect
 import re
 from urllib.parse import unquote
 
 import pytest
+import yaml
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from places import ROOT
 
 import contrasweep as cs
+from contrasweep.study.file import to_plain
 
 pytestmark = pytest.mark.xdist_group("docs")  # the site is built once for all of them
 
@@ -126,3 +129,13 @@ def test_each_line_of_what_a_hostile_one_can_do_names_tests_that_there_are():
     assert (
         set().union(*named) - set(re.findall(r"^def (test_\w+)\(", sources, re.MULTILINE)) == set()
     )
+
+
+def test_the_page_of_campaigns_has_every_field_with_its_default():
+    page = (ROOT / "docs/keep-or-discard.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| ", page, re.MULTILINE)
+    shown = {field: yaml.safe_load(default.strip("`")) for field, default in rows}
+    plain = to_plain(cs.Campaign("n", cs.Arm("contrastive"), "d"))
+    given = dict.fromkeys(("name", "incumbent", "data"), "required")
+    fields = [field.name for field in dataclasses.fields(cs.Campaign)]
+    assert shown == dict.fromkeys(fields, "none") | plain | given

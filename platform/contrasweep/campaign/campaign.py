@@ -53,7 +53,7 @@ from contrasweep.statistics.evidence import COPIES
 from contrasweep.statistics.noise import read_noise
 from contrasweep.statistics.referee import Gains, Rule, Ruling, surely_smaller
 from contrasweep.statistics.resampling import constant
-from contrasweep.storage.lease import StudyHeld
+from contrasweep.storage.lease import StudyHeld, listening
 from contrasweep.storage.names import as_label
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
@@ -332,7 +332,20 @@ def load_candidate(name: str, incumbent: Arm, sets: Sequence[str]) -> Arm:
     """
     if name == INCUMBENT:
         return built(Arm, with_sets(with_commands(plain_arm(incumbent)), sets), name)
-    return load_declared(name, (Arm,), partial(built, Arm), "CANDIDATE", sets)
+    return load_declared(name, (Arm,), partial(_built, Arm), "CANDIDATE", sets)
+
+
+def _built(cls: type, fields: MutableConfig, file: str) -> Any:
+    """Return the campaign or arm with these fields; `SpecError` where they break a rule or declare another thing."""
+    if {"arms", "studies"} & fields.keys() or (cls is Arm and INCUMBENT in fields):
+        raise SpecError(
+            f"a {'campaign' if INCUMBENT in fields else 'study'} is no "
+            f"{'candidate' if cls is Arm else 'campaign'}",
+            place=file,
+            hint="a campaign has name, data and incumbent; its incumbent and each candidate are an arm, such as the "
+            "best ones of a study: contrasweep report STUDY --format yaml",
+        )
+    return built(cls, fields, file)
 
 
 @dataclass
@@ -457,6 +470,17 @@ class Referee:
         # Each trial is expected to spend as much as the campaign's trials so far, on average; before the first of them,
         # as much as a seed of both arms by equal trials of other studies.
         spent = ledger.spent
+        measured_in = list[str]()
+        if not spent.trials:
+            both = {INCUMBENT: self.arm(incumbent), "candidate": candidate}
+            seed = forecast(
+                plan(self.campaign.grid(both, [0]), storage=self.storage),
+                self.storage,
+                self.options.get("cluster"),
+            )
+            measured_in = seed.durations.studies
+            if measured_in and (times := seed.makespan):
+                spent = Spent(times.finished, times.gpu_hours, times.trials_cost)
         expected_spend = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
         # The level is one-sided, and `detectable` takes a two-sided one. Its second value is that of runs of one seed
@@ -470,17 +494,6 @@ class Referee:
             digest=digest,
             incumbent=called(ledger, incumbent),
             decided=decided,
-        measured_in = list[str]()
-        if not spent.trials:
-            both = {INCUMBENT: self.arm(incumbent), "candidate": candidate}
-            seed = forecast(
-                plan(self.campaign.grid(both, [0]), storage=self.storage),
-                self.storage,
-                self.options.get("cluster"),
-            )
-            measured_in = seed.durations.studies
-            if measured_in and (times := seed.makespan):
-                spent = Spent(times.finished, times.gpu_hours, times.trials_cost)
             screening_trials=screening,
             confirmation_trials=confirmation,
             gpu_hours=expected_spend.gpu_hours if expected_spend else None,
@@ -488,6 +501,7 @@ class Referee:
             level=level,
             trials_left=self._left("trials"),
             gpu_hours_left=self._left("gpu_hours"),
+            measured_in=measured_in,
             detects=detects,
         )
         if decided is None:
@@ -501,7 +515,6 @@ class Referee:
         return max(0, arms * len(seeds) * self._trials_per_seed() - trained)
 
     def _trials_per_seed(self) -> int:
-            measured_in=measured_in,
         """Return how many trials of an arm one seed takes."""
         return len(self.campaign.datasets) * (self.campaign.folds or 1)
 

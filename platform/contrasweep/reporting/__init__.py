@@ -191,6 +191,7 @@ def _best_study(results: Results) -> str:
         lines.append(
             f"The settings were chosen on {folds}, where scores are too good by the choice."
         )
+    lines.append("The fields of an arm can be the `incumbent` of a campaign.")
     return "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(fields, sort_keys=False)
 
 

@@ -6,6 +6,7 @@ import sys
 import calm
 import pytest
 from command_line import contrasweep, printed, shown_json
+from folders import make_files
 from refusals import refused
 
 from contrasweep import Arm, Campaign, Float, SpecError
@@ -14,8 +15,8 @@ from contrasweep.campaign.campaign import stored_history
 from contrasweep.campaign.decision import Decision
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.overview import overviews
-from contrasweep.planning.budget import Spent
 from contrasweep.planning import learned
+from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
 from contrasweep.running.session import KEPT, session
@@ -196,6 +197,48 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
         SpecError, match=r"budget_gpu_hours.*13 hours at most, and 8 are left.*at least 5 more"
     ):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
+
+
+def test_before_the_first_decision_equal_trials_of_other_studies_tell_what_it_takes(
+    tmp_path, storage
+):
+    """Such as those of `contrasweep noise`; the candidate is taken to train as long as the incumbent."""
+    records = StudyRecords(storage, "speed.noise-1")
+    calm.calm_run(campaign().grid({"arm": arm()}, [0, 1], records.study), storage)
+    ended = [
+        dataclasses.replace(record, seconds=1800.0, host_memory_gib=1.0)
+        for record in records.read(sorted(records.finished())).values()
+    ]
+    for record in ended:
+        records.write(record)
+    learned.write(records, ended)
+    expected = campaign().outlook(BETTER, "better", storage=storage)
+    trials = expected.screening_trials + expected.confirmation_trials
+    assert (expected.gpu_hours, expected.measured_in) == (trials / 2, [records.study])
+    assert ", about 14 hours of a GPU or slot, as measured in speed.noise-1" in expected.lines()[0]
+    with refused(SpecError, match=r"14 hours at most, and 9 are left"):
+        campaign(budget_gpu_hours=9.0).outlook(BETTER, "better", storage=storage)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["study.yaml", "incumbent"], "study.yaml: a study is no campaign; a campaign has name"),
+        (["many.yaml", "incumbent"], "many.yaml: a study is no campaign"),
+        (["speed.yaml", "study.yaml"], "study.yaml: a study is no candidate"),
+        (["speed.yaml", "speed.yaml"], "speed.yaml: a campaign is no candidate"),
+    ],
+)
+def test_a_study_in_the_place_of_a_campaign_or_a_candidate_is_called_one(words, said, tmp_path):
+    files = {
+        "speed.yaml": "{name: speed, data: digits-lt, incumbent: {trainable: candidates:train}}",
+        "study.yaml": "{name: s, data: digits-lt, arms: {a: {trainable: candidates:train}}}",
+        "many.yaml": "{data: digits-lt, studies: [{name: s}]}",
+    }
+    make_files(tmp_path, files)
+    done = contrasweep("decide", *words, "--dry-run", folder=tmp_path)
+    assert done.returncode == 2 and said in done.stderr
+    assert "contrasweep report STUDY --format yaml" in done.stderr
 
 
 def test_a_budget_ends_a_decision_that_takes_more_than_was_foreseen(priced, tmp_path):
