@@ -185,6 +185,7 @@ class Outlook:
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it"
             + (f", about {takes}" if takes else "")
+            + ("; how long is known once one has ended" if self.gpu_hours is None else "")
             + (f", as measured in {', '.join(self.measured_in)}" if self.measured_in else ""),
             f"its confirmation would have a level of {self.level:.2g}",
         ]

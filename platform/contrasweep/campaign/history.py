@@ -116,10 +116,10 @@ class History:
         """
         keeps = sum(bool(row.decision and row.decision.kept) for row in self.rows)
         bounded = "any false keep" if self.error == "family" else "false ones of what is kept"
+        spent = amounts(self.trials, self.gpu_hours, self.cost) or "nothing spent"
         return (
             f"{self.campaign}: {plural(len(self.rows), 'candidate')}, {keeps} kept; {self.incumbent} is the {INCUMBENT}"
-            f"; {amounts(self.trials, self.gpu_hours, self.cost)}; "
-            f"alpha {self.alpha:g} holds for {bounded}, {self.next_level:.2g} for the next confirmation"
+            f"; {spent}; alpha {self.alpha:g} holds for {bounded}, {self.next_level:.2g} for the next confirmation"
         )
 
     @cached_property

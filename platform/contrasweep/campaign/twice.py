@@ -46,7 +46,7 @@ def train_twice(
         rule = (
             "noise trains an arm of a grid, or the incumbent of a campaign, twice; this is a sweep"
         )
-        hint = "declare a grid whose arm has the chosen settings in its config"
+        hint = "contrasweep report STUDY --format yaml prints a grid of the best settings"
         raise SpecError(rule, place="SOURCE", value=name, hint=hint)
     # A campaign is a grid with its incumbent alone.
     grid = (

@@ -20,7 +20,7 @@ MAX_BITS = 63
 _Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
+def read_yaml(text: str, place: str, rule: str = "the file is not YAML") -> Any:
     """Return the value of the YAML in `text`.
 
     Raises `SpecError` at `place` where it is no YAML, with the message `rule`. It is also raised where the text is too
@@ -56,7 +56,7 @@ def _check_size(text: str, place: str) -> None:
     """
     if len(text) > MAX_CHARACTERS:
         raise SpecError(
-            "a study file is too long",
+            "the file is too long",
             place=place,
             value=len(text),
             hint=f"at most {MAX_CHARACTERS}",
@@ -95,7 +95,7 @@ def _check_size(text: str, place: str) -> None:
                 sizes[anchor] = nodes - before
         if nodes > MAX_NODES:
             raise SpecError(
-                "a study file holds too many values", place=place, hint=f"at most {MAX_NODES}"
+                "the file holds too many values", place=place, hint=f"at most {MAX_NODES}"
             )
         if len(opened) > MAX_DEPTH:
             raise _too_deep(place)

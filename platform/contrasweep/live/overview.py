@@ -75,6 +75,9 @@ def none_there(storage: str) -> str:
 
 def no_such_study(study: str, storage: str) -> SpecError:
     """Return the error for a study that was never run in the storage, with the names of those that were."""
+    if open_store(storage).exists(f"{study}/campaign.json"):
+        hint = command_line("ledger", study, storage=storage)
+        return SpecError("this is a campaign, no study", place="STUDY", value=study, hint=hint)
     names = study_names(storage)
     known = choose_from("studies", names, study) if names else none_there(storage)
     jobs = command_line("jobs", address="http://HEAD:8265")

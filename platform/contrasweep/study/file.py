@@ -259,16 +259,14 @@ def _read_yaml(path: Path) -> MutableConfig:
             data = file.read(4 * MAX_CHARACTERS + 1)
         text = data.decode("utf-8-sig")
     except OSError as error:
-        raise SpecError(
-            "the study file cannot be read", place=str(path), value=error.strerror
-        ) from None
+        raise SpecError("the file cannot be read", place=str(path), value=error.strerror) from None
     except UnicodeDecodeError as error:
         raise SpecError(
-            "the study file is not YAML", place=str(path), hint=f"it is no UTF-8: {error}"
+            "the file is not YAML", place=str(path), hint=f"it is no UTF-8: {error}"
         ) from None
     fields = read_yaml(text, str(path))
     if not isinstance(fields, dict):
-        raise SpecError("a study file holds a mapping of fields", place=str(path), value=fields)
+        raise SpecError("the file holds no mapping of fields", place=str(path), value=fields)
     return fields
 
 
@@ -356,7 +354,7 @@ def build_study(fields: MutableConfig, name: str) -> Study:
     has_budget = bool({"trials_per_arm", "budget"} & fields.keys())
     kind = fields.get("type", "sweep" if has_budget else "ablation_grid")
     if kind == "campaign":
-        hint = "contrasweep decide CAMPAIGN CANDIDATE --dry-run says what a decision would train"
+        hint = "contrasweep decide CAMPAIGN CANDIDATE --dry-run says what a decision would train; stop takes its name"
         raise SpecError("a campaign is no study", place=name, hint=hint)
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
     study: Study = built(kinds[kind], fields, name)

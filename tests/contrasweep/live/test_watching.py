@@ -286,6 +286,8 @@ def test_a_campaign_is_stopped_by_its_name_where_a_study_of_it_runs(records, tmp
     words = ("stop", "speed", "--storage", records.storage)
     refused = contrasweep(*words, folder=tmp_path)
     assert refused.returncode == 2 and "no study of this campaign runs" in refused.stderr
+    status = contrasweep("status", *words[1:], folder=tmp_path).stderr
+    assert "this is a campaign, no study, got 'speed'; contrasweep ledger speed --storage" in status
     if begun:  # else Ray starts, and there is no state yet
         live = dataclasses.asdict(state) | {"updated": time.time() + 60}
         LIVE_FILE.write(records.store, f"speed.1/{LIVE}", live)

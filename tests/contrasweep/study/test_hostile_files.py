@@ -74,8 +74,8 @@ HOSTILE = {
     ),
     "a setting called self": (BASE + "axes: {self: [1]}", "self"),
     "not UTF-8": (b"name: \xff\xfe", "it is no UTF-8"),
-    "empty": ("", "a study file holds a mapping"),
-    "a list": ("[1]", "a study file holds a mapping"),
+    "empty": ("", "the file holds no mapping"),
+    "a list": ("[1]", "the file holds no mapping"),
 }
 
 
