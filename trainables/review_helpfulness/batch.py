@@ -53,9 +53,6 @@ class Batch:
     group: Int[Tensor, " b"]
     category: Int[Tensor, " b"]
 
-    def __len__(self) -> int:
-        return len(self.label)
-
     def to(self, device: torch.device) -> "Batch":
         """Return the same batch on `device`."""
         return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})

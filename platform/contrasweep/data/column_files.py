@@ -35,9 +35,6 @@ class ColumnFile(ABC):
     shape: tuple[int, ...]  # [n, *shape of a row]
     dtype: np.dtype[Any]
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     @abstractmethod
     def read(self, rows: Ints, out: Array | None = None) -> Array:
         """Return the rows with these indices, [len(rows) ...], in this order; threads may call it at the same time.

@@ -47,9 +47,6 @@ class Ragged:
         start = self.starts[row]
         return self.values[start : start + self.lengths[row]]
 
-    def __len__(self) -> int:
-        return len(self.starts)
-
 
 class Dataset:
     """A staged dataset, which gives its splits, and the training and test parts of its folds."""

@@ -128,6 +128,8 @@ def test_a_shard_of_other_rows_than_the_manifest_says_is_named(staged):
         match=f"{shard.file} has 544 rows, its manifest says 1,000,000,000,000,000; stage",
     ):
         images(forged)
+    (finding,) = inspecting.verify(forged)
+    assert finding.problem.startswith("holds other rows than its manifest says")
 
 
 def test_a_changed_manifest_is_refused(staged):

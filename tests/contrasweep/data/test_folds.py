@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from contrasweep.data.decoding import fold_order
-from contrasweep.data.folds import assign
+from contrasweep.data.folds import assign, repeated
 from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError
 
@@ -108,6 +108,18 @@ def test_given_folds_are_taken_as_they_are():
 def test_what_cannot_be_dealt_is_a_spec_error(folds, message):
     with refused(SpecError, match=message):
         assign([0] * 10, None, None, folds)
+
+
+def test_a_repeat_is_another_partition_of_the_same_seed_or_refused_where_there_is_one_alone():
+    labels = np.arange(40) % 4
+    first, second, third = (
+        repeated(labels, None, None, Folds(4, seed=3), repeat) for repeat in range(3)
+    )
+    assert first.tolist() == assign(labels, None, None, Folds(4, seed=3)).tolist()
+    assert second.tolist() == assign(labels, None, None, Folds(4, seed=4)).tolist()
+    assert first.tolist() != second.tolist() != third.tolist()
+    with refused(SpecError, "'given' partitions these rows in one way only, got 2; add seeds"):
+        repeated([0] * 4, None, [1, 0, 1, 0], Folds(2, "given"), 1)
 
 
 @settings(max_examples=40)

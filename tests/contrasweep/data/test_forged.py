@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refusals import refused
 
 from contrasweep.canonical import file_digest
 from contrasweep.data import columns, inspecting, open_dataset, stage
@@ -132,6 +133,19 @@ def test_labels_of_an_archive_that_are_not_whole_are_refused(label, tmp_path, to
     file = archive(tmp_path / "d.npz", y_test=np.array([1.0, label]))
     with pytest.raises(DataError, match=r"y_test must be class numbers, and some are not whole"):
         stage("mnist", to, source=file)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x_train": np.zeros((2, 28, 28))}, "train must be uint8 images"),
+        ({"x_train": np.zeros((3, 28, 28), np.uint8)}, r"got uint8 [3, 28, 28, 1] and 2 labels"),
+        ({"x_test": np.zeros((2, 9, 9), np.uint8)}, "test images are (9, 9, 1), those before (28"),
+    ],
+)
+def test_images_of_an_archive_that_do_not_fit_together_are_refused(arrays, says, tmp_path, to):
+    with refused(DataError, says):
+        stage("mnist", to, source=archive(tmp_path / "d.npz", **arrays))
 
 
 @pytest.mark.parametrize("how", ["header", "size", "method", "compressed", "bzip2"])

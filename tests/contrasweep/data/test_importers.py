@@ -5,7 +5,9 @@ import io
 import json
 import os
 import pickle
+import shutil
 import struct
+import tarfile
 import tracemalloc
 import zipfile
 import zlib
@@ -319,6 +321,30 @@ def test_xbd_draws_the_papers_counts_from_buildings_with_images(tmp_path, monkey
     assert len({tuple(entry) for entry in tiles.values()}) > 1
 
 
+def test_what_an_xbd_file_has_beside_whole_buildings_is_left_out(tmp_path, to):
+    """And the tiles of tier3 are for training where that is asked."""
+    sources.xbd(tmp_path / "xbd")
+    places = {"line": "POLYGON ((1 1, 9 9))", "away": sources.square(500, 500, 30)}
+    for side in ("pre", "post"):
+        path = tmp_path / f"xbd/train/labels/fire_00000001_{side}_disaster.json"
+        shown = json.loads(path.read_text())
+        shown["features"]["xy"].append({"properties": {"feature_type": "road"}})
+        for uid, wkt in places.items():
+            building = {"feature_type": "building", "uid": uid, "subtype": "destroyed"}
+            shown["features"]["xy"].append({"properties": building, "wkt": wkt})
+        path.write_text(json.dumps(shown))
+    shutil.copytree(tmp_path / "xbd/train", tmp_path / "xbd/tier3")
+    settings = {"size": 16, "tier3": True}
+    manifest = stage("xbd", to, source=tmp_path / "xbd", settings=settings)
+    assert manifest.counts["train"]["classes"] == [10, 0, 10, 10]
+    rejected = {why: entry["count"] for why, entry in manifest.source["rejected"].items()}
+    assert rejected == {
+        "box outside the tile": 2,
+        "box smaller than 8 px": 17,
+        "subtype un-classified": 15,
+    }
+
+
 def test_xbd_crops_are_square_about_the_building():
     assert xbd.crop_box((100, 100, 120, 110), 0.0, 1024, 1024) == (100, 95, 120, 115)
     assert xbd.crop_box((100, 100, 120, 110), 0.5, 1024, 1024) == (90, 85, 130, 125)
@@ -446,6 +472,7 @@ def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path, to):
     source = sources.image_folder(tmp_path / "source")
     cats = tmp_path / "source/train/cat"
     (cats / "bomb.png").write_bytes(png(60_000, 60_000, 8, 2, b"\0" * 100))
+    (cats / "large.png").write_bytes(png(10_000, 10_000, 8, 2, b"\0" * 100))
     whole = (cats / "0.png").read_bytes()
     (cats / "cut.png").write_bytes(whole[: len(whole) // 2])
     (cats / "text.png").write_text("not an image")
@@ -454,11 +481,11 @@ def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path, to):
     assert manifest.counts["train"]["classes"] == [6, 6]
     assert manifest.source["rejected"] == {
         "broken image": {
-            "count": 4,
-            "first": ["cat/bomb.png", "cat/cut.png", "cat/empty.png", "cat/text.png"],
+            "count": 5,
+            "first": [f"cat/{name}.png" for name in ("bomb", "cut", "empty", "large", "text")],
         }
     }
-    assert inspecting.show(manifest)["source"]["rejected"]["broken image"]["count"] == 4
+    assert inspecting.show(manifest)["source"]["rejected"]["broken image"]["count"] == 5
 
 
 def test_images_of_several_sizes_are_staged_as_they_are(tmp_path, to):
@@ -499,6 +526,85 @@ def test_a_truncated_idx_file_is_named(tmp_path, to):
         DataError, "train-labels-idx1-ubyte is truncated: its header announces (50,), it holds 45"
     ):
         stage("mnist", to, source=tmp_path)
+
+
+PAIR = "pre,post,x,y,size,label\npre/0.png,post/0.png,{x},0,16,0\npre/1.png,post/1.png,0,0,16,1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "settings", "says"),
+    [
+        ("mnist", "t10k-labels-idx1-ubyte", b"PK", {}, "is not an idx file of unsigned bytes"),
+        ("imagenet-lt", "ImageNet_LT_val.txt", b"\na.png cat\n", {}, "txt:2: must be a path and a"),
+        (
+            "xbd",
+            "train/labels/fire_00000001_post_disaster.json",
+            b"{}",
+            {},
+            "is not an xBD label file",
+        ),
+        (
+            "xbd",
+            "train/labels/fire_00000001_pre_disaster.json",
+            b'{"features": {"xy": [{"properties": 1}]}}',
+            {},
+            "TypeError('a feature without properties')",
+        ),
+        ("webdataset", "classes.txt", b"cat\ndog\n", {}, "names 2 classes; labels go up to 2"),
+        ("hugging-face", "notes", b"", {"caption": "x"}, "known columns of captions: none"),
+    ],
+)
+def test_a_file_that_is_not_in_the_published_format_is_named(
+    name, file, content, settings, says, tmp_path
+):
+    (tmp_path / "source").mkdir()
+    place = sources.SOURCES[name](tmp_path / "source")
+    (place / file).write_bytes(content)
+    with refused(DataError, says):
+        stage(
+            name,
+            str(tmp_path / "to"),
+            source=place,
+            settings=sources.SETTINGS.get(name, {}) | settings,
+        )
+
+
+def test_batches_of_cifar_in_another_layout_are_named(tmp_path, to):
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        batch = {b"data": np.zeros((2, 9), np.uint8), b"labels": [0, 1]}
+        (tmp_path / "cifar-10-batches-py" / name).write_bytes(pickle.dumps(batch))
+    with refused(DataError, "train is not in CIFAR's published layout (ValueError"):
+        stage("cifar10", to, source=tmp_path)
+
+
+def test_tars_without_a_sample_say_how_to_stage_images_alone(tmp_path, to):
+    with tarfile.open(tmp_path / "train.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("notes.txt"))
+    with refused(DataError, "has no sample with a label; --set label=none stages images without"):
+        stage("webdataset", to, source=tmp_path)
+
+
+def test_a_crop_outside_its_image_is_counted_and_left_out(tmp_path, to):
+    for side in ("pre", "post"):
+        for i in range(2):
+            sources.png(tmp_path / side / f"{i}.png", 32, 32)
+    (tmp_path / "pairs.csv").write_text(PAIR.format(x=20))
+    manifest = stage("image-pairs", to, source=tmp_path / "pairs.csv")
+    assert manifest.source["rejected"]["crop outside the image"]["count"] == 1
+
+
+def test_a_listed_image_that_is_missing_is_counted_and_left_out(tmp_path):
+    (tmp_path / "source").mkdir()
+    sources.SOURCES["imagenet-lt"](tmp_path / "source")
+    (tmp_path / "source/photos/ImageNet_LT_train.txt-0.png").unlink()
+    manifest = stage("imagenet-lt", str(tmp_path / "to"), source=tmp_path / "source")
+    assert manifest.source["rejected"]["missing image"]["count"] == 1
+
+
+def test_a_pickle_that_asks_for_a_codec_is_refused():
+    with refused(DataError, "it asks for the codec rot13"):
+        safety.unpickle(b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "forged")
 
 
 def png16(kind, channels):
@@ -673,7 +779,12 @@ def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
         assert train.labels.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1]
         assert train.column("path").to_pylist()[6] == "train-001.tar/part/0000"
     without = staged(name, tmp_path, "unlabelled", label="none")
-    assert without.classes == () and not open_dataset(without).split("train").labelled
+    part = open_dataset(without).split("train")
+    assert without.classes == () and not part.labelled
+    with refused(DataError, "has no labels; columns: "):
+        part.labels  # noqa: B018
+    with refused(DataError, "split 'train' has no column 'roi' of several items per row"):
+        part.ragged("roi")
 
 
 @pytest.mark.parametrize(

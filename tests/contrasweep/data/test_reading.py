@@ -33,6 +33,7 @@ def test_parts_are_the_rows_they_say(storage):
     assert manifest.uri.startswith(storage)
     dataset = open_dataset(manifest)
     whole = dataset.split("train")
+    assert dataset.classes == manifest.classes
     seen = []
     for fold in range(5):
         train, test = dataset.parts(fold)

@@ -35,7 +35,7 @@ def content(
     Images are [n h w] or [n h w c]; `classes` are names by label. `DataError` where arrays do not fit together; it
     names their `origin`.
     """
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] = ()
     shaped = {}
     for split, (images, labels) in splits.items():
         if images.ndim == 3:
@@ -56,8 +56,6 @@ def content(
                 f"{origin}: {split} images are {images.shape[1:]}, those before {shape}"
             )
         shaped[split] = (images, labels)
-    if shape is None:
-        raise DataError(f"{origin} holds no images")
     specs = {"image": columns.spec("uint8", shape)}
     return Content(
         "image", {split: _tables(*data, specs) for split, data in shaped.items()}, classes, specs
