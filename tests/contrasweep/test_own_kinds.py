@@ -13,6 +13,8 @@ from contrasweep.tuning.searchers import build
 
 OWN = '''
 import numpy as np
+from contrasweep.data.content import Importer
+from contrasweep.errors import DataError
 from contrasweep.tuning.pruners import StoppingRule
 from contrasweep.data.importers.labelled_images import content
 from contrasweep.schema import checked
@@ -34,6 +36,14 @@ def wrong(source, settings):
 
 def raises(source, settings):
     return 1 / 0
+
+def refuses(source, settings):
+    raise DataError("line 3 is no number")
+
+def fetch(folder):
+    raise OSError("no route")
+
+FETCHED = Importer(raises, "squares", "none", source="a file of squares", fetch=fetch)
 
 def one_argument(source):
     return None
@@ -116,6 +126,8 @@ def test_an_own_importer_stages_what_a_study_reads(tmp_path):
             "own_kinds:wrong must give a contrasweep.data.content.Content, not list",
         ),
         ("own_kinds:raises", DataError, "(ZeroDivisionError: division by zero)"),
+        ("own_kinds:refuses", DataError, "line 3 is no number"),
+        ("own_kinds:FETCHED", DataError, "FETCHED could not be downloaded (no route): fetch it"),
         ("own_kinds:one_argument", SpecError, "dataset: an importer takes a source and settings"),
         (
             "own_kinds:OWN",
@@ -126,7 +138,7 @@ def test_an_own_importer_stages_what_a_study_reads(tmp_path):
 )
 def test_an_importer_that_cannot_work_is_one_line(name, error, says, tmp_path):
     with refused(error, says):
-        stage(name, str(tmp_path / "to"), source=tmp_path)
+        stage(name, str(tmp_path / "to"), source=None if "FETCHED" in name else tmp_path)
 
 
 SPACE = {"x": Choice(["a", "b", "c"])}

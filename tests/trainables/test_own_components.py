@@ -236,7 +236,7 @@ def test_what_does_not_fit_is_said_by_the_plan_in_one_line(config, says, digits,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["vit_b_16", "mobilenet_v3_small", "timm:test_resnet", "timm:lcnet_035"]
+    "name", ["vit_b_16", "mobilenet_v3_small", "googlenet", "timm:test_resnet", "timm:lcnet_035"]
 )
 def test_torchvisions_and_timms_models_go_by_name(name):
     pytest.importorskip("timm")

@@ -16,6 +16,24 @@ from torch import nn
 class Nothing:
     pass
 
+def no_module(features):
+    return lambda rows: rows
+
+class Tuples(nn.Linear):
+    dim = 4
+    def __init__(self, shape):
+        super().__init__(1, 4)
+    def forward(self, images):
+        return images, images
+
+class Pair(nn.Module):
+    """A loss of two views with weights."""
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+    def forward(self, first, second):
+        return self.scale * (first - second).square().mean()
+
 class NoStep:
     def __init__(self, model, steps, dim):
         self.trained, self.parts = nn.Module(), {}
@@ -38,6 +56,7 @@ class NoGradient(Fails):
 
 class Own(Fails):
     joined = False
+    n_views = 0
     def step(self, views, labels, rows, loss):
         z = views.flatten(1).requires_grad_()
         return loss(z, labels, rows), z
@@ -78,6 +97,7 @@ CONTRASTIVE = "contrastive"
 IMAGES = "paired_images"
 TEXTS = "paired_texts"
 PIXELS = "contrasweep.trainables.raw_pixels:train"
+TUNED = "contrasweep.trainables.finetune:train"
 TOWERS = "contrasweep.trainables.two_tower:train"
 REVIEWS = "contrasweep.trainables.review_helpfulness:train"
 LONGEST = "contrasweep.trainables.review_helpfulness.longest_first:train"
@@ -94,6 +114,10 @@ OF_DIGITS: list[tuple[dict[str, Any], str]] = [
         {"targets": "own_parts:Own", "resources": {"processes": 2}},
         "targets: targets 'own_parts:Own' do not say that they join the rows of several processes",
     ),
+    ({"projection": "own_parts:no_module"}, "projection: a head is a torch module, got 'function"),
+    ({"encoder": "own_parts:Tuples"}, "encoder: own_parts:Tuples must give a tensor, got 'tuple'"),
+    ({"encoder": "squeezenet1_1"}, "squeezenet1_1 does not end with a linear layer"),
+    ({"transfer": ["synthetic-pairs"]}, "it must hold images with labels"),
     ({"targets": "moco", "loss": "proxy_anchor"}, "loss: targets 'moco' need a loss whose"),
     ({"loss": "own_parts:two_views"}, "a loss of two views has the parameters first, second"),
     ({"loss": "own_parts:rows_alone"}, "loss: a loss gives one finite number"),
@@ -124,6 +148,8 @@ OF_DIGITS: list[tuple[dict[str, Any], str]] = [
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     (CONTRASTIVE, SYNTHETIC_REVIEWS, {}, "arms.a.config: contrastive trains on images; dataset "),
     (CONTRASTIVE, "synthetic-pairs", {}, "is of kind 'image-pair'"),
+    (TUNED, "synthetic-pairs", {}, "finetune trains on images; dataset synthetic-pairs is of kind"),
+    (TUNED, "unlabelled", {}, "dataset 'unlabelled' has no labels to train on"),
     (IMAGES, "digits-lt", {}, "needs a dataset of kind 'image-pair'"),
     (TEXTS, "digits-lt", {}, "paired_texts trains on text pairs"),
     (REVIEWS, "digits-lt", {}, "review_helpfulness trains on reviews"),
@@ -193,6 +219,7 @@ def test_what_does_not_fit_is_one_line(storage, unchecked_shapes, trainable, dat
         {"loss": {"name": "own_parts:fit", "scale": 3.0}},
         {"loss": {"name": "supcon", "similarity": "own_parts:cosine"}},
         {"targets": "own_parts:Own"},
+        {"loss": "own_parts:Pair"},
     ],
 )
 def test_what_fits_is_planned_with_its_parameters(storage, config):

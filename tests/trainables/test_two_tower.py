@@ -11,6 +11,7 @@ from refusals import refused
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import resolve, stage
+from contrasweep.data.manifest import Folds
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.two_tower import Settings, memory, train
 from contrasweep.trainables.two_tower.method import TwoTower, recalls
@@ -134,7 +135,12 @@ def test_captions_of_images_are_learned_and_other_images_are_classified_by_them(
     assert last["zero_shot_on_staged"] > 0.9 and "zero_shot" not in last and "accuracy" not in last
 
 
-def test_data_without_captions_or_classes_is_refused(digits):
+def test_data_without_captions_or_classes_or_test_rows_is_refused(digits, squares):
+    for data in (digits, squares):
+        alone = replace(data, splits={"train": data.splits["train"]})
+        with refused(DataError, "has no test split of its own; hold out folds, with folds=5"):
+            Settings().resolve(alone)
+        assert Settings().resolve(alone.with_folds(Folds(2))).captions != "auto"
     with refused(DataError, "is of images without classes"):
         Settings().resolve(replace(digits, classes=()))
     with refused(SpecError, "has no captions"):

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
-from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, checkpoint, images, loop, optimisation, seeding
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation.scores import classification
@@ -38,8 +37,6 @@ class Finetune(loop.Trained):
             images.open_images(part, self.device, settings.resident_gib, settings.view_size)
             for part in open_dataset(trial.data).parts(trial.fold)
         )
-        if not len(self.test):
-            raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         self.normalise = images.Normalise(self.train)
         self.policy = augmentations.policy_of(settings.augmentation)
         # Which labels are used follows from seed and fold, so that all arms of a cell have the same.

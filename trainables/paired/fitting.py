@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from contrasweep.data.reading import Part
-from contrasweep.errors import DataError, SpecError
+from contrasweep.errors import SpecError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.losses.tiled import Counts
@@ -114,8 +114,6 @@ class PairedTraining(loop.Trained):
                 value=settings.batch_size,
                 hint=f"it has {len(inputs.train_labels)} rows",
             )
-        if not len(inputs.test_labels):
-            raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
         self.model = inputs.model().to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]

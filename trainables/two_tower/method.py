@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from contrasweep.data import open_dataset
 from contrasweep.data.reading import Part
-from contrasweep.errors import DataError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import augmentations, images, loop, seeding
 from contrasweep.trainables.contrastive import transfer
@@ -74,8 +73,6 @@ class TwoTower(DualEncoder[Batch]):
             images.open_images(part, device, settings.resident_gib, settings.view_size)
             for part in parts
         )
-        if not len(self.test):
-            raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         self.normalise = images.Normalise(self.train)
         self.policy = augmentations.policy_of(settings.augmentation)
         self.captions, self.test_captions = (

@@ -65,8 +65,8 @@ class Settings(DualEncoderSettings):
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for `data`: captions, augmentation, digests of files.
 
-        `DataError` where the images of `data` have neither captions nor classes. `SpecError` where `data` lacks the
-        chosen captions or classes, or a component of the user's own does not suit.
+        `DataError` where the images of `data` have neither captions nor classes, or no row is held out. `SpecError`
+        where `data` lacks the chosen captions or classes, or a component of the user's own does not suit.
         """
         captioned = data.kind == "image-text"
         labelled = bool(data.classes)
@@ -74,6 +74,10 @@ class Settings(DualEncoderSettings):
             what = "images without classes" if data.kind == "image" else f"kind {data.kind!r}"
             raise DataError(
                 f"two_tower needs images with captions, or with classes to make captions of; {data.name} is of {what}"
+            )
+        if not (data.folds or data.rows("test")):
+            raise DataError(
+                f"{data.name} has no test split of its own; hold out folds, with folds=5"
             )
         # `auto` takes captions where there are some.
         if self.captions != "auto":
