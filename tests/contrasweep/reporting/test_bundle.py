@@ -264,7 +264,7 @@ def test_a_table_that_was_forged_with_its_digests_is_found_by_the_records(bundle
     assert differing and all(line.startswith("table.json, ") for line in differing)
 
 
-@pytest.mark.parametrize("field", ["metrics", "seed", "digest"])
+@pytest.mark.parametrize("field", ["metrics", "seed", "digest", "digest of its content"])
 def test_a_record_that_was_forged_with_its_digests_is_found(bundle, field):
     def forge(files):
         name = min(name for name in files if name.startswith("records/"))
@@ -273,12 +273,13 @@ def test_a_record_that_was_forged_with_its_digests_is_found(bundle, field):
             record["code"]["digest"] = "0" * 16
         elif field == "seed":
             record["seed"] += 1
-        else:
+        elif field == "metrics":
             record["metrics"]["accuracy"] += 1e-6
         for key in ("format_version", "digest"):
             del record[key]
         body = json.dumps(record, indent=1).encode().removeprefix(b"{\n")
-        digest = hashlib.sha256(body).hexdigest().encode()
+        signed_body = b"another body" if field == "digest of its content" else body
+        digest = hashlib.sha256(signed_body).hexdigest().encode()
         files[name] = b'{"format_version": 3, "digest": "%s",\n' % digest + body
         signed(files)
 
@@ -286,6 +287,7 @@ def test_a_record_that_was_forged_with_its_digests_is_found(bundle, field):
         "metrics": "by the records",
         "seed": "are those of trial",
         "digest": "is not in the bundle",
+        "digest of its content": "its digest is not that of its content",
     }
     assert words[field] in " ".join(verify.verify(changed(bundle("trained"), forge))[0])
 

@@ -121,9 +121,10 @@ def test_a_failed_trial_goes_on_under_the_same_code_and_starts_over_under_anothe
         execution.finish(Status.FAILED, error="lost")
     assert study.decide(retry_failed=True).carry_out(study.records) == {t.id for t in trials}
     assert study.records.begun() == {t.id for t in trials}
-    for trial in trials:
-        execution = study.execution(trial)
-        execution.finish(Status.FAILED, error="lost")
+    ended, begun = (trial.id for trial in trials)
+    study.execution(trials[0]).finish(Status.FAILED, error="lost")
+    assert (study.records.begun(), study.records.finished()) == ({begun}, {ended})
+    study.execution(trials[1]).finish(Status.FAILED, error="lost")
     study.edit()
     study.decide()  # what failed is in no table
     assert study.decide(retry_failed=True).carry_out(study.records) == {t.id for t in trials}

@@ -557,7 +557,7 @@ def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(
     )
     assert "unseen" not in sentence(a, b, bounds=None) + sentence(
         a, b, collapsed_a=("seed 3",)
-    ) + sentence(0.9, 0.2)
+    ) + sentence(a, b, collapsed_b=("seed 3",)) + sentence(0.9, 0.2)
 
 
 def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecided():

@@ -105,6 +105,16 @@ def test_median_stopping_leaves_a_trial_its_grace():
     )
 
 
+def test_median_stopping_asks_only_trials_that_had_reported_by_this_step():
+    """Four trials first report at step 5: at step 3 nothing can be said of them."""
+    pruner = build("median", mode="max", budget=9)
+    for i in range(5):
+        pruner.add(str(i), i, 0)
+    for i in range(4):
+        pruner.on_report(str(i), 5, 0.9)
+    assert [pruner.on_report("4", step, 0.1) for step in (3, 5)] == [CONTINUE, STOP]
+
+
 @pytest.mark.parametrize(
     ("mode", "values", "best"),
     [

@@ -44,6 +44,7 @@ def test_trials_that_wait_are_placed_on_hosts_that_came_after_they_were_handed_o
     placements, trials = placed(T4, footprint=Footprint(gpus=1))
     assert not placements.outdated
     placements.grow(Inventory((T4, H100)))
+    assert placements.outdated
     assert {placements.place(trial).gpu for trial in placements.place_again(trials[1:])} == {"H100"}
     assert placements.place(trials[0]).gpu == "T4", "which runs there"
     assert not placements.outdated and placements.place_again(trials[1:]) == [], (
