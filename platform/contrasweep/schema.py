@@ -35,6 +35,7 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 
 import pydantic
 import pydantic.dataclasses
+from pydantic_core import PydanticKnownError, core_schema
 
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, choose_from, quoting
@@ -59,6 +60,7 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     # A class that describes itself keeps its own method.
     if "__get_pydantic_json_schema__" not in vars(cls):
         cls.__get_pydantic_json_schema__ = classmethod(_described_schema)  # type: ignore[attr-defined]
+    cls.__get_pydantic_core_schema__ = classmethod(_core_schema)  # type: ignore[attr-defined]
     wrapped: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
     build = wrapped.__init__
 
@@ -75,6 +77,42 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     # From `vars`, which gives pydantic's descriptor: read as an attribute, it would compute the signature here already.
     wrapped.__signature__ = _ClassSignature(vars(wrapped)["__signature__"])
     return wrapped  # type: ignore[no-any-return]
+
+
+def _core_schema(_cls: Any, source: Any, handler: pydantic.GetCoreSchemaHandler) -> Any:
+    """Return pydantic's schema of a `@checked` class, in which a truth value is no number and a number none of those.
+
+    Strict types of pydantic's would refuse NumPy's numbers too, and a mapping for a class.
+    """
+    schema = handler(source)
+    parts: list[Any] = [schema]
+    seen = set()
+    for part in parts:
+        kind = part.get("type")
+        # Another class; of a `@checked` one these parts are done.
+        if kind == "definition-ref" and part["schema_ref"] not in seen:
+            seen.add(part["schema_ref"])
+            parts.append(handler.resolve_ref_schema(part))
+        elif kind == "bool":
+            part["strict"] = True
+        elif kind in ("int", "float") and "strict" not in part:
+            check = functools.partial(_no_truth_value, f"{kind}_type")
+            # `strict` marks it as done: several classes have the same parts.
+            number = core_schema.no_info_before_validator_function(check, {**part, "strict": False})
+            part.clear()
+            part |= number
+        for inner in part.values():
+            parts += [
+                p for p in (inner if isinstance(inner, list) else [inner]) if isinstance(p, dict)
+            ]
+    return schema
+
+
+def _no_truth_value(error: Any, value: object) -> object:
+    """Return `value`; pydantic's `error` for a truth value, which pydantic takes for 0 or 1."""
+    if isinstance(value, bool):
+        raise PydanticKnownError(error)
+    return value
 
 
 def _copied(value: Any) -> Any:

@@ -88,15 +88,7 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
-def _no_truth_value(seed: object) -> object:
-    """Return `seed`; `SpecError` for a truth value, which pydantic takes for 0 or 1."""
-    if isinstance(seed, bool):
-        raise SpecError("a seed is a whole number", value=seed)
-    return seed
-
-
-StudySeed = Annotated[Seed, pydantic.BeforeValidator(_no_truth_value)]
-Seeds = Annotated[list[StudySeed], pydantic.Field(min_length=1)]
+Seeds = Annotated[list[Seed], pydantic.Field(min_length=1)]
 Reason = Annotated[Label, pydantic.Field(min_length=1)]
 Difference = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Folds = Annotated[int, pydantic.Field(ge=2)]

@@ -11,9 +11,9 @@ from contrasweep.schema import checked
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.study.base import (
     MAX_TRIALS,
+    Seed,
     Seeds,
     StudyBase,
-    StudySeed,
     check_metric,
     check_trial_count,
 )
@@ -65,7 +65,7 @@ class Sweep(StudyBase):
     pruner: str | None = None
     pruner_options: MutableConfig = pydantic.Field(default_factory=dict)
     search_folds: Annotated[list[int], pydantic.Field(min_length=1)] | None = None
-    search_seed: StudySeed = 0
+    search_seed: Seed = 0
     slots: Positive | None = None
     confirm_seeds: Seeds = pydantic.Field(default_factory=lambda: list(range(1000, 1006)))
     confirm_on: Literal["folds", "all", "test"] = "folds"

@@ -318,7 +318,7 @@ def test_an_equal_budget_is_what_the_plan_says(storage):
         ({"search_folds": [0, 0]}, "search_folds: a fold is searched once"),
         ({"metric": "seconds"}, "metric: no metric has this name"),
         ({"search_seed": 2**63}, "search_seed: input should be less than or equal to"),
-        ({"search_seed": True}, "search_seed: a seed is a whole number"),
+        ({"search_seed": True}, "search_seed: input should be a valid integer, got True"),
         (
             {"replicates": {"first": 2, "step": 1, "most": 4}, "confirm_seeds": [2**63 - 3]},
             "confirm_seeds: the seeds of later looks",

@@ -75,8 +75,7 @@ def first_from(history: History, rung: float) -> float | None:
 
 def at_least(name: str, value: int, least: int) -> None:
     """Raise `SpecError` where the value of the pruner's option `name` is no whole number, or below `least`."""
-    # Python counts True as the number 1.
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if type(value) is not int or value < least:  # True is an int too
         raise SpecError(
             f"{name} must be a whole number of at least {least}",
             place=f"pruner_options.{name}",

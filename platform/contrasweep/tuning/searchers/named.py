@@ -77,7 +77,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
             levels = max(levels, 2)
     counts = levels if isinstance(levels, Mapping) else dict.fromkeys(space, levels)
     for count in counts.values():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        if type(count) is not int or count < 1:
             raise SpecError(
                 "a setting has one level or more", place="searcher_options.levels", value=count
             )
