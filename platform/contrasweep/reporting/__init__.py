@@ -151,7 +151,7 @@ def render(
     if format == "latex":
         return table.to_latex().encode()
     if format == "yaml":
-        return _best_study(results).encode()
+        return _best_study(results, table.notes).encode()
     # Text and Markdown: the table, the advice on its verdicts, what the search found, and the notes. The advice is
     # about the study's metric alone. In Markdown what is laid out in columns stands in a fence: the search, not folded
     # (None), and the advice, whose sentences need a width.
@@ -171,8 +171,8 @@ def render(
     return ("\n\n".join(parts) + "\n").encode()
 
 
-def _best_study(results: Results) -> str:
-    """Return a study file that runs each arm with its best settings, with comments on where these are from."""
+def _best_study(results: Results, notes: Sequence[str]) -> str:
+    """Return a study file that runs each arm with its best settings; comments say where these are from, and `notes`."""
     from contrasweep.results.search import rerun
 
     fields = rerun(results.best_settings, results.document)
@@ -192,7 +192,9 @@ def _best_study(results: Results) -> str:
             f"The settings were chosen on {folds}, where scores are too good by the choice."
         )
     lines.append("The fields of an arm can be the `incumbent` of a campaign.")
-    return "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(fields, sort_keys=False)
+    # A note may have a value of an axis with a line break, after which its text would be no comment.
+    comments = "".join(f"# {' '.join(line.split())}\n" for line in [*lines, *notes])
+    return comments + yaml.safe_dump(fields, sort_keys=False)
 
 
 def render_comparison(versus: Versus, format: str) -> bytes:

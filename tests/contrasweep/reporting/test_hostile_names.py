@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up import nowhere, train
@@ -47,7 +48,11 @@ DATA = replace(nowhere(2), name=f'd"{SCRIPT}')
 def records(storage):
     """A study whose owner writes what they like into each text that a report shows."""
     grid = AblationGrid(
-        "s", {"a": Arm(train), "b": Arm(train)}, "d", axes={"kind": [f"{SCRIPT}", "=1+1"]}, folds=2
+        "s",
+        {"a": Arm(train), "b": Arm(train)},
+        "d",
+        axes={"kind": [f"{SCRIPT}\nname: x", "=1+1"]},
+        folds=2,
     )
     plan = make_plan(grid, lambda name: DATA)
     records = StudyRecords(storage, "s")
@@ -59,7 +64,7 @@ def records(storage):
     write_planned(records, plan.to_frame())
     for i, trial in enumerate(plan.trials):
         failed = i == 0
-        metrics = {"accuracy": 0.5 + i / 100, f"m{SCRIPT}": 1.0}
+        metrics = {"accuracy": 0.5 + i / 100, f"m{SCRIPT}": 1.0, "collapsed": 1 - i % 2}
         error = f"Traceback\n{SCRIPT}\\end{{table}}" if failed else None
         status = Status.FAILED if failed else Status.DONE
         records.write(
@@ -76,7 +81,7 @@ def records(storage):
     return records
 
 
-@pytest.mark.parametrize("format", ["html", "latex", "markdown", "csv", "text"])
+@pytest.mark.parametrize("format", ["html", "latex", "markdown", "csv", "text", "yaml"])
 def test_every_format_shows_hostile_names_as_text(records, format):
     shown = render(load("s", storage=records.storage), format).decode()
     if format == "html":
@@ -87,6 +92,9 @@ def test_every_format_shows_hostile_names_as_text(records, format):
         assert "\\end{table}" not in shown.replace("\\end{table}\n", "", 1)
     if format == "csv":
         assert {"'=1+1"} <= {cell for row in csv.reader(io.StringIO(shown)) for cell in row}
+    if format == "yaml":
+        assert yaml.safe_load(shown)["name"] == "s-best"
+        assert "# collapsed: the loss" in shown and "lower the learning rate" in shown
     if format == "markdown":
         assert "<script" not in shown.replace("\\<", "") and PICTURE not in shown
     assert "\x1b" not in shown
