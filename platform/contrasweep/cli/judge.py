@@ -84,11 +84,11 @@ def judge(
     margin: Annotated[float | None, option("The smallest difference of interest.", min=0)] = None,
     alpha: Annotated[float, option("The chance of any false verdict.")] = 0.05,
     over: Annotated[
-        Literal["further", "these", "each"],
+        Literal["further", "these", "each"] | None,
         option(
             "What verdicts over tasks hold for: further tasks like these, these alone, each by itself."
         ),
-    ] = "further",
+    ] = None,
     at: At = "last",
     reader: Reader = "",
     i_know: Annotated[
@@ -121,7 +121,7 @@ def judge(
     # Both ways of judging take these options by the same names.
     options = {name: context.params[name] for name in OPTIONS}
     if board:
-        if format == "latex" or margin is not None or over != "further" or reference or require:
+        if format == "latex" or margin is not None or over or reference or require:
             raise SpecError(
                 "a board takes no --margin, --over, --reference, --require and no LaTeX",
                 place="--board",

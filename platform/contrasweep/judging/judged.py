@@ -157,7 +157,7 @@ def judge(
     mode: str = "",
     margin: float | None = None,
     alpha: float = 0.05,
-    over: Over = "further",
+    over: Over | None = None,
     at: str = "last",
     reader: str = "",
     i_know: bool = False,
@@ -180,8 +180,8 @@ def judge(
         mode: "max" where larger values are better, or "min".
         margin: The smallest difference of interest, in units of the metric.
         alpha: The chance of any false verdict.
-        over: What verdicts over tasks hold for: "further" tasks like these, "these" tasks (or settings) together, or
-            "each" by itself.
+        over: What verdicts over tasks hold for: "further" tasks like these (the default), "these" tasks (or settings)
+            together, or "each" by itself. Without `over` and `block`, a study's own axes and `question` are taken.
         at: Which value of a curve counts: `last`, `best-of-validation:METRIC` or `step:N`.
         reader: The dotted path `package.module:name` of a function that is called with the source and returns a frame.
         i_know: Whether the best value of the metric itself may count, which is a maximum over noise.
@@ -212,10 +212,9 @@ def judge(
         "reader": reader,
     }
     checked_level(alpha)
-    check_known(
-        over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over"
-    )
-    name, roles, layout, roles_text, notes = read_source(source, options, over, i_know)
+    kinds = ("further", "these", "each")
+    check_known(over or "further", "kinds", kinds, "there is no such kind", place="--over")
+    name, roles, layout, roles_text, notes, over = read_source(source, options, over, i_know)
 
     # The arms that are compared. More comparisons than anybody reads are better shown as a ranking.
     arms = list(dict.fromkeys(layout.trials["arm"]))
@@ -324,7 +323,7 @@ def rank(
         SpecError: As in `judge`, and where arms have too few replicates in common.
     """
     without_reference = options | {"reference": "none"}
-    name, roles, layout, roles_text, _ = read_source(source, without_reference, "further", i_know)
+    name, roles, layout, roles_text, *_ = read_source(source, without_reference, "further", i_know)
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
@@ -383,25 +382,27 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
 
 
 class Source(NamedTuple):
-    """A source of results: its name, the roles of its columns, its trials, a sentence on the roles, notes."""
+    """A source of results: its name, the roles of its columns, its trials, a sentence on the roles, notes, `over`."""
 
     name: str
     roles: Roles
     layout: RunLayout
     roles_text: str
     notes: Sequence[str]
+    over: Over
 
 
 def read_source(
     source: "str | Path | pd.DataFrame",
     options: Mapping[str, str],
-    over: Over,
+    over: Over | None,
     i_know: bool = False,
 ) -> Source:
     """Return a source of results, with a role for each of its columns.
 
     `options` are arguments of `judge` by name: the roles, `mode`, `reference`, `at` and `reader`. An option that is
-    left out or "" is guessed. `i_know` says that the best value of the metric itself may count.
+    left out or "" is guessed. Without `over` and a block, the axes and the question of a study are taken. `i_know` says
+    that the best value of the metric itself may count.
     """
     options = {
         **dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""),
@@ -410,6 +411,13 @@ def read_source(
     }
     at = CurveRow.parse(options["at"])
     name, frame, curves = read_table(source, at, options["reader"])
+    # A study says what it asks of its axes. One that not every arm has cannot be averaged over.
+    if over is None and not options["block"] and (question := frame.attrs.get("question")):
+        over = "each" if question == "cells" else "these"
+        free = {*frame}.difference(",".join(options[role] for role in COLUMNS).split(","))
+        axes = [name for name in frame.attrs["axes"] if name in free and frame[name].notna().all()]
+        options["block"] = ",".join(axes)
+    over = over or "further"
     roles = guess_roles(frame, options)
     if at.metric == roles.metric and not i_know:
         hint = "name a metric of validation data, or say --i-know"
@@ -417,7 +425,7 @@ def read_source(
         raise SpecError(rule, place="--at", value=at.text, hint=hint)
     text = _columns_text(frame, roles) + (f"; of each curve: {at.text}" if curves else "")
     layout = layout_of(_runs(frame, roles, name), roles, over)
-    return Source(name, roles, layout, text, frame.attrs.get("notes", ()))
+    return Source(name, roles, layout, text, frame.attrs.get("notes", ()), over)
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
@@ -471,8 +479,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
                 # Of a study's trials these are the axes.
                 settings = frame.attrs.get("axes") or apart
                 hint = (
-                    "what tells them apart is a part of the arm, or averaged over: "
-                    f"--block {','.join(settings)} --over these"
+                    f"what tells them apart is a part of the arm (--arm {','.join([*roles.arm, *settings])}), or "
+                    f"averaged over by `judge` (--block {','.join(settings)} --over these)"
                 )
             raise SpecError("each run is there once", place=place, value=dict(first_run), hint=hint)
     return runs

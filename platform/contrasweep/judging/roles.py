@@ -151,9 +151,11 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
     )
 
-    # The reference: by default the first arm with a usual name of one.
+    # The reference: by default that of the study, or the first arm with a usual name of one.
     labels = list(dict.fromkeys(row_labels(frame, arms)))
     bases = [name for name in labels if _matches(name, BASE)]
+    if "reference" in frame.attrs:
+        bases = [name for name in labels if name == frame.attrs["reference"]]
     base = options["reference"] or (bases[0] if bases else "none")
     if base != "none":
         check_known(base, "arms", labels, "there is no such arm", place="--reference")

@@ -207,7 +207,8 @@ class PowerForecast:
             return " or ".join(map(str, (size for size, _ in self.enough))) or "–"
         # With one seed on all folds no size is known to decide: only a second seed tells how much a seed changes.
         if self.pair.comparison.evidence.common.seed_unknown:
-            return f"a second seed tells ({self.enough_as_estimated.price})"
+            price = self.enough_as_estimated.price
+            return "a second seed tells" + (f" ({price})" if price else "")
         return f"~ {self.enough_as_estimated}"
 
 

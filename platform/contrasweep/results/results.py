@@ -79,7 +79,7 @@ class Results(StudyData):
             One row per trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds (of training) and
             gpu_memory_gib. Metrics of a trial that has not ended are NaN. Where the data are partitioned into folds
             several times, the column `repeat` numbers the partition. `attrs` has what else `judge` needs: the study's
-            `metric` and `mode`, its `design` (the fields of a `Design`) and `notes`.
+            `metric`, `mode`, `question`, `reference` and `axes`, its `design` (the fields of a `Design`) and `notes`.
         """
         frame = self.frame.copy()
         folds = self.document.folds or 0
@@ -94,6 +94,8 @@ class Results(StudyData):
         frame.attrs |= {
             "metric": self.metric,
             "mode": self.document.mode,
+            "question": self.document.question,
+            "reference": self.document.reference,
             "axes": list(self.axes),
             "design": design,
             "notes": notes,

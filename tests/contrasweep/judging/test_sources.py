@@ -251,6 +251,35 @@ def test_a_study_is_judged_as_its_own_table_judges_it(replicates, source, tmp_pa
     assert pair.comparison.low == stored.comparison.low
 
 
+AT = {"cells": [{"gain": 0.0}, {"gain": 0.1}], "overall": [None]}
+"""Question of a study -> the places of its comparisons."""
+
+
+@pytest.mark.parametrize("question", ["cells", "overall"])
+def test_a_study_with_axes_is_asked_its_own_question(question, tmp_path):
+    arms = {name: cs.Arm("candidates:train", {"who": name}) for name in ("base", "b", "c")}
+    grid = cs.AblationGrid(
+        "asked",
+        arms,
+        "digits-lt",
+        {"gain": [0.0, 0.1]},
+        seeds=range(8),
+        question=question,
+        reference="b",
+    )
+    results = calm_run(grid, str(tmp_path))
+    own = [results.compare(arm, "b", at=at) for arm in ("base", "c") for at in AT[question]]
+    for source in (f"contrasweep:{tmp_path}:asked", results.to_frame()):
+        judged = cs.judge(source)
+        assert sorted(pair.comparison.p_value for pair in judged.pairs) == sorted(
+            comparison.p_value for comparison in own
+        )
+        assert "block gain" in judged.columns
+    # What is asked explicitly is not the study's own question.
+    assert "2 tasks" in cs.judge(source, block="gain").design
+    assert "in each gain" in cs.judge(source, over="each", block="gain").design
+
+
 @pytest.mark.parametrize("source", ["stored", "frame", "file"])
 def test_trials_that_failed_are_losses_whatever_they_reported_and_those_to_run_are_none(
     tmp_path, source
