@@ -33,6 +33,7 @@ END_OF_RUN = re.compile("(records|report|MLflow): ")
 """How the last line begins that a run prints which has come to its end; Python that fails has the status 1 too."""
 
 if TYPE_CHECKING:
+    from contrasweep.cluster.jobs import JobRow
     from contrasweep.live.overview import Overview
     from contrasweep.storage.records import StudyRecords
 
@@ -111,11 +112,14 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
                 print(f"{entry.study}: {entry.waits}")
 
 
-def jobs(address: Address, json: Json = False) -> None:
-    """List the jobs that `submit` has sent, the newest first."""
+def jobs(address: Address, storage: Storage = STORAGE, json: Json = False) -> None:
+    """List the jobs that `submit` has sent, the newest first.
+
+    Of a job on this storage it says which host its study waits for.
+    """
     from contrasweep.cluster.jobs import Dashboard
 
-    listed = Dashboard(address).jobs()
+    listed = [{**job, "waits": _waits(job, storage)} for job in Dashboard(address).jobs()]
     if json:
         print_json("jobs", {"jobs": listed})
     elif not listed:
@@ -132,6 +136,21 @@ def jobs(address: Address, json: Json = False) -> None:
             times = (date(job["start"]), date(job["end"]))
             rows.append([job["id"], job["study"], job["storage"], job["by"], how, *times])
         print_table([head, *rows], rule=True)
+        for job in listed:
+            if job["waits"]:
+                print(f"{job['study']}: {job['waits']}")
+
+
+def _waits(job: "JobRow", storage: str) -> str:
+    """Return which host the study of a job waits for; "" where it waits for none, or is not in this storage."""
+    from contrasweep.live.state import is_living, read_live
+    from contrasweep.storage.records import StudyRecords
+    from contrasweep.storage.store import open_store
+
+    if job["status"] != "RUNNING" or job["storage"] != open_store(storage).uri:
+        return ""
+    live = read_live(StudyRecords(storage, job["study"]))
+    return live.waits if live is not None and is_living(live) else ""
 
 
 def living_job(records: "StudyRecords", address: str | None) -> str:

@@ -28,7 +28,7 @@ from contrasweep.processes import machine, process_identity
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label
-from contrasweep.storage.record import Count, Pid
+from contrasweep.storage.record import Count, Pid, Time
 from contrasweep.storage.records import StudyRecords
 
 HEARTBEAT_S = 5.0
@@ -56,6 +56,7 @@ class Holder:
     process: Label = ""
     token: Label = ""  # drawn at random for each lease
     renewals: Count = 0
+    renewed: Time = 0.0  # by the clock of its machine
     released: bool = False  # the lease was given back
 
     @classmethod
@@ -101,8 +102,6 @@ class Lease:
         self.holder = Holder.here()
         self.generation = 0
         self.lost = ""
-        # When it was renewed last, by a clock that goes on while the machine sleeps.
-        self._renewed = 0.0
         self._socket: socket.socket | None = None  # see `_socket_name`
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -125,7 +124,7 @@ class Lease:
                 self._wait_for_end(generation, holder)
             # Only one of the processes that have seen the same newest lease creates the next one.
             key = self._key(generation + 1)
-            self._renewed = time.time()
+            self.holder = replace(self.holder, renewed=time.time())
             created = self.store.write(key, self._content(), if_absent=True)
             # Without conditional writes several may have written the file: the last writer has the lease.
             if created and not is_exclusive:
@@ -166,7 +165,7 @@ class Lease:
 
         A driver that was stopped for longer, as by a laptop that slept, is not sure until the thread has looked.
         """
-        return not self.lost and time.time() - self._renewed < EXPIRY_S
+        return not self.lost and time.time() - self.holder.renewed < EXPIRY_S
 
     def newest(self) -> tuple[int, Holder]:
         """Return the number and the holder of the newest lease; 0, and one that was given back, before the first."""
@@ -255,9 +254,10 @@ class Lease:
                         f"gave no sign for {EXPIRY_S:.0f} s; nothing is lost"
                     )
                     return
-                self.holder = replace(self.holder, renewals=self.holder.renewals + 1)
-                self.store.write(self._key(self.generation), self._content())
-                self._renewed = now
+                # A clock that goes on while the machine sleeps.
+                renewed = replace(self.holder, renewals=self.holder.renewals + 1, renewed=now)
+                self.store.write(self._key(self.generation), HOLDER_FILE.encode(renewed))
+                self.holder = renewed
             except (StorageError, OSError):
                 continue
         try:
@@ -267,10 +267,16 @@ class Lease:
             return  # the lease expires
 
 
-def is_held_here(records: StudyRecords) -> bool:
-    """Whether a living process of this machine holds the study's lease, as a run does before it has begun to train."""
+def is_held(records: StudyRecords) -> bool:
+    """Whether a living process holds the study's lease, as a run does before it has begun to train.
+
+    One of another machine lives if it has renewed the lease within `EXPIRY_S`, by its clock and that of this machine.
+    """
     _, holder = Lease(records, print).newest()
-    return not holder.released and holder.lives_here is True
+    lives = holder.lives_here
+    if lives is None:
+        lives = time.time() - holder.renewed < EXPIRY_S
+    return lives and not holder.released
 
 
 class Successor:

@@ -207,6 +207,18 @@ def test_a_study_that_waits_for_a_host_says_for_which(records, tmp_path):
     assert f"s: {waits}\n" in printed(tmp_path, "studies", "--storage", records.storage)
     status = printed(tmp_path, "status", "s", "--storage", records.storage)
     assert re.search(rf"^waits +{waits}$", status, re.MULTILINE)
+    with answering() as server:
+        places = {"s": records.store.uri, "t": "s3://b"}
+        of_ray = {"status": "RUNNING", "start_time": 1e12, "end_time": None, "message": None}
+        jobs = [
+            {"submission_id": name, "metadata": {"contrasweep": name, "storage": place}, **of_ray}
+            for name, place in places.items()
+        ]
+        server.answers = {"/api/jobs/": (200, json.dumps(jobs))}
+        words = ("jobs", "--address", server.address, "--storage", records.storage)
+        assert printed(tmp_path, *words).endswith(f"\ns: {waits}\n")
+        listed = json.loads(printed(tmp_path, *words, "--json"))["jobs"]
+    assert [job["waits"] for job in listed] == [waits, ""]
     keep(records, running={}, waits=waits, updated=time.time() - 3600)
     assert waits not in printed(tmp_path, "status", "s", "--storage", records.storage), "killed"
 
@@ -233,6 +245,15 @@ def driver_of(storage, study="s"):
     finally:
         driver.kill()
         driver.communicate()
+
+
+@pytest.mark.parametrize(("ago", "state"), [(3, "running"), (100, "stopped")])
+def test_a_run_of_another_machine_is_running_before_its_first_state(records, ago, state):
+    keep(records, updated=time.time() - 100)
+    holder = Holder("h2", 7, "another machine", "token", 1, time.time() - ago)
+    hold(records, holder)
+    (entry,) = overviews(records.storage)
+    assert entry.state == state
 
 
 def test_a_run_that_has_just_begun_is_running_before_its_first_state(records):
