@@ -6,6 +6,7 @@ dataset. A process that is killed leaves shards without a manifest, at which no 
 again writes the same shards, in place of damaged ones too.
 """
 
+import errno
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -90,6 +91,11 @@ def stage(
                 f"{name}: a text of {place} is not in UTF-8 ({error}); save it as UTF-8"
             ) from None
         except Exception as error:  # libraries raise any error for damaged or forged files
+            # A full store has an error of its own, so this is the disk of `scratch`.
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                raise DataError(
+                    f"no space to stage {name} in {scratch}: free some, or point TMPDIR at a larger disk"
+                ) from None
             raise DataError(
                 f"{name} cannot be staged from {place} ({in_one_line(error)})"
             ) from None

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from contrasweep.data import cache, decoding, inspecting, open_dataset, resolve, stage
+from contrasweep.data import cache, decoding, inspecting, open_dataset, resolve, stage, staging
 from contrasweep.data.manifest import MANIFEST
 from contrasweep.errors import DataError, StorageError
 from contrasweep.storage.store import open_store
@@ -231,6 +231,15 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(staged, monkeypatch, node_
     with refused(DataError, match=r"no space for digits-lt.*GiB free.*CONTRASWEEP_CACHE"):
         images(staged)
     assert [path.name for path in node_cache.glob("splits/*")] == []
+
+
+def test_a_full_temporary_disk_is_not_blamed_on_the_source(monkeypatch, tmp_path):
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(staging.pq, "write_table", full)
+    with refused(DataError, match=r"no space to stage digits in .*contrasweep-stage-.*TMPDIR"):
+        stage("digits", str(tmp_path / "staged"))
 
 
 def test_a_full_disk_first_drops_what_is_longest_unused(staged, monkeypatch, expected, tmp_path):
