@@ -750,7 +750,7 @@ class DatasetSummary(TypedDict):
 class DatasetDocument(DatasetSummary):
     """A staged dataset in full.
 
-    - `folds`: their number and by which rule rows belong to them, as text; null without folds.
+    - `folds`: by which rule rows belong to folds, as text, with the number of given ones; null without folds.
     - `columns`: name -> how it is stored.
     - `class_counts`: split -> class -> rows; empty without classes.
     - `source`: where it came from, and what was left out of it.

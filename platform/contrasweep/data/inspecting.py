@@ -58,9 +58,11 @@ def summary(manifest: Manifest) -> DatasetRow:
 
 def show(manifest: Manifest) -> DatasetRow:
     """Return the summary with folds, specs of columns, rows of each class by split, and the data's source."""
+    folds = manifest.folds
     return {
         **summary(manifest),
-        "folds": manifest.folds and f"{manifest.folds.count} ({manifest.folds.rule})",
+        # Where the data do not come with folds, a study says how many it wants.
+        "folds": folds and (f"{folds.count} (given)" if folds.rule == "given" else folds.rule),
         "columns": dict(manifest.columns),
         "class_counts": {
             split: dict(zip(manifest.classes, counts["classes"], strict=True))
