@@ -93,17 +93,20 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers from `low` to `high` (both above 0) for a logarithmic scale.
+    """Return round numbers from 10**`low` to 10**`high` for a logarithmic scale.
 
     They are 1, 2 and 5, or 1 and 3, or only 1, times powers of 10: the first of these that makes at most six.
     """
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    decades = range(math.floor(low), math.ceil(high) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        numbers = [digit * 10.0**decade for decade in decades for digit in digits]
-        marks = [n for n in numbers if low * (1 - 1e-9) <= n <= high * (1 + 1e-9)]
+        # Beyond the ends of what a float holds these are 0 and infinite.
+        numbers = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
+        marks = [
+            n for n in numbers if 0 < n < math.inf and low - 1e-9 <= math.log10(n) <= high + 1e-9
+        ]
         if len(marks) <= 6:
             break
-    return marks if len(marks) > 1 else [low, high]
+    return marks if len(marks) > 1 else [10 ** max(low, -323.0), 10 ** min(high, 308.25)]
 
 
 def short(value: float) -> str:

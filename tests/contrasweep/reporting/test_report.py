@@ -18,7 +18,7 @@ from reports import report_of
 
 from contrasweep import reporting
 from contrasweep.reporting import html_report
-from contrasweep.reporting.figures import Bars, Lines, Series, log_ticks
+from contrasweep.reporting.figures import Bars, Dots, Lines, Series, log_ticks
 from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.slices import slices
 from contrasweep.reporting.svg import LETTER, WIDTH, draw, ticks
@@ -426,7 +426,14 @@ def test_a_big_study_stays_small(frame):
 def test_ticks_are_round_and_inside():
     assert ticks(0.13, 0.92) == [0.2, 0.4, 0.6, 0.8]
     assert ticks(3, 3) == [3]
-    assert ticks(1e-14, 3e-14)[0] == log_ticks(1e-14, 1e-8)[0] == 1e-14
+    assert ticks(1e-14, 3e-14)[0] == log_ticks(-14, -8)[0] == 1e-14
+
+
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize("ends", [(1e308, 1.7e308), (5e-324, 1e-323), (1.0, 1.79e308)])
+def test_a_chart_holds_the_largest_and_the_smallest_numbers(ends, log):
+    drawn = str(draw(Lines((), (Dots("a", 0, ends, ends, ["t"] * 2),), log_x=log)))
+    assert "<circle" in drawn and "nan" not in drawn
 
 
 def test_the_interval_of_a_share_stays_between_0_and_1(frame):
