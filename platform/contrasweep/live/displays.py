@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from contrasweep.errors import StorageError, plural
+from contrasweep.errors import StorageError, clipped, plural
 from contrasweep.live.state import (
     LIVE,
     LIVE_FILE,
@@ -41,6 +41,8 @@ CLOSE_S = 10.0  # how long the end of a run waits for a storage that does not an
 MAX_RUNNING = 12
 MAX_ARMS = 8
 MAX_MESSAGES = 12
+MOST_OF_NAME = 30
+"""Characters of a column's name, which takes the width from the other columns."""
 NOTE = "odd"
 TEXTS = ("running", "settings", NOTE, "arm", "of")
 """Columns that are cut where there is too little room; all others are numbers."""
@@ -296,7 +298,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
         name = names[i]
         is_text = name in TEXTS
         table.add_column(
-            Text(printable(name)),
+            Text(clipped(name, MOST_OF_NAME)),
             justify="left" if is_text else "right",
             no_wrap=not is_text,
             style="yellow" if name == NOTE else "",

@@ -394,6 +394,12 @@ def test_the_tables_fit_the_terminal_and_lose_no_number(width):
     assert text.count("lr=0.001" if width < 100 else "0.001") >= 3
 
 
+def test_a_long_name_of_the_metric_leaves_room_for_the_rest():
+    text = "\n".join(drawn(replace(example(), metric="m_" * 90), 110))
+    for part in ("0.61", "0.7312", "orthonormal-co", "batch_size=16"):
+        assert part in text
+
+
 def test_many_running_trials_leave_room_for_the_rest():
     lines = drawn(example(40), 100, height=20)
     assert len(lines) <= 20
