@@ -511,8 +511,8 @@ class Results(StudyData):
     def study_notes(self) -> list[str]:
         """Sentences that belong below any table of the study.
 
-        They say how the study was confirmed, with how many known settings its searches began, which settings no trial
-        read, and what its trials report of themselves.
+        They say how the study was confirmed, with how many known settings its searches began and where, which settings
+        no trial read, and what its trials report of themselves.
         """
         confirmed = [
             *confirmation_notes(self.document.spec, self.records),

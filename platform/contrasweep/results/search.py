@@ -24,14 +24,30 @@ if TYPE_CHECKING:  # brings SciPy along
 
 
 def start_notes(document: StudyDocument) -> list[str]:
-    """Return a sentence on how many known good settings each arm's search began with; none where all have as many."""
+    """Return a sentence on how many known good settings each arm's search began with, unless all have as many.
+
+    And one that names the arms whose space was declared otherwise before.
+    """
     arms = document.spec.get("arms", {}) if document.search else {}
+    notes = []
     counts = {arm: len(arms.get(arm, {}).get("start_points") or ()) for arm in document.arms}
-    if len(set(counts.values())) < 2:
-        return []
-    return [
-        f"start points: {', '.join(f'{arm} {n}' for arm, n in counts.items())}; arms with more knew more"
+    if len(set(counts.values())) > 1:
+        known = ", ".join(f"{arm} {n}" for arm, n in counts.items())
+        notes.append(f"start points: {known}; arms with more knew more")
+    earlier = [entry.spec.get("arms", {}) for entry in document.log if entry.spec]
+    moved = [
+        arm
+        for arm, declared in arms.items()
+        if any(
+            before.get(arm, declared).get("space") != declared.get("space") for before in earlier
+        )
     ]
+    if moved:
+        notes.append(
+            f"the space of {', '.join(moved)} was another before: configurations and the best score of the search "
+            "are of both"
+        )
+    return notes
 
 
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]

@@ -23,6 +23,7 @@ from contrasweep.results.search import start_notes
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.study_document import LogEntry
 from contrasweep.study.base import NO_RESULT, StudyBase
 from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.tuning.design import SweepDesign
@@ -97,7 +98,14 @@ def test_start_points_are_tried_first_and_once_within_the_budget(tmp_path, searc
     assert tried[:2] == [0.1, 0.7] and len(tried) == 6 and len(set(tried)) == 6
     (note,) = start_notes(study_document(plan(study)))
     assert "start points: short 0, long 2" in note
-    assert not start_notes(study_document(plan(sweep())))
+    document = study_document(plan(sweep()))
+    assert not start_notes(document)
+    # Extended by another space of one arm.
+    arms = document.spec["arms"]
+    before = {**arms, "long": {**arms["long"], "space": {}}}
+    log = (LogEntry(1.0, spec=document.spec | {"arms": before}), LogEntry(2.0, spec=document.spec))
+    (note,) = start_notes(dataclasses.replace(document, log=log))
+    assert note.startswith("the space of long was another before")
 
 
 def test_a_search_with_start_points_is_another_search_than_without():
