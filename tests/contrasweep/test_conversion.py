@@ -111,6 +111,15 @@ def test_parameters_of_optuna_below_an_if_exist_where_optuna_suggests_them(folde
     (folder / "o.py").write_text(CONDITIONAL.format(late))
     _, (line,) = converted(folder / "o.py")
     assert line.startswith("line 22 may end the function before it suggests late; write `when` if")
+    # What a function suggests that the objective calls is suggested where it is called.
+    for first in ("if layers == 9: return 0\n    ", "if layers > 2: "):
+        helper = "\ndef helper(trial): return helper(None) or trial.suggest_int('late', 1, 2)\n"
+        (folder / "o.py").write_text(CONDITIONAL.format(f"{first}helper(trial)") + helper)
+        study, left = converted(folder / "o.py")
+        if "return" in first:
+            assert left[0].startswith("line 22 may end the function before it suggests late")
+        else:
+            assert study["arms"]["main"]["space"]["late"]["when"] == {"layers": [3, 4]} and not left
 
 
 def test_a_function_of_a_script_elsewhere_is_refused(folder, tmp_path_factory):

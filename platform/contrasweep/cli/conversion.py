@@ -624,7 +624,7 @@ class _Script:
             if isinstance(node, ast.arg) or isinstance(getattr(node, "ctx", None), ast.Store)
         )
         _name_tune(nodes)
-        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        self._calls = calls = [node for node in nodes if isinstance(node, ast.Call)]
         self.is_tune = any(re.match(r"(ray\.)?tune\.", ast.unparse(call.func)) for call in calls)
         # The mapping that a call names as the space, else the first one that has calls of `tune`.
         mappings = [node for node in nodes if isinstance(node, ast.Dict) and _tune_calls(node)]
@@ -648,7 +648,7 @@ class _Script:
         if node in self._strays:  # it stands outside of the space
             raise ValueError(node)
         function = ast.unparse(node.func)
-        name = function.rpartition(".")[2]
+        trial, _, name = function.rpartition(".")
         # Many functions are called `run`, such as `asyncio.run`, which calls the script's `main`.
         declares_search = name in CALLS and (name != "run" or function.endswith("tune.run"))
         if declares_search:
@@ -671,7 +671,7 @@ class _Script:
             first, *rest = map(self.value, node.args)
             keywords = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
             fields = foreign.optuna_fields(name, rest, keywords)
-            when = self._condition(node, first)
+            when = self._condition(node, first, trial)
             known = dict(self.found.space.get(first, fields | {"when": when}))
             # Suggested at several places, it exists where the condition of any of them holds.
             before = known.pop("when", {})
@@ -687,12 +687,14 @@ class _Script:
         elif name == "set_defaults":
             raise ValueError(name)
 
-    def _condition(self, node: ast.AST, name: str) -> MutableConfig:
+    def _condition(self, node: ast.AST, name: str, trial: str) -> MutableConfig:
         """Return the `when` of the parameter `name` that `node` suggests: what the `if`s above it demand.
 
-        A condition that compares no parameter whose values are listed is noted: `name` is searched always then.
+        In a function that is given the `trial` at one place these are those above that place too. A condition that
+        compares no parameter whose values are listed is noted: `name` is searched always then.
         """
         when: MutableConfig = {}
+        helpers = set()
         while parent := self._parents.get(node):
             for line in _exits_before(node, parent):
                 self.exits.setdefault(line, {})[name] = None
@@ -708,6 +710,11 @@ class _Script:
                         f"{name}: the condition of line {line}; write `when`"
                     )
             node = parent
+            if isinstance(node, ast.FunctionDef) and node not in helpers:
+                helpers.add(node)  # it may call itself
+                given = [c for c in self._calls if ast.unparse(c.func) == node.name]
+                given = [c for c in given if trial in map(ast.unparse, c.args)]
+                node = given[0] if len(given) == 1 else node
         return when
 
     def _compared(self, test: Any, *, holds: bool) -> tuple[str, list[Any]]:
