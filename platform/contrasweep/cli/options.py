@@ -1,6 +1,7 @@
 """Options that several commands share, and how results are printed."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -55,11 +56,14 @@ Sets = Annotated[
 
 
 def _checked_storage(value: str) -> str:
-    """Return the address; `SpecError` for a folder that cannot be, or from which Python would import modules."""
+    """Return the address without a slash at its end, to which names are joined by one.
+
+    `SpecError` for a folder that cannot be, or from which Python would import modules.
+    """
     if "://" not in value:
         # before anything is imported for a study
         check_no_imports(local_path(value, "--storage").resolve())
-    return value
+    return re.sub("(?<=[^/:])/+$", "", value)
 
 
 Storage = Annotated[
