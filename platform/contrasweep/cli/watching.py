@@ -119,9 +119,10 @@ def jobs(address: Address, storage: Storage = STORAGE, json: Json = False) -> No
     """
     from contrasweep.cluster.jobs import Dashboard
 
-    listed = [{**job, "waits": _waits(job, storage)} for job in Dashboard(address).jobs()]
+    listed = Dashboard(address).jobs()
+    waits = {job["id"]: _waits(job, storage) for job in listed}
     if json:
-        print_json("jobs", {"jobs": listed})
+        print_json("jobs", {"jobs": [{**job, "waits": waits[job["id"]]} for job in listed]})
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
@@ -137,8 +138,8 @@ def jobs(address: Address, storage: Storage = STORAGE, json: Json = False) -> No
             rows.append([job["id"], job["study"], job["storage"], job["by"], how, *times])
         print_table([head, *rows], rule=True)
         for job in listed:
-            if job["waits"]:
-                print(f"{job['study']}: {job['waits']}")
+            if text := waits[job["id"]]:
+                print(f"{job['study']}: {text}")
 
 
 def _waits(job: "JobRow", storage: str) -> str:

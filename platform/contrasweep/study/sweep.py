@@ -8,10 +8,10 @@ import pydantic
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.schema import checked
+from contrasweep.storage.record import Seed
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.study.base import (
     MAX_TRIALS,
-    Seed,
     Seeds,
     StudyBase,
     check_metric,
