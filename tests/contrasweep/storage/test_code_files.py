@@ -1,10 +1,21 @@
 """The code of trials in the storage: once per digest, read back as it was."""
 
+import os
+
 import pytest
+from refusals import refused
 
 from contrasweep.code import code_of
 from contrasweep.errors import StorageError
-from contrasweep.storage.code_files import accept, accepted, read_sources, read_version, write_code
+from contrasweep.storage.code_files import (
+    VERSION_FILE,
+    accept,
+    accepted,
+    code_bytes,
+    read_sources,
+    read_version,
+    write_code,
+)
 from contrasweep.storage.records import StudyRecords
 
 
@@ -52,6 +63,14 @@ def test_broken_files_are_one_error_that_names_them(records, code):
         records.store.write(f"s/code/{name}", b"[")
         with pytest.raises(StorageError):
             read(records, digest)
+    os.truncate(records.store.root / f"s/code/{digest}.zip", 2**40)
+    with refused(StorageError, "zip is broken (it has 1,099,511,627,776 bytes, and"):
+        read_sources(records, digest)
+    VERSION_FILE.write(records.store, f"s/code/{'0' * 16}.json", code.version)
+    with refused(StorageError, f"{'0' * 16}.json is broken"):
+        read_version(records, "0" * 16)
+    with refused(StorageError, "is not there: trials name this code"):
+        code_bytes(records, "1" * 16)
 
 
 def test_accepted_changes_add_up(records):

@@ -4,14 +4,23 @@ import dataclasses
 import functools
 import json
 
+import pyarrow as pa
 import pytest
 from refusals import refused
 
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import StorageError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.running.upkeep import verify
+from contrasweep.storage.interim_log import LookLog, LookTaken
+from contrasweep.storage.parquet_file import encode_table
+from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Phase, Record, Status, TrialNotes
-from contrasweep.storage.study_document import STUDY_FILE, DeclaredSearch, StudyDocument
+from contrasweep.storage.study_document import (
+    STUDY_FILE,
+    DeclaredSearch,
+    StudyDocument,
+    declared_lines,
+)
 from contrasweep.trial import Trial
 
 TRIAL = Trial("s", "a", "m:f", {"lr": 0.1}, Manifest("d", "/d", "image", {}), 1, 7)
@@ -149,3 +158,49 @@ def test_a_declaration_without_what_commands_read_of_it_is_a_broken_file(change,
     change(document)
     with refused(StorageError, match=f"study.json is broken .*{said}"):
         STUDY_FILE.decode(STUDY_FILE.encode(document), "study.json")
+
+
+def test_what_was_asked_before_is_told_in_a_line_and_a_document_without_a_declaration_says_so():
+    before = dataclasses.replace(DOCUMENT, asked_before=("k", "l", "m", "n", "o"))
+    (line,) = declared_lines(before)
+    assert line.startswith("asked before, on the same data: k, l, m and 2 more compared the same")
+    with refused(SpecError, "the study's declaration is not in its study.json, got 's'"):
+        dataclasses.replace(DOCUMENT, spec={}).required_spec  # noqa: B018
+
+
+def test_a_file_of_more_than_what_is_read_is_not_parsed(monkeypatch):
+    monkeypatch.setattr("contrasweep.storage.json_file.MAX_BYTES", 9)
+    with refused(StorageError, "study.json is broken (it has 1,", " bytes, and 9 are read)"):
+        STUDY_FILE.decode(
+            encoded(dataclasses.replace(DOCUMENT, description="x" * 500)), "study.json"
+        )
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["arm", "trial_id", "fold", "seed"], "its columns are not trial_id, arm, the axes, fold"),
+        (["trial_id", "arm", "lr", "lr", "fold", "seed"], "two of its columns have one name"),
+        (["trial_id", "arm", "lr", "fold", "seed"], "a trial lacks its id, arm, seed or the value"),
+        (["trial_id", "arm", "fold", "seed"], "a trial stands in it twice"),
+    ],
+)
+def test_a_plan_that_is_none_is_a_broken_file(columns, said, records):
+    values = {"trial_id": ["t", "t"], "arm": ["a", "a"], "lr": ["1", None]}
+    table = pa.table([values.get(name, [0, 1]) for name in columns], names=columns)
+    records.store.write("s/plan.parquet", encode_table(table))
+    with refused(StorageError, "plan.parquet is broken", said):
+        read_planned(records)
+
+
+def test_looks_that_do_not_follow_one_another_are_none():
+    looks = [LookTaken(n, n / 9, (), ()) for n in (3, 6, 9)]
+    assert LookLog("power", "seeds", tuple(looks)).over
+    for wrong in (looks[::-1], [looks[0], looks[0]]):
+        with pytest.raises(ValueError, match="its looks do not follow one another"):
+            LookLog("power", "seeds", tuple(wrong))
+
+
+def test_a_trial_without_a_value_for_another_cause_than_its_method_is_missing():
+    record = Record.of(TRIAL, status=Status.INFEASIBLE)
+    assert record.missing and not dataclasses.replace(record, status=Status.FAILED).missing

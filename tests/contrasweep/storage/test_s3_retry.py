@@ -43,6 +43,16 @@ def test_a_body_of_a_byte_now_and_then_ends_at_the_deadline(key, s3, store, faul
         S3Store(s3.uri, patient=True).read(key)
 
 
+def test_a_setting_that_is_no_number_and_a_bucket_that_there_can_not_be_are_named(
+    s3, store, monkeypatch
+):
+    with refused(StorageError, "check the address and AWS_ENDPOINT_URL"):
+        S3Store("s3://no bucket/x").read("k")
+    monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "few")
+    with refused(StorageError, "CONTRASWEEP_S3_ATTEMPTS must be a whole number, got 'few'"):
+        S3Store(s3.uri).read("there")
+
+
 def test_one_dripping_answer_is_asked_for_again(s3, store, faults, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
     faults.on("GET", "there", "drip")

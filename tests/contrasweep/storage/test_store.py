@@ -8,10 +8,12 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from refusals import refused
 
-from contrasweep.errors import BrokenFileError, StorageError
+from contrasweep.errors import BrokenFileError, SpecError, StorageError
 from contrasweep.storage.s3 import S3Store
 from contrasweep.storage.store import LocalStore, open_store
 
@@ -204,6 +206,37 @@ def test_an_unknown_scheme_is_a_storage_error():
         open_store("gz://bucket/x")
     with refused(StorageError, "needs a bucket"):
         open_store("s3://")
+    with refused(SpecError, "storage: an address of a storage has no key or password in it, got"):
+        open_store("s3://AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI@bucket/x")
+
+
+def test_whatever_a_file_system_raises_is_a_line_of_what_was_tried(monkeypatch):
+    class Faulty(MemoryFileSystem):
+        """A file system of a client library that raises its own errors."""
+
+        protocol = "faulty"
+
+        def __init__(self, *arguments, **options):
+            if fault == "opens":
+                raise RuntimeError("no\ncredentials")
+            super().__init__(*arguments, **options)
+
+        def find(self, path, **options):
+            raise FileNotFoundError(path)
+
+        def cat_file(self, path, *arguments, **options):
+            raise PermissionError("denied")
+
+    fsspec.register_implementation("faulty", Faulty, clobber=True)
+    fault = ""
+    store = open_store("faulty://b/x")
+    assert list(store.list()) == []
+    with refused(StorageError, "storage faulty://b/x: cannot read k (PermissionError: denied)"):
+        store.read("k")
+    fault = "opens"
+    Faulty.clear_instance_cache()
+    with refused(StorageError, "faulty://b/x: the storage cannot be opened (RuntimeError: no cred"):
+        open_store("faulty://b/x")
 
 
 def test_a_missing_bucket_is_named(s3):

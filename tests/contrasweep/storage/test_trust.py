@@ -56,6 +56,8 @@ OUTSIDE = [
     "..",
     "",
     "a//b",
+    "a/" * 20 + "b",
+    "a" * 501,
     "a/./b",
     "a\0b",
     "a\x1b[2Jb",
@@ -94,7 +96,7 @@ def test_a_checked_name_stays_in_its_folder_and_may_be_listed(name):
     assert is_key(name) and os.path.normpath(f"/top/{name}") == f"/top/{name}"
 
 
-@pytest.mark.parametrize("name", ["a\\b", "\x1b[2J", "a\nb", "q" * 220])
+@pytest.mark.parametrize("name", ["a\\b", "\x1b[2J", "a\nb", "q" * 220, "d/" * 100])
 def test_an_object_of_a_hostile_name_is_not_there(records, name):
     """Whoever may write to a bucket can name objects as they like; nothing ends by a traceback for that."""
     records.write(RECORD)
