@@ -232,9 +232,11 @@ class StudyData:
             `process_memory_gib`. Trials of less than 10 seconds have no row.
         """
         broken: list[BrokenFileError] = []
-        return compact.read_curves(
+        used = compact.read_curves(
             self.records, self.etags, self.all_records, broken, compact.SYSTEMS
         )
+        self._leave_out(broken)
+        return used
 
     @property
     def all_records(self) -> dict[str, Record]:

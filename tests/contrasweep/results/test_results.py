@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import declared, nowhere, train, trained
+from made_up import declared, made, nowhere, train, trained
 from refusals import refused
 from tracked import tracked_of
 
@@ -434,3 +434,25 @@ def test_a_study_without_axes_has_a_row_of_no_values_a_trial():
     frame = pd.DataFrame({"batch": [16, 32], "loss": ["supcon", "ocl"]})
     assert row_tuples(frame, ["loss", "batch"]) == [("supcon", 16), ("ocl", 32)]
     assert row_tuples(frame, []) == [(), ()], "before pandas 3.1, itertuples gives none"
+
+
+def test_a_broken_file_of_what_trials_used_or_scored_is_left_out_and_named(tmp_path):
+    planned = made(tmp_path, "m", items=True)
+    results = load("m", storage=str(tmp_path))
+    first = planned.trials[0].id
+    assert list(results.system()["gpu_memory_gib"]) == [
+        results.all_records[i].gpu_memory_gib for i in results.system()["trial_id"]
+    ]
+    for name in ("system", "items"):
+        results.records.store.write(results.records.key(first, f"{name}.parquet"), b"x")
+    results = load("m", storage=str(tmp_path))
+    assert len(results.system()) == len(planned.trials) - 1
+    assert results.items(first) == {} and len(results.items(planned.trials[1].id)) == 1
+    system, items = results.broken_notes()
+    assert "system.parquet is broken" in system and "items.parquet is broken" in items
+
+
+def test_an_arm_without_a_finished_trial_has_no_network(tmp_path):
+    made(tmp_path, "m", ends=["pending"])
+    with refused(SpecError, "arm: no trial of this arm has finished, got 'a'"):
+        load("m", storage=str(tmp_path)).checkpoint("a", tmp_path / "to")
