@@ -62,6 +62,7 @@ def items(n=400, gain=0.1, seed=0):
 def test_runs_of_shared_seeds_are_judged_as_compare_paired_judges_them_and_the_first_line_says_the_design():
     frame = runs(["base", "big", "wide"], lr=0.1)
     judged = cs.judge(frame)
+    assert repr(judged) == judged.to_text() and judged._repr_html_() == judged.to_html()
     assert judged.design == (
         "3 arms, 8 seeds in common: paired by seed; family of 2 comparisons against base; metric accuracy, "
         "larger is better"

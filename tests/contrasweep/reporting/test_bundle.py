@@ -199,6 +199,7 @@ def test_its_verifier_needs_no_package_and_ends_with_0_or_1(bundle, tmp_path):
     assert done.returncode == 1 and done.stdout.endswith("DIFFERS\n")
     assert "differs: table.json: its digest is another one" in done.stdout and "mean" in done.stdout
     assert python("-I", "-S", "verify.py", cwd=tmp_path).returncode == 2
+    assert verify.main([]) == verify.main(["a", "b"]) == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -331,6 +332,13 @@ def test_a_zip_of_too_much_is_refused_before_it_is_read(monkeypatch, bundle):
     ) as archive:  # may be more than it says
         archive.writestr("x", "")
     with pytest.raises(ValueError, match="are compressed"):
+        verify.verify(sink.getvalue())
+    monkeypatch.undo()
+    with zipfile.ZipFile(sink := io.BytesIO(), "w") as archive:
+        archive.writestr("x", "1")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("x", "2")
+    with pytest.raises(ValueError, match="a file is in it twice"):
         verify.verify(sink.getvalue())
 
 

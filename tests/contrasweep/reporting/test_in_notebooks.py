@@ -66,3 +66,10 @@ def test_comparisons_show_themselves_in_a_line_and_as_html(grid):
         "<td>undecided</td>" in comparison._repr_html_()
         or f"<td>{comparison.verdict}</td>" in comparison._repr_html_()
     )
+
+
+def test_results_show_their_counts_in_a_line_and_their_table_as_html(grid):
+    assert repr(grid) == "Results(g: 12 done)"
+    assert grid._repr_html_() == grid.table()._repr_html_() == grid.table().to_html()
+    versus = grid.versus("a", "b")
+    assert str(versus) == versus.to_text()

@@ -95,6 +95,7 @@ def test_a_notebook_shows_the_advice_and_not_its_fields(results, tmp_path):
 def test_nothing_is_advised_where_all_is_decided(tmp_path):
     clear = run(tmp_path / "two", grid(), lambda t: "abc".index(t.arm) + 0.001 * noise(t.id))
     assert all(pair.decided for pair in clear.answer.pairs) and not clear.advice()
+    assert (repr(clear.advice()), str(clear.advice())) == ("Advice(none)", "")
 
 
 def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
