@@ -24,11 +24,12 @@ from contrasweep.planning.plan import Plan
 from contrasweep.planning.stages import check_log
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.rows import FrameRow
+from contrasweep.running.failures import lacks_metric
 from contrasweep.secrets import redacted
 from contrasweep.storage import compact
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.planned import planned_rows
-from contrasweep.storage.record import Phase, RecordsById
+from contrasweep.storage.record import Phase, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import VERDICT, LogEntry, StudyDocument, comparable_fields
 from contrasweep.study.base import NO_RESULT
@@ -278,11 +279,14 @@ def trained_again(
     Raises `SpecError` with `spend`. No level can be bought for such trials: if equal arms are trained again until they
     differ, at half the level each time, .09 of the studies err at an alpha of .05.
     """
-    # The values of the metric that somebody may have seen, by trial; None: the trial failed.
     planned = planned_rows(records)
     recorded = records.read(row["trial_id"] for row in planned)
+    # The values of the metric that somebody may have seen, by trial; None: the trial failed. One that failed by a
+    # misspelt name of the metric alone counts as trained.
     values = {
-        i: record.value(document.metric)
+        i: (replace(record, status=Status.DONE) if lacks_metric(record) else record).value(
+            document.metric
+        )
         for i, record in recorded.items()
         if record.was_seen(document.metric)
     }

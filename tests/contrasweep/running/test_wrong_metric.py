@@ -59,6 +59,7 @@ def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(
         run(dataclasses.replace(mended, folds=4), storage=storage, tracking=None)
     results = run(mended, storage=storage, tracking=None)
     assert results.complete and results.statuses["done"] == len(results.planned)
+    assert "trained again" not in str(results.table()), "a misspelt name costs no verdict"
     again = {**results.trial_records, **results.search_records}[first.trial_id]
     assert (again.status, again.metrics) == (Status.DONE, first.metrics)
     with refused(
