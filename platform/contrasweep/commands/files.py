@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from contrasweep.errors import SpecError
+
 FOUND = {
     "a metrics.csv": ("metrics.csv",),
     "Hugging Face's trainer_state.json or all_results.json": (
@@ -34,12 +36,13 @@ Values = dict[str, Any]
 
 
 def read(file: Path) -> Iterator[Values]:
-    """Return the rows of a file, as far as it is whole; `ValueError` where it is of no kind that is known.
+    """Return the rows of a file, as far as it is whole; `SpecError` where it is of no kind that is known.
 
     The kind is told by the name: `.tfevents.` in it, or its suffix; any other known suffix is JSON.
     """
     if ".tfevents." not in file.name and file.suffix not in SUFFIXES[1:]:
-        raise ValueError(f"{file.name} is no CSV, JSON, JSON lines, TensorBoard or W&B file")
+        rule = "a file of metrics is CSV, JSON, JSON lines, TensorBoard's or W&B's, by its name"
+        raise SpecError(rule, place="metrics", value=file.name)
     kinds = {".csv": _csv, ".wandb": _wandb}
     kind = _events if ".tfevents." in file.name else kinds.get(file.suffix, _json)
     return kind(file.read_bytes())

@@ -129,9 +129,7 @@ class Answer:
 
     @property
     def heading(self) -> str:
-        """Heading of all sentences: what is compared, what the verdicts hold for, and by which test."""
-        if not self.pairs:
-            return ""
+        """Heading of the sentences: what is compared, what the verdicts hold for, and by which test."""
         first = self.pairs[0]
         where = ""
         if self.axes:

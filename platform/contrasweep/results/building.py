@@ -72,13 +72,9 @@ class Layout:
         return not self.context if question == "overall" else not self.pooled
 
 
-def names_of(value: str | Sequence[str] | None) -> Key:
-    """Return the names of factors, given as one name, as several or as None, as a tuple."""
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value)
+def names_of(value: str | Sequence[str]) -> Key:
+    """Return the names of factors, given as one name or as several, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 NO_VALUE = "without a value"

@@ -435,8 +435,6 @@ class Table:
                 compared_labels = " ".join(labels[name] for name in self.compared)
                 by_place.setdefault(cell.over, {})[" ".join(labels.values())] = None
                 by_compared.setdefault(cell.over, {})[compared_labels] = None
-        if not by_place:
-            return "folds, seeds of a fold averaged" if self.design.folds else "seeds"
         # Where each arm has one kind of replication in all of its cells, the arm's name says enough.
         compared = [label for labels in by_compared.values() for label in labels]
         chosen = by_compared if len(set(compared)) == len(compared) else by_place

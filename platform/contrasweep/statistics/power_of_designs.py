@@ -25,15 +25,13 @@ HARDLY = 4.0
 
 
 def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
-    """Return the chance that n seeds on one split decide a true difference of `effect` standard deviations.
+    """Return the chance that n >= 2 seeds on one split decide a true difference of `effect` standard deviations.
 
     The standard deviation is that of the paired differences, which are taken as normal. The chance is by the noncentral
     t distribution. For the sign-flip test this is taken at the level that its 2^n patterns attain, with half a
     replicate less: within 0.04 below the exact power for n <= 14, and exact where only differences of one sign reject.
     """
     effect = abs(effect)
-    if n < 2:
-        return 0.0
     if n > EXACT_UP_TO or smallest_p(n) > alpha:
         return t_power(effect * np.sqrt(n), n - 1, alpha)
     # Where only the smallest p rejects, all differences must have one sign: P(all above 0) + P(all below 0).

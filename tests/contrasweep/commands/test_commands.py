@@ -494,6 +494,7 @@ def test_a_flag_keeps_a_value_that_begins_with_a_dash():
         (r"a\b c", r"a='a\b c'"),
         (r"it\'s a\ ".strip(), r"a='it\\\'s a\\'"),
         (["1", 1], "a=['1',1]"),
+        ([{"b": "1", "c": 2}], "a=[{b:'1',c:2}]"),
     ],
 )
 def test_hydra_reads_a_text_as_a_text(value, word):

@@ -230,8 +230,14 @@ def test_an_objective_names_a_setting_within_another_by_its_dotted_name(tmp_path
     (tmp_path / "dotted.py").write_text(
         "def objective(trial):\n"
         "    assert trial.params == {'optimizer': {'lr': 0.25}, 'optimizer.lr': 0.25}\n"
+        "    trial.set_user_attr('of', 3)\n"
+        "    assert trial.user_attrs == {'of': 3} and not hasattr(trial, 'number_of_trials')\n"
         "    return trial.suggest_float('optimizer.lr', 0, 1)\n"
     )
+    (tmp_path / "returned.py").write_text("def train(config): return {'accuracy': config['lr']}\n")
+    returned = trial_of(tmp_path, "tune:returned:train", lr=0.25)
+    (report,) = find_trainable(Arm("tune:returned:train"), "arms.a")(returned)
+    assert (report.step, report.metrics) == (1, {"accuracy": 0.25})
     trial = trial_of(tmp_path, "optuna:dotted:objective", optimizer={"lr": 0.25})
     (report,) = find_trainable(Arm("optuna:dotted:objective"), "arms.a")(trial)
     assert report.metrics == {"objective": 0.25}

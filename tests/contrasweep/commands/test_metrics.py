@@ -38,6 +38,7 @@ def ended(metrics, output=()):
         ("[1]", "a line of metrics is a JSON object, got [1]; for example"),
         ('{"step": 1, "step": 2}', "the key 'step' stands twice"),
         ('{"step": 1, "checkpoint": "nowhere"}', "names a file that is not there, got 'nowhere'"),
+        ('{"step": 1, "checkpoint": "lines.jsonl"}', "a checkpoint is a folder, got 'lines.json"),
         ('{"step": -1}', "steps count up from 0, got -1; 0 was before; leave out what begins anew"),
         ('{"step": 1, "artifacts": ["a"]}', "artifacts are a JSON object, got ['a']"),
         ('{"step": 1, "items": [0.5]}', "items are a JSON object, got [0.5]"),
@@ -344,6 +345,12 @@ def test_metrics_in_several_places_are_asked_for(left, tmp_path):
     ) as caught:
         ended(metrics_of(tmp_path))
     assert caught.value.value == ["lightning/metrics.csv", "tb/events.out.tfevents.1"]
+
+
+def test_a_file_of_a_name_that_tells_no_kind_is_refused(tmp_path):
+    (tmp_path / "results").write_text("accuracy: 0.5")
+    with refused(SpecError, "metrics: a file of metrics is CSV, ", " by its name, got 'results'"):
+        ended(metrics_of(tmp_path, "results"))
 
 
 def test_files_that_are_half_written_are_read_as_far_as_they_are_whole(left, tmp_path):

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from answering import answering
 from refusals import refused
 
-from contrasweep.errors import StorageError
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.tracking.mlflow import address
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.client import new_client
@@ -125,3 +126,35 @@ def test_a_password_in_an_address_goes_before_that_of_the_environment(monkeypatc
     monkeypatch.setenv("CONTRASWEEP_TRACKING_PASSWORD", "an/other")
     assert address._with_password("postgresql://me:own@host/db") == "postgresql://me:own@host/db"
     assert address._with_password("postgresql://me@host/db") == "postgresql://me:an%2Fother@host/db"
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (403, "(HTTP 403, it does not know this host name: start it with --allowed-hosts)"),
+        (500, "(HTTP 500, "),
+    ],
+)
+def test_a_server_that_is_none_of_mlflow_says_what_it_answered(status, says):
+    with (
+        answering(otherwise=(status, "")) as server,
+        refused(StorageError, "no MLflow server answers at /health", says),
+    ):
+        checked_uri(server.address)
+
+
+def test_a_server_that_asks_for_a_password_is_one():
+    with answering(otherwise=(401, "")) as server:
+        assert checked_uri(f"{server.address}/").reveal() == server.address
+
+
+def test_an_address_has_a_user_for_a_password_and_a_server_none_in_it(monkeypatch):
+    with refused(SpecError, "has no user, password, query or fragment in it"):
+        checked_uri("http://host:5000?x=1")
+    of_study = checked_uri("postgresql://host/db", connect=False)
+    assert of_study.artifact_root("s3://b/runs/", "s") == "s3://b/runs/s/mlflow-artifacts"
+    assert of_study.artifact_root("/runs", "s") == "file:///runs/s/mlflow-artifacts"
+    assert of_study.artifact_root("", "s") is None
+    monkeypatch.setenv("CONTRASWEEP_TRACKING_PASSWORD", "secret")
+    with refused(SpecError, "CONTRASWEEP_TRACKING_PASSWORD is set, so the address must name the"):
+        checked_uri("postgresql://host/db")
