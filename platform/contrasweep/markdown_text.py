@@ -2,8 +2,11 @@
 
 import re
 
-_ESCAPED = re.compile(r"\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\[(?=\^)|(?<=\])[(\[:]|\|")
-"""What would begin an escape, a tag, a footnote, the target of a link, or a cell."""
+_ESCAPED = re.compile(
+    r"\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\[(?=\^)|(?<=\])[(\[:]|\|"
+    r"|`|[*~](?=\S)|(?<=\S)[*~]|(?<![^\W_])_|_(?![^\W_])"
+)
+"""What would begin an escape, a tag, a footnote, the target of a link, a cell, or emphasis."""
 
 
 def markdown_text(text: str) -> str:

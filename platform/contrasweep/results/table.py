@@ -687,8 +687,9 @@ def markdown_of(tables: Sequence[Table]) -> str:
     def shown(table: Table, cell: Cell | None) -> str:
         if cell is None or not cell.best:
             return table.marked_text(cell)
-        return f"**{table.cell_text(cell)}**{ARROWS[cell.mark]}"
+        return f"\0{table.cell_text(cell)}\0{ARROWS[cell.mark]}"
 
+    # Asterisks of names are escaped: a NUL, which no text has, stands for those of the best until then.
     columns = _columns(tables)
     body = _rows(tables, columns, shown, tables[0].row_titles.values())
     lines = [
@@ -696,11 +697,11 @@ def markdown_of(tables: Sequence[Table]) -> str:
         "",
         *markdown_table([_head(tables, columns), *body]),
         "",
-        *(markdown_item(marked_as(line, "**bold**")) for line in legend_of(tables)),
+        *(markdown_item(marked_as(line, "\0bold\0")) for line in legend_of(tables)),
     ]
     for heading, *sentences in (table.verdicts for table in tables if table.verdicts):
         lines += ["", markdown_text(heading), "", *map(markdown_item, sentences)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace("\0", "**") + "\n"
 
 
 def latex_of(tables: Sequence[Table]) -> str:

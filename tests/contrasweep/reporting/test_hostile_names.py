@@ -175,6 +175,8 @@ def test_a_table_for_a_paper_shows_hostile_names_as_text(records, format, tmp_pa
         "a\\|b",
         "<!-- ",
         "a\n# b",
+        "*a* **b** 2*3*4 *c",
+        "_a_ __b__ (_c_) d__e__f `g` `a|b`",
     ],
 )
 def test_markdown_shows_hostile_text_letter_by_letter(text):
@@ -188,7 +190,9 @@ def test_markdown_shows_hostile_text_letter_by_letter(text):
     assert "<script" not in table
 
 
-@pytest.mark.parametrize("text", ["f1_macro +0.135 [+0.100, +0.171], p < 0.05 (3 of 5)", "*"])
+@pytest.mark.parametrize(
+    "text", ["f1_macro +0.135 [+0.100, +0.171], p < 0.05 (3 of 5)", "*", "~ 4 * ↑"]
+)
 def test_ordinary_text_is_left_alone_in_markdown(text):
     assert markdown_text(text) == text
 
