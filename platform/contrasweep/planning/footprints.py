@@ -321,15 +321,6 @@ class Footprints:
                 steps_s.append(speeds[gpu] * step_s)
         return workload.steps * max(steps_s) if steps_s else None
 
-    def operations(self, trial: Trial) -> float | None:
-        """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""
-        workload = self._workload(trial)
-        counted = self._counted(trial)
-        if workload is None or counted is None:
-            return None
-        # 0 where the trainable does not say how many steps a trial has, or where the work of a step is not known.
-        return workload.steps * counted.work.operations or None
-
     def checkpoint_gib(self, trial: Trial) -> float | None:
         """Return the size of a checkpoint of `trial` in GiB, network and optimiser; None if it cannot be counted."""
         counted = self._counted(trial)
