@@ -280,7 +280,8 @@ def _type_name(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " | ".join(map(_type_name, parts))
     if origin is tuple:
-        return f"tuple of {', '.join(map(_type_name, parts))}"
+        # `tuple[int, ...]` is one of any length.
+        return f"tuple of {', '.join(_type_name(part) for part in parts if part is not ...)}"
     if isinstance(hint, type) and origin is None:
         special: dict[type, str] = {type(None): "None", inspect.Parameter.empty: ""}
         return special.get(hint, hint.__name__)
