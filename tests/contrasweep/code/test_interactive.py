@@ -40,7 +40,7 @@ def notebook(folder, cells, show=SHOW):
         sys.modules["__main__"] = main
         main._ih = [""]
         magic = lambda name, line, cell: exec(cell, main.__dict__)
-        main.get_ipython = lambda: types.SimpleNamespace(run_cell_magic=magic)
+        main.get_ipython = lambda: types.SimpleNamespace(run_cell_magic=magic, _ih=main._ih)
         for i, cell in enumerate(json.loads(sys.stdin.read())):
             name = f"<ipython-input-{i}>"
             linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
@@ -94,6 +94,10 @@ def test_a_cell_that_is_run_again_counts_as_it_is_now(tmp_path):
     )
     assert again == notebook(tmp_path, changed(NOTEBOOK, "lr = 0.05", "lr = 0.2"))
     assert again != notebook(tmp_path, NOTEBOOK)
+    assert again == notebook(
+        tmp_path,
+        ["get_ipython()._ih.append('!ls')", *changed(NOTEBOOK, "lr = 0.05", "lr = 0.2")],
+    ), "a cell that is no Python"
 
 
 @pytest.mark.slow
@@ -187,5 +191,5 @@ def test_what_a_function_was_made_with_counts(made, value):
 
 
 def test_the_module_of_a_function_that_was_closed_over_counts():
-    modules = code_of(closed_over([textwrap.dedent, python])).version.modules
+    modules = code_of(closed_over([textwrap.dedent, textwrap, python])).version.modules
     assert "command_line" in modules and "textwrap" not in modules

@@ -216,6 +216,22 @@ def test_what_the_first_trials_take_is_no_time_to_go():
     assert eta(time.time()) == pytest.approx(69 * 100 / 2, rel=0.2)
 
 
+def test_a_trial_that_goes_beyond_its_last_step_has_none_that_is_expected():
+    watched = progress([trial()])
+    watched.started(one := trial())
+    watched.state.running[one.id].steps = 3
+    for step, expected in ((3, 3), (4, None)):
+        watched.reported(one.id, [{"step": step, "time": 9.0}])
+        assert watched.state.running[one.id].steps == expected
+
+
+def test_of_many_arms_a_few_are_shown_and_the_others_counted():
+    arms = {f"arm{n}": ArmState(total=2) for n in range(11)}
+    arms["arm0"].score(0.5, "seed=0", "max")
+    shown = to_html(state(arms=arms), ["a < b"])
+    assert "and 3 more arms" in shown and "<div>a &lt; b</div>" in shown and "arm10" not in shown
+
+
 def test_a_long_first_trial_is_worth_a_time_to_go():
     watched = progress([trial(seed=seed) for seed in range(4)])
     watched.started(first := trial(seed=0))

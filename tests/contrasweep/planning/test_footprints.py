@@ -2,15 +2,19 @@
 column."""
 
 import dataclasses
+import sys
 
 import pytest
+from refusals import refused
 from torch import nn
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
 from contrasweep.cluster.memory import GIB, Workload
 from contrasweep.cluster.packing import Footprint
 from contrasweep.data.manifest import Folds, Manifest, Shard
+from contrasweep.errors import SpecError
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import CPU, MARGIN, MARGIN_UNMEASURED, Learned, Peak, cell_key
@@ -71,6 +75,15 @@ def failing(trial, resume=None):
 
 
 def failing_memory(config, data):
+    def build():
+        if config["how"] == "exits":
+            sys.exit("no such layer")
+        raise ValueError("no such layer")
+
+    if config.get("how") == "refuses":
+        raise ClusterError("this dataset does not say how large its images are")
+    if "how" in config:
+        return Workload("tiny fp32", (config["how"],), build, (2, 2))
     raise KeyError("depth")
 
 
@@ -179,9 +192,16 @@ def test_the_device_that_a_config_names_is_kept_to():
 
 
 def test_a_trainable_that_cannot_say_it_stops_no_plan():
-    need, options = needs(Arm(failing))
-    assert need.source == "default" and "cannot say its memory (KeyError: 'depth')" in need.why
-    assert shares(options) == {"T4": "1", "H100": "1"}
+    for config, why in (
+        ({}, "cannot say its memory (KeyError: 'depth')"),
+        ({"how": "refuses"}, "does not say how large its images are"),
+        ({"how": "raises"}, "no such layer"),
+    ):
+        need, options = needs(Arm(failing), **config)
+        assert need.source == "default" and why in need.why
+        assert shares(options) == {"T4": "1", "H100": "1"}
+    with refused(SpecError, "arms.a: the trial cannot be built", "a part must not call sys.exit"):
+        needs(Arm(failing), how="exits")
 
 
 def test_a_shape_is_counted_once_for_all_cells():

@@ -174,6 +174,12 @@ def test_trials_run_again_by_arm_cell_and_id(study):
             study.decide(rerun=[word])
     with refused(SpecError, "no such way"):
         study.decide(changed="keep")
+    (record, *_) = study.records.read([trials[0].id]).values()
+    begun = {f"012345678{n}": replace(record, trial_id=f"012345678{n}") for n in range(2)}
+    with refused(
+        SpecError, "--rerun: this is the beginning of several trials' ids, got '01234567'"
+    ):
+        selected_trials(study.plan, begun, ["01234567"])
 
 
 def test_cells_are_named_by_lists_and_one_is_not_true(study):

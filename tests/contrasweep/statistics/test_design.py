@@ -10,11 +10,12 @@ import pytest
 from benchmarks.paired import compare_paired
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import made
 from numpy.random import default_rng
 from scipy import stats
 
 from contrasweep.errors import SpecError
-from contrasweep.planning.power import EarlierNoise, noise_of
+from contrasweep.planning.power import EarlierNoise, earlier_noise, noise_of
 from contrasweep.statistics.comparison import (
     MISSING,
     ONE_SEED,
@@ -38,6 +39,7 @@ from contrasweep.statistics.evidence import Evidence, Gaps, collapsed, paired_ev
 from contrasweep.statistics.family import Family, family_size, pairs_of
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 from contrasweep.storage.record import Status
+from contrasweep.storage.records import StudyRecords
 
 
 def test_a_stored_plan_without_rows_teaches_no_noise():
@@ -45,6 +47,18 @@ def test_a_stored_plan_without_rows_teaches_no_noise():
     numbers = pd.Series([], dtype="Int64")
     planned = pd.DataFrame({"trial_id": texts, "arm": texts, "fold": numbers, "seed": numbers})
     assert noise_of("earlier", planned, {}, "accuracy", None, 1) is None
+
+
+def test_a_study_that_is_broken_teaches_no_noise(tmp_path):
+    for name in ("one", "two", "whole"):
+        made(tmp_path, name)
+    records = StudyRecords(str(tmp_path), "one")
+    (data,) = records.document().datasets
+    asked = {"metric": "accuracy", "folds": None, "data": [data.digest], "cells": 1}
+    records.store.write("one/study.json", b"x")
+    records.store.write("two/plan.parquet", b"x")
+    (noise,) = earlier_noise(str(tmp_path), "new", **asked)
+    assert noise.study == "whole" and not list(earlier_noise(str(tmp_path), "whole", **asked))
 
 
 def test_cells_whose_values_read_alike_in_a_row_are_two(tmp_path):
