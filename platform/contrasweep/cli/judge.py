@@ -82,7 +82,10 @@ def judge(
     ] = "",
     mode: Annotated[str, option("max: larger values are better; or min.")] = "",
     margin: Annotated[float | None, option("The smallest difference of interest.", min=0)] = None,
-    alpha: Annotated[float, option("The chance of any false verdict.")] = 0.05,
+    alpha: Annotated[
+        float | None,
+        option("The chance of any false verdict; by default that of a study, or 0.05."),
+    ] = None,
     over: Annotated[
         Literal["further", "these", "each"] | None,
         option(
@@ -127,7 +130,7 @@ def judge(
                 place="--board",
             )
         del options["reference"]
-        judged: Any = rank(source, alpha=alpha, **options)
+        judged: Any = rank(source, alpha=0.05 if alpha is None else alpha, **options)
     else:
         judged = judge_table(source, margin=margin, alpha=alpha, over=over, **options)
     outcome = judged.required(requirement) if requirement else None

@@ -2,11 +2,11 @@
 
 import html
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -156,7 +156,7 @@ def judge(
     reference: str = "",
     mode: str = "",
     margin: float | None = None,
-    alpha: float = 0.05,
+    alpha: float | None = None,
     over: Over | None = None,
     at: str = "last",
     reader: str = "",
@@ -178,8 +178,8 @@ def judge(
         block: The column that names tasks or datasets; or the columns of settings that are averaged over, with `over`.
         reference: The arm that all others are compared with; without it every two arms are compared.
         mode: "max" where larger values are better, or "min".
-        margin: The smallest difference of interest, in units of the metric.
-        alpha: The chance of any false verdict.
+        margin: The smallest difference of interest, in units of the metric; by default that of a study.
+        alpha: The chance of any false verdict; by default that of a study, or 0.05.
         over: What verdicts over tasks hold for: "further" tasks like these (the default), "these" tasks (or settings)
             together, or "each" by itself. Without `over` and `block`, a study's own axes and `question` are taken.
         at: Which value of a curve counts: `last`, `best-of-validation:METRIC` or `step:N`.
@@ -211,10 +211,13 @@ def judge(
         "at": at,
         "reader": reader,
     }
-    checked_level(alpha)
     kinds = ("further", "these", "each")
     check_known(over or "further", "kinds", kinds, "there is no such kind", place="--over")
-    name, roles, layout, roles_text, notes, over = read_source(source, options, over, i_know)
+    name, roles, layout, roles_text, declared, over = read_source(source, options, over, i_know)
+    # What a study declares is of its own metric.
+    own = declared if roles.metric == declared.get("metric") else {}
+    alpha = checked_level(own.get("alpha", 0.05) if alpha is None else alpha)
+    margin = own.get("smallest_difference") if margin is None else margin
 
     # The arms that are compared. More comparisons than anybody reads are better shown as a ranking.
     arms = list(dict.fromkeys(layout.trials["arm"]))
@@ -233,7 +236,7 @@ def judge(
         )
 
     table = _table(name, roles, layout, over, margin, alpha)
-    table = replace(table, notes=(*table.notes, *notes))
+    table = replace(table, notes=(*table.notes, *declared.get("notes", ())))
     # A single run of each arm tells nothing of the noise, and no verdict may look as if it did. Where the other arm has
     # several runs, the reason begins with `one run:` (`spread_beside`) and tells how these spread.
     comparisons = [pair.comparison for pair in table.pairs]
@@ -382,13 +385,16 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
 
 
 class Source(NamedTuple):
-    """A source of results: its name, the roles of its columns, its trials, a sentence on the roles, notes, `over`."""
+    """A source of results: its name, the roles of its columns, its trials, a sentence on the roles, `over`.
+
+    `declared` is what a study says of itself: the `attrs` of `Results.to_frame`; of another source empty.
+    """
 
     name: str
     roles: Roles
     layout: RunLayout
     roles_text: str
-    notes: Sequence[str]
+    declared: Mapping[Any, Any]
     over: Over
 
 
@@ -425,7 +431,7 @@ def read_source(
         raise SpecError(rule, place="--at", value=at.text, hint=hint)
     text = _columns_text(frame, roles) + (f"; of each curve: {at.text}" if curves else "")
     layout = layout_of(_runs(frame, roles, name), roles, over)
-    return Source(name, roles, layout, text, frame.attrs.get("notes", ()), over)
+    return Source(name, roles, layout, text, frame.attrs, over)
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:

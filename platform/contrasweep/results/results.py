@@ -79,7 +79,7 @@ class Results(StudyData):
             One row per trial: trial_id, arm, the axes, fold, seed, status, the metrics, seconds (of training) and
             gpu_memory_gib. Metrics of a trial that has not ended are NaN. Where the data are partitioned into folds
             several times, the column `repeat` numbers the partition. `attrs` has what else `judge` needs: the study's
-            `metric`, `mode`, `question`, `reference` and `axes`, its `design` (the fields of a `Design`) and `notes`.
+            `metric`, `mode`, `alpha` and other fields, its `design` (the fields of a `Design`) and `notes`.
         """
         frame = self.frame.copy()
         folds = self.document.folds or 0
@@ -96,6 +96,8 @@ class Results(StudyData):
             "mode": self.document.mode,
             "question": self.document.question,
             "reference": self.document.reference,
+            "alpha": self.document.level,
+            "smallest_difference": self.document.smallest_difference,
             "axes": list(self.axes),
             "design": design,
             "notes": notes,

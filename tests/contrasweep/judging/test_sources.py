@@ -266,6 +266,8 @@ def test_a_study_with_axes_is_asked_its_own_question(question, tmp_path):
         seeds=range(8),
         question=question,
         reference="b",
+        alpha=0.01,
+        smallest_difference=0.002,
     )
     results = calm_run(grid, str(tmp_path))
     own = [results.compare(arm, "b", at=at) for arm in ("base", "c") for at in AT[question]]
@@ -274,6 +276,8 @@ def test_a_study_with_axes_is_asked_its_own_question(question, tmp_path):
         assert sorted(pair.comparison.p_value for pair in judged.pairs) == sorted(
             comparison.p_value for comparison in own
         )
+        families = [pair.comparison.family for pair in judged.pairs]
+        assert {(family.alpha, family.margin) for family in families} == {(0.01, 0.002)}
         assert "block gain" in judged.columns
     # What is asked explicitly is not the study's own question.
     assert "2 tasks" in cs.judge(source, block="gain").design
