@@ -24,6 +24,7 @@ A table whose entries need more says so by `takes(entry, given)`: a `@checked` c
 import dataclasses
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -192,12 +193,35 @@ class Table(dict[str, E], Generic[E]):
                 return self.find(name)
             except SpecError as error:
                 raise error.at(place) from None
+        # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE.
+        wanted = _letters(name)
+        meant = [
+            key
+            for key, entry in self.items()
+            if len(wanted) > 3 and wanted in _letters(description_of(entry))
+        ]
         raise SpecError(
             f"there is no such {self.kind}",
             place=place,
             value=name,
-            hint=choose_from(self.plural, [*self, *installed(self.plural)], name),
+            hint=choose_from(self.plural, [*self, *installed(self.plural)], (meant or [name])[0]),
         )
+
+
+def description_of(entry: object) -> str:
+    """Return the first line of an entry's description: its `description` or `about`, else its docstring; "" for none.
+
+    An entry that is a path is described by the path.
+    """
+    text = getattr(entry, "description", "") or getattr(entry, "about", "")
+    if not text:
+        text = inspect.getdoc(entry) if callable(entry) else str(entry)
+    return (text or "").strip().split("\n")[0]
+
+
+def _letters(text: str) -> str:
+    """Return the letters and digits of `text`, as small letters."""
+    return re.sub(r"[\W_]", "", text.lower())
 
 
 @dataclasses.dataclass(frozen=True)

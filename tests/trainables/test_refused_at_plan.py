@@ -119,6 +119,8 @@ OF_DIGITS: list[tuple[dict[str, Any], str]] = [
     ({"encoder": "squeezenet1_1"}, "squeezenet1_1 does not end with a linear layer"),
     ({"transfer": ["synthetic-pairs"]}, "it must hold images with labels"),
     ({"targets": "moco", "loss": "proxy_anchor"}, "loss: targets 'moco' need a loss whose"),
+    ({"loss": "SimCLR"}, "there is no such loss, got 'SimCLR'; did you mean 'infonce'?"),
+    ({"loss": "nt_xent"}, "there is no such loss, got 'nt_xent'; did you mean 'infonce'?"),
     ({"loss": "own_parts:two_views"}, "a loss of two views has the parameters first, second"),
     ({"loss": "own_parts:rows_alone"}, "loss: a loss gives one finite number"),
     ({"loss": "own_parts:no_number"}, "loss: a loss gives one finite number"),

@@ -11,14 +11,14 @@ import inspect
 import pkgutil
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic.fields import FieldInfo
 
 from contrasweep.commands.functions import ADAPTERS
-from contrasweep.components import Declared, Table, declared
+from contrasweep.components import Declared, Table, declared, description_of, parameters_of
 from contrasweep.data.names import own_importer
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_from_here, import_module, import_path, installed, path_of
@@ -87,7 +87,7 @@ def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
     if kind == "studies":
         return {name: study.description for name, study in _studies(package)}
     parts = {name: part.description for name, part in installed(kind).items()}
-    return parts | {name: _description(entry) for name, entry in _table(kind).items()}
+    return parts | {name: description_of(entry) for name, entry in _table(kind).items()}
 
 
 def settings(kind: str, name: str) -> list[Setting]:
@@ -104,17 +104,16 @@ def settings(kind: str, name: str) -> list[Setting]:
         name = called
     # A name of the table stands for itself; one that a package registers, or a path, becomes `module:name`.
     name = name if name in table else path_of(kind, name)
-    if kind == "datasets" and ":" in name:
-        return _settings_of(own_importer(name))
     # A table of components knows which settings an entry takes; other tables hold objects or their paths.
     if isinstance(table, Table):
         return list(_fields_of(table.takes(table.entry(name, place), {})))
     if ":" not in name:
         check_known(name, kind, table, "there is no such entry", place=place)
-    entry = table.get(name, name)
-    if isinstance(entry, str):
+    if kind == "datasets" and ":" in name:
+        entry: Any = own_importer(name)
+    elif isinstance(entry := table.get(name, name), str):
         entry = import_path(entry, place, kind.removesuffix("s"))
-    return _settings_of(entry)
+    return list(_fields_of(parameters_of(getattr(entry, "function", entry))))
 
 
 def with_method_settings(schema: JsonSchema) -> JsonSchema:
@@ -175,35 +174,6 @@ def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
         for name, value in found.items():
             if isinstance(value, AblationGrid | Sweep):
                 yield f"{module}:{name}", value
-
-
-def _description(entry: object) -> str:
-    """Return the first line of an entry's description: its `description` or `about`, else its docstring; "" for none.
-
-    An entry that is a path is described by the path.
-    """
-    text = getattr(entry, "description", "") or getattr(entry, "about", "")
-    if not text:
-        text = inspect.getdoc(entry) if callable(entry) else str(entry)
-    return (text or "").strip().split("\n")[0]
-
-
-def _settings_of(entry: Any) -> list[Setting]:
-    """Return the settings of an entry: the fields of its settings class, else the keywords of its function.
-
-    For a function these are the parameters by keyword alone, and those with a default. The entry may be a settings
-    class, an object with the attribute `settings` or `function`, or the function itself.
-    """
-    cls = getattr(entry, "settings", entry)
-    if dataclasses.is_dataclass(cls) and isinstance(cls, type):
-        return list(_fields_of(cls))
-    function: Callable[..., Any] = getattr(entry, "function", entry)
-    return [
-        Setting(p.name, _type_name(p.annotation), None if p.default is p.empty else repr(p.default))
-        for p in inspect.signature(function).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
-        or (p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty)
-    ]
 
 
 def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
