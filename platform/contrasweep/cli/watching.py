@@ -22,7 +22,7 @@ from contrasweep.cli.options import (
     print_table,
 )
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import plural
+from contrasweep.errors import StorageError, plural
 from contrasweep.shell import command_line
 
 ENDED_AS = {1: ": failures", 3: ": budget used up"}
@@ -148,9 +148,13 @@ def _waits(job: "JobRow", storage: str) -> str:
     from contrasweep.storage.records import StudyRecords
     from contrasweep.storage.store import open_store
 
-    if job["status"] != "RUNNING" or job["storage"] != open_store(storage).uri:
-        return ""
-    live = read_live(StudyRecords(storage, job["study"]))
+    live = None
+    # The cluster has told of its jobs, whatever the storage says to this machine.
+    try:
+        if job["status"] == "RUNNING" and job["storage"] == open_store(storage).uri:
+            live = read_live(StudyRecords(storage, job["study"]))
+    except StorageError as error:
+        print(f"{job['study']}: {error}", file=sys.stderr)
     return live.waits if live is not None and is_living(live) else ""
 
 

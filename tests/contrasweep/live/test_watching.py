@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -218,6 +219,13 @@ def test_a_study_that_waits_for_a_host_says_for_which(records, tmp_path):
         words = ("jobs", "--address", server.address, "--storage", records.storage)
         assert printed(tmp_path, *words).endswith(f"\ns: {waits}\n")
         listed = json.loads(printed(tmp_path, *words, "--json"))["jobs"]
+        denied = f"{tmp_path}/denied"
+        jobs[0]["metadata"]["storage"] = denied
+        server.answers = {"/api/jobs/": (200, json.dumps(jobs))}
+        Path(denied, "s", LIVE).mkdir(parents=True)
+        done = contrasweep(*words[:-1], denied, folder=tmp_path)
+        assert done.returncode == 0 and "RUNNING" in done.stdout
+        assert done.stderr.startswith(f"s: storage {denied}: s/live.json cannot be read")
     assert [job["waits"] for job in listed] == [waits, ""]
     keep(records, running={}, waits=waits, updated=time.time() - 3600)
     assert waits not in printed(tmp_path, "status", "s", "--storage", records.storage), "killed"
