@@ -17,17 +17,13 @@ NESTED = ("state_dict", "model")
 
 
 def with_digest(path: str, place: str) -> str:
-    """Return `path` as `path#digest`, with the first digits of its SHA-256; a path that has a digest stays as it is.
+    """Return `path` as `path#digest`, with the first digits of the file's SHA-256.
 
-    Raises:
-        SpecError: There is no such file; `place` is the setting that the error names.
+    A path that has a digest stays as it is. `place` is the setting that an error names.
     """
     if "#" in path:
         return path
-    file = local_path(path, place)
-    if not file.is_file():
-        raise SpecError("there is no such file", place=place, value=path)
-    return f"{path}#{_digest_of(file)[:DIGITS]}"
+    return f"{path}#{_digest_of(local_path(path, place))[:DIGITS]}"
 
 
 def checked_file(text: str, place: str) -> Path:

@@ -3,16 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from made_up import nowhere
 from PIL import Image
 from refusals import refused
 from scipy.stats import ks_2samp
 from torchvision.transforms import CenterCrop, Resize, v2
 
+from contrasweep.cluster.errors import ClusterError
 from contrasweep.data import open_dataset
 from contrasweep.data.staging import stage
 from contrasweep.errors import DataError
 from contrasweep.trainables import contrastive, images, raw_pixels, two_tower
-from contrasweep.trainables.augmentations import AUGMENTATIONS
+from contrasweep.trainables.augmentations import AUGMENTATIONS, policy_of, without_crop
 from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.exporting import squares
@@ -77,11 +79,30 @@ def test_an_evaluation_sees_the_centre_of_the_shorter_side(ragged):
 def test_the_memory_planned_is_that_of_the_views_and_not_of_the_images(ragged):
     work = [contrastive.memory(SMALL | {"view_size": side}, ragged) for side in (32, 64)]
     assert [w.inputs for w in work] == [(16, 3, 32, 32), (16, 3, 64, 64)]
+    parts = contrastive.memory(SMALL | {"chunk_rows": 6}, ragged)
+    assert parts.inputs == (6, 3, 32, 32) and parts.steps == 3 * work[0].steps
+    with pytest.raises(ClusterError, match="d does not say how large its images are"):
+        contrastive.memory(SMALL | {"view_size": 0}, nowhere())
     with refused(DataError, match=r"the images of .* differ in size: train on views of them"):
         Settings().resolve(ragged)
     with refused(DataError, "differ in size"):
         raw_pixels.Settings().resolve(ragged)
     assert Settings(view_size=32).resolve(ragged).augmentation.parameters["area"] == AREA
+
+
+@pytest.mark.slow
+def test_a_transform_of_ones_own_sees_the_centre_of_an_image(ragged):
+    """It may crop by itself."""
+    own = {"name": "torchvision.transforms.v2:ColorJitter", "brightness": 0.5}
+    config = {**SMALL, "augmentation": own, "retrieval": False}
+    trial = Trial("s", "a", "contrasweep.trainables.contrastive:train", config, ragged, None, 0)
+    (report,) = contrastive.train(trial)
+    assert np.isfinite(report.metrics["loss"])
+    opened = images.open_images(open_dataset(ragged).split("train"), torch.device("cpu"), 8.0, 32)
+    policy = policy_of(AUGMENTATIONS.choose(own))
+    drawn = images.Views(opened, [without_crop(policy)], torch.arange(3), 0)
+    boxes = [images.Crops([1, 2, 3], policy).box(60, 40, i) for i in range(3)]
+    assert boxes == [images.centre_box(60, 40)] * 3 and len(drawn(slice(0, 3))[0]) == 3
 
 
 def views(manifest, gib=8.0, size=8):

@@ -12,6 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loss_batches import EDGES, batch, largest_tensor, seeded, value_and_gradient
+from refusals import refused
 from torch.testing import assert_close
 
 from contrasweep.errors import SpecError
@@ -306,6 +307,8 @@ def test_wrong_batches_are_named():
         loss(labels[:, None], labels)
     with pytest.raises(ValueError, match="instance_ids"):
         build("infonce", "cosine")(z, labels)
+    with refused(SpecError, "classes: arcface has a vector for each class; give classes and dim"):
+        build("arcface")(z, labels)
     z[2, 1] = math.nan
     with pytest.raises(NotFiniteError, match=r"NaN.*1 of 6 rows.*row 2"):
         loss(z, labels)

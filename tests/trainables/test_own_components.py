@@ -59,6 +59,9 @@ def erased(image):
     image[:, : image.shape[1] // 2, : torch.randint(1, image.shape[2], ())] = 0
     return image
 
+def fails(image):
+    raise ValueError("no such colour")
+
 def half(image):
     return image[:, ::2]
 
@@ -200,6 +203,10 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
         (
             {"augmentation": "own_components:half"},
             "augmentation: a view has the shape of its image, float, got",
+        ),
+        (
+            {"augmentation": "own_components:fails"},
+            "augmentation: own_components:fails fails on an image [1, 8, 8]; ValueError: no such",
         ),
         ({"augmentation": {"name": "photos", "aspect": [0, 1]}}, "augmentation.aspect.0: input"),
         ({"optimizer": "own_components:darker"}, "cannot be built"),

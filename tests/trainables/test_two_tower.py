@@ -149,6 +149,11 @@ def test_data_without_captions_or_classes_or_test_rows_is_refused(digits, square
         Settings(prompts=("a photo",))
 
 
+def test_a_batch_is_no_larger_than_the_training_part(squares):
+    with refused(SpecError, "batch_size: a batch must not be larger", "got 97; it has 96 pairs"):
+        next(train(trial(squares, batch_size=97)))
+
+
 def test_what_the_texts_are_is_in_the_resolved_settings(digits, squares):
     """So that a table says whether its captions are classes' names."""
     assert [Settings().resolve(data).captions for data in (digits, squares)] == [

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import pickle
+import re
+import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -237,11 +239,59 @@ def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path):
     assert not split_of[0] & split_of[2]
 
 
-def damaged_archive():
+def zip_of(name):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as writer:
-        writer.writestr("archive/data.pkl", pickle.dumps([{"x": np.ones((2, 2048))}]))
-    return archive.getvalue().replace(b"numpy", b"nampy")  # its checksum is that of before
+        writer.writestr(f"archive/{name}", pickle.dumps([{"x": np.ones((2, 2048))}]))
+    return archive.getvalue()
+
+
+def damaged_archive():
+    return zip_of("data.pkl").replace(b"numpy", b"nampy")  # its checksum is that of before
+
+
+def changed(name, column, values):
+    """A change of the first values of a column."""
+
+    def change(source):
+        table = json.loads((source / name).read_text())
+        table[column] |= {str(i): value for i, value in enumerate(values)}
+        (source / name).write_text(json.dumps(table))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda source: (source / "Toys.rel.dev").unlink(), "Toys.rel.dev is missing"),
+        (
+            lambda source: (source / "Toys.rel.dev").write_text("{]"),
+            "is not pandas JSON (Expecting",
+        ),
+        (
+            lambda source: shutil.copy(source / "Toys.prd.train", source / "Books.prd.train"),
+            "it has Books, Toys: choose one with --set category=NAME",
+        ),
+        (changed("Toys.rel.dev", "upvotes", ["many"]), "upvotes and rating must be numbers"),
+        (changed("Toys.prd.dev", "product_id", ["p00"]), "product 'p00' is in both train and dev"),
+    ],
+)
+def test_files_of_mcr_that_do_not_fit_are_named(change, says, tmp_path):
+    change(source := mcr(tmp_path))
+    with refused(DataError, says):
+        stage(MCR, str(tmp_path / "to"), source=source)
+
+
+def test_reviews_of_mcr_without_votes_or_addresses_of_images_are_kept_or_counted(tmp_path):
+    source = mcr(tmp_path)
+    changed("Toys.rel.dev", "review_id", ["another"])(source)
+    changed("Toys.rvw.dev", "img_url", [7, None, ["a", "b"]])(source)
+    manifest = stage(MCR, str(tmp_path / "to"), source=source)
+    rejected = manifest.source["rejected"]
+    assert rejected["no row in rel"] == {"count": 1, "first": ["r-p10-0"]}
+    urls = open_dataset(manifest).split("dev").column("image_urls").to_pylist()
+    assert urls[:2] == [[], ["a", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -249,12 +299,23 @@ def damaged_archive():
     [
         b"half a downlo",
         damaged_archive(),
+        zip_of("others.pkl"),
+        pickle.dumps([{"y": 1}]),
         pickle.dumps([np.ones((2, 2048))]),
         pickle.dumps([{"x": None}]),
         pickle.dumps([{"x": np.full((2, 2048), np.nan)}]),
         pickle.dumps([{"x": np.full((2, 2048), 1e6)}]),  # infinite in 16 bits
     ],
-    ids=["cut", "damaged archive", "bare array", "nothing", "not a number", "too large"],
+    ids=[
+        "cut",
+        "damaged archive",
+        "another zip",
+        "no features",
+        "bare array",
+        "nothing",
+        "not a number",
+        "too large",
+    ],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_broken_region_features_are_counted_and_named_and_their_item_has_none(content, tmp_path):
@@ -287,6 +348,22 @@ def test_clothing_reviews_are_read_whole_or_not_at_all(change, says, tmp_path):
     file.write_bytes(change(text).encode())
     with refused(DataError, match=says):
         stage(CLOTHING, str(tmp_path / "changed"), source=file)
+
+
+def test_clothing_reviews_without_a_text_are_counted_and_a_zip_of_two_files_is_refused(tmp_path):
+    with zipfile.ZipFile(archive := clothing(tmp_path)) as packed:
+        text = packed.read("Reviews.csv").decode()
+    file = tmp_path / "Reviews.csv"
+    file.write_text(text.replace('"review 3,\nsecond line"', ""))
+    manifest = stage(CLOTHING, str(tmp_path / "one"), source=file)
+    assert manifest.source["rejected"]["no text"]["count"] == 1
+    file.write_text(re.sub('"review [0-9]*,\nsecond line"', "", text))
+    with refused(DataError, "and a helpful vote; left out: 6 (no helpful vote), 114 (no text)"):
+        stage(CLOTHING, str(tmp_path / "none"), source=file)
+    with zipfile.ZipFile(archive, "a") as packed:
+        packed.writestr("More.csv", "")
+    with refused(DataError, "must hold one CSV file, got ['Reviews.csv', 'More.csv']"):
+        stage(CLOTHING, str(tmp_path / "two"), source=archive)
 
 
 def test_synthetic_features_are_labelled(tmp_path):

@@ -97,7 +97,7 @@ def content(
         else:
             reviews_of.setdefault(review.product_id, []).append(review)
     if not reviews_of:
-        raise DataError(f"no review has both text and a helpful vote; left out: {rejected.counts}")
+        raise DataError(f"no review has both text and a helpful vote; left out: {rejected}")
     # Products by id; reviews name their product by its row in this order.
     ordered = [known[product_id] for product_id in sorted(reviews_of)]
     rows = {product.product_id: row for row, product in enumerate(ordered)}
