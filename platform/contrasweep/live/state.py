@@ -435,9 +435,9 @@ class Progress:
     def begin(self, slots: float) -> None:
         """Say what the run will do, now that hosts are there, of which `slots` trials run at once."""
         with self._lock:
-            self.state.slots, self.state.began = slots, time.time()
+            self.state.slots = slots
             self.state.waits = ""
-            self._estimate(self.state.began)
+            self._estimate(time.time())
             self._said.append(start_line(self.state))
 
     def open(self) -> None:

@@ -341,7 +341,9 @@ def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_t
     watched.displays = [Lines(stream, every_s=0.0)]
     watched.pace.ended(*set(watched.planned.values()), 90.0, 4)
     watched.open()
+    began = watched.state.began
     watched.begin(1)
+    assert watched.state.began == began, "the time so far never goes back"
     watched.say("failed: something")
     watched.close("stopped")
     lines = stream.getvalue().splitlines()
