@@ -114,10 +114,10 @@ class Inventory:
         costs an eighth of the host. 0 where no host has it.
         """
         # Part of the host that the trial holds, and the host.
-        parts = [(cpus / node.cpus, node) for node in self.nodes if node.cpus]
+        parts = [(cpus / node.cpus, node) for node in self.nodes if 0 < cpus <= node.cpus]
         if gpu:
-            nodes = [node for node in self.nodes if node.gpus and node.gpu and node.gpu.type == gpu]
-            parts = [(share / node.gpus, node) for node in nodes]
+            nodes = [node for node in self.nodes if node.gpu and node.gpu.type == gpu]
+            parts = [(share / node.gpus, node) for node in nodes if 0 < share <= node.gpus]
         hosts = sum(node.count for _, node in parts)
         cost = sum(node.cost_per_hour * part * node.count for part, node in parts)
         return cost / (hosts or 1)

@@ -198,6 +198,9 @@ def test_prices_come_from_labels_and_are_shared_out_by_what_a_trial_holds():
         "a core of either host"
     )
     assert inventory.share_cost_per_hour("T4", 1.0, 1) == 0
+    small = Inventory((*inventory.nodes, Node(2, 8, 1, inventory.gpu("H100"), cost_per_hour=90)))
+    for held in (("H100", 2.0, 4), (None, 0, 4)):
+        assert small.share_cost_per_hour(*held) == inventory.share_cost_per_hour(*held), held
     with refused(InventoryError, "node label cost-per-hour: must be a number, got 'cheap'"):
         ray_inventory([ray_node(labels={"cost-per-hour": "cheap"})])
 
