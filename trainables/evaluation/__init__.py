@@ -56,8 +56,8 @@ def evaluate(
     Returns:
         The metrics and the items. `knn1`, `knn5` and `probe` are accuracies. `target_similarity` and `noise_similarity`
         are medians over the test items that have both; of two middle values the lower, as in SINCERE's code.
-        `similarity_margin` is their difference. `items` has both similarities, and for each classifier 1 where it is
-        right.
+        `similarity_margin` is their difference. `items` has both similarities, and the values whose means are metrics:
+        of accuracies 1 where the classifier is right, of retrieval each item's.
     """
     neighbours = search(
         train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval
@@ -67,14 +67,16 @@ def evaluate(
     if probe or classifier == "probe":
         predicted["probe"] = linear_probe(train, train_labels, test, classes)
     # The chosen classifier gives accuracy and F1; the accuracies of all stand beside them by their names.
-    headline = predicted["probe" if classifier == "probe" else "knn1"]
+    headline = "probe" if classifier == "probe" else "knn1"
     correct = {name: (labels == test_labels).double() for name, labels in predicted.items()}
-    metrics = classification(headline, test_labels, classes)
+    metrics = classification(predicted[headline], test_labels, classes)
     metrics |= {name: float(hits.mean()) for name, hits in correct.items()}
     metrics |= {name: float(values.mean()) for name, values in neighbours.retrieval.items()}
     metrics |= _similarity_medians(neighbours)
-    # Whether each classifier is right on each test item, and the item's similarities.
+    # Values of each test item, by the names of the metrics that are their means; then the item's similarities.
     items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
+    items["accuracy"] = items[headline]
+    items |= {name: values.cpu().numpy() for name, values in neighbours.retrieval.items()}
     items["target_similarity"] = neighbours.target.cpu().numpy()
     items["noise_similarity"] = neighbours.noise.cpu().numpy()
     for name in extra:

@@ -275,7 +275,8 @@ class PairedTraining(loop.Trained):
                 f"{', or lower beta' if self.settings.beta > 0 else ''}",
                 stacklevel=2,
             )
-        items = {**metrics.by_item(part.predicted, part.labels), **self.inputs.test_grouping}
+        right = (part.predicted == part.labels).long().tolist()
+        items = {"accuracy": right, **self.inputs.test_grouping}
         return loop.Evaluation(scores, items, self._artifacts(folder, part, sample))
 
     def _artifacts(self, folder: Path, part: EmbeddedPart, sample: EmbeddedPart) -> dict[str, Path]:

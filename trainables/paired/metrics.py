@@ -36,20 +36,6 @@ def scores(predicted: Labels, labels: Labels, train_counts: Int[Tensor, " k"]) -
     return measured
 
 
-def by_item(predicted: Labels, labels: Labels) -> dict[str, list[float]]:
-    """Return two scores of each of the n rows, `correct` and `recall`.
-
-    `correct` is 1 where the prediction is right, else 0; its mean is the accuracy. `recall` is n / (K n_k) where the
-    prediction is right, else 0, for a row of a class with n_k rows. Its mean is the mean recall of the K classes that
-    have rows.
-    """
-    hits = predicted == labels
-    counts = torch.bincount(labels).double()
-    classes = int((counts > 0).sum())
-    recall_of_hit = len(labels) / (classes * counts[labels])
-    return {"correct": hits.long().tolist(), "recall": (hits * recall_of_hit).tolist()}
-
-
 def baseline_report(trial: Trial, predicted: Labels, train: Part, test: Part) -> Report:
     """Return the one report of a baseline from the labels that it predicts of the test part."""
     labels = torch.tensor(test.labels)
@@ -57,7 +43,8 @@ def baseline_report(trial: Trial, predicted: Labels, train: Part, test: Part) ->
     # Without named classes, the largest label says how many there are.
     classes = len(trial.data.classes) or 1 + int(max(labels.max(), train_labels.max()))
     measured = scores(predicted, labels, torch.bincount(train_labels, minlength=classes))
-    return Report(1, measured, items={**by_item(predicted, labels), **test.grouping})
+    right = (predicted == labels).long().tolist()
+    return Report(1, measured, items={"accuracy": right, **test.grouping})
 
 
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:

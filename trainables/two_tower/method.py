@@ -162,7 +162,8 @@ class TwoTower(DualEncoder[Batch]):
         hits |= {f"text_to_image_recall_at_{k}": found for k, found in of_texts.items()}
         metrics = {name: float(found.double().mean()) for name, found in hits.items()}
         items: dict[str, np.ndarray] = {
-            "image_to_text_recall_at_1": of_images[1].byte().cpu().numpy()
+            f"image_to_text_recall_at_{k}": found.byte().cpu().numpy()
+            for k, found in of_images.items()
         }
         # Zero-shot: the class whose prompts are nearest to an image.
         classes = self.trial.data.classes
@@ -170,7 +171,8 @@ class TwoTower(DualEncoder[Batch]):
             predicted = (image_rows @ self.classifier(classes).T).argmax(1)
             metrics |= classification(predicted, self.test.labels, len(classes))
             metrics["zero_shot"] = metrics["accuracy"]
-            items["zero_shot"] = (predicted == self.test.labels).byte().cpu().numpy()
+            right = (predicted == self.test.labels).byte().cpu().numpy()
+            items |= {"zero_shot": right, "accuracy": right}
         if not final:
             return loop.Evaluation(metrics)
         of_items: ItemColumns = {**items, **self.test.grouping}

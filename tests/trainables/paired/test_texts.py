@@ -92,7 +92,7 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path):
     assert numbers([next(train(one))]) == numbers(reports[:1])
     assert reports[-1].metrics["contrast_z"] < reports[0].metrics["contrast_z"]
     assert {"f1_class_0", "f1_class_2", "f1_macro"} <= set(reports[-1].metrics)
-    assert len(reports[-1].items["correct"]) == 4906
+    assert len(reports[-1].items["accuracy"]) == 4906
 
 
 @pytest.mark.slow

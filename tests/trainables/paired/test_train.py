@@ -71,8 +71,8 @@ def test_every_system_learns_and_reports_scores_and_geometry(make_trial, system)
     assert wanted <= set(last)
     assert ("contrast_l" in last) == (SYSTEMS[system]["beta"] > 0)
     assert last["steps"] == 6 * first["steps"]
-    assert len(reports[-1].items["correct"]) > 20
-    assert last["accuracy"] == pytest.approx(np.mean(reports[-1].items["correct"]))
+    assert len(reports[-1].items["accuracy"]) > 20
+    assert last["accuracy"] == pytest.approx(np.mean(reports[-1].items["accuracy"]))
     assert {len(scores) for scores in reports[-1].items.values()} == {
         len(reports[-1].items["group"])
     }
