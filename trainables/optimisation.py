@@ -450,6 +450,16 @@ class TrainingSettings:
         """The precision that the network computes in, as the memory model (`cluster.memory`) names it."""
         return "bf16" if self.autocast else "fp32"
 
+    def check_batch(self, rows: int) -> None:
+        """Raise `SpecError` where a batch is larger than a training part of so many `rows`."""
+        if rows < self.batch_size:
+            raise SpecError(
+                "a batch must not be larger than the training part",
+                place="batch_size",
+                value=self.batch_size,
+                hint=f"it has {rows} rows",
+            )
+
     def workload(self, rows: int) -> MutableConfig:
         """Return the fields of a `Workload` that follow from the settings, for a training part of so many `rows`."""
         return {

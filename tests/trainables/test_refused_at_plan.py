@@ -121,6 +121,7 @@ OF_DIGITS: list[tuple[dict[str, Any], str]] = [
     ({"targets": "moco", "loss": "proxy_anchor"}, "loss: targets 'moco' need a loss whose"),
     ({"loss": "SimCLR"}, "there is no such loss, got 'SimCLR'; did you mean 'infonce'?"),
     ({"loss": "nt_xent"}, "there is no such loss, got 'nt_xent'; did you mean 'infonce'?"),
+    ({"reports_per_epoch": 1000}, "reports_per_epoch: an epoch has 4 batches, got 1000"),
     ({"loss": "own_parts:two_views"}, "a loss of two views has the parameters first, second"),
     ({"loss": "own_parts:rows_alone"}, "loss: a loss gives one finite number"),
     ({"loss": "own_parts:no_number"}, "loss: a loss gives one finite number"),
@@ -185,6 +186,16 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (CONTRASTIVE, "unlabelled", {"loss": "supcon"}, "has no labels, which this loss needs"),
     (CONTRASTIVE, "unlabelled", {"loss": "arcface"}, "has no labels, which this loss needs"),
+    (IMAGES, "unlabelled", {"input": "single", "beta": 0}, "unlabelled has no labels, which"),
+    (IMAGES, "synthetic-pairs", {"batch_size": 10**6}, "batch_size: a batch must not be larger"),
+    (IMAGES, "synthetic-pairs", {"latent": {"size": 1}}, "latent.size: l needs a dimension for"),
+    (TOWERS, "digits-lt", {"batch_size": 10**6}, "batch_size: a batch must not be larger"),
+    (
+        "contrasweep.trainables.contrastive.timed:train",
+        "digits-lt",
+        {"resources": {"processes": 2}},
+        "resources: the clock is that of one process, got 2",
+    ),
     *((CONTRASTIVE, "digits-lt", config, says) for config, says in OF_DIGITS),
 ]
 

@@ -251,8 +251,7 @@ class Contrastive(loop.Trained):
         )
         size = min(s.batch_size, len(order))
         count = len(order) // size
-        if parts > count:
-            raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
+        s.check_reports(count)
         # The numbers of the batches of this part: the epoch's batches are divided as evenly as they can be.
         batch_numbers = range(count * part // parts, count * (part + 1) // parts)
         rank, processes = distributed.rank_and_count()

@@ -31,7 +31,7 @@ from contrasweep.trainables.fields import (
     Several,
 )
 from contrasweep.trainables.files import with_digest_of_weights
-from contrasweep.trainables.images import view_shape
+from contrasweep.trainables.images import rows_to_train, view_shape
 from contrasweep.trainables.losses import LOSSES
 from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings, check_optimizer
 from contrasweep.trainables.pytorch import torch
@@ -240,6 +240,7 @@ class Settings(TrainingSettings):
                 value=self.loss.name,
                 hint="take infonce, barlow_twins or vicreg, or targets: byol",
             )
+        self.check_reports(max(1, rows_to_train(data) // self.batch_size))
         # With folds a class needs two rows: the fold that has the only one does not train on it. Where no counts are
         # known, each class counts as one with enough rows.
         rows = data.counts.get("train", {}).get("classes", [2] * len(data.classes))
@@ -270,6 +271,12 @@ class Settings(TrainingSettings):
             warmup_epochs=warmup,
             transfer=with_digests(self.transfer, data),
         )
+
+    def check_reports(self, batches: int) -> None:
+        """Raise `SpecError` where an epoch of so many `batches` has fewer of them than reports."""
+        if self.reports_per_epoch > batches:
+            rule = f"an epoch has {batches} batches"
+            raise SpecError(rule, place="reports_per_epoch", value=self.reports_per_epoch)
 
     @property
     def augmentations(self) -> tuple[Component, ...]:

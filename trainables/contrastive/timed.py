@@ -7,11 +7,24 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
-from contrasweep.trainables import checkpoint
-from contrasweep.trainables.contrastive import Settings, load_model, memory
+from contrasweep.errors import SpecError
+from contrasweep.schema import checked
+from contrasweep.trainables import checkpoint, contrastive
+from contrasweep.trainables.contrastive import load_model, memory
 from contrasweep.trial import Report, Trial
 
 __all__ = ["load_model", "train"]
+
+
+@checked
+class Settings(contrastive.Settings):
+    """Settings of a contrastive trial in one process."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resources.size > 1:
+            rule = "the clock is that of one process"
+            raise SpecError(rule, place="resources", value=self.resources.size)
 
 
 class Clock:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from contrasweep.config import Config
-from contrasweep.errors import SpecError
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.contrastive.temperature import LOWEST
 from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
@@ -58,13 +57,7 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
     def __init__(
         self, trial: Trial, settings: DualEncoderSettings, rows: int, device: torch.device
     ) -> None:
-        if rows < settings.batch_size:
-            raise SpecError(
-                "a batch must not be larger than the training part",
-                place="batch_size",
-                value=settings.batch_size,
-                hint=f"it has {rows} pairs",
-            )
+        settings.check_batch(rows)
         self.trial = trial
         self.settings = settings
         self.rows = rows

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from contrasweep.data.reading import Part
-from contrasweep.errors import SpecError
 from contrasweep.rows import ItemColumns
 from contrasweep.trainables import diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.losses.tiled import Counts
@@ -107,13 +106,7 @@ class PairedTraining(loop.Trained):
         self.key = (trial.seed, trial.fold)
         self.settings = settings = inputs.settings
         self.device = device = inputs.device
-        if len(inputs.train_labels) < settings.batch_size:
-            raise SpecError(
-                "a batch must not be larger than the training part",
-                place="batch_size",
-                value=settings.batch_size,
-                hint=f"it has {len(inputs.train_labels)} rows",
-            )
+        settings.check_batch(len(inputs.train_labels))
         # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
         self.model = inputs.model().to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]

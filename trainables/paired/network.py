@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contrasweep.errors import SpecError
 from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.precision import full_precision, widened
 from contrasweep.trainables.pytorch import Float, Matrix
@@ -92,8 +91,8 @@ class Joint(nn.Module):
             self.encoder_dropout = nn.Dropout(BRANCH_DROPOUT)
             # At place 2, after the ReLU.
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
-        if paired and settings.beta > 0:
-            check_size(latent_size, classes)
+        if paired:
+            settings.check_latent(latent_size, classes)
 
     def forward(self, *sides: Tensor) -> Outputs:
         """Return the outputs for `sides`: (pre, post), or one batch of single inputs.
@@ -204,15 +203,3 @@ def largest_rank_of_l(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int
     With `size` H x W, a stage with maps of h x w adds min(h, H) min(w, W): enlarging a map adds no dimensions.
     """
     return sum(math.prod(map(min, map_size, size)) for map_size in maps)
-
-
-def check_size(size: Sequence[int], classes: int) -> None:
-    """Raise `SpecError` where l, a map of this `size`, has fewer dimensions than classes: they cannot be orthogonal."""
-    dimensions = int(torch.Size(size).numel())
-    if dimensions < classes:
-        raise SpecError(
-            f"l needs a dimension for each of the {classes} classes",
-            place="latent.size",
-            value=dimensions,
-            hint="use larger images, a larger latent.size, or beta 0",
-        )

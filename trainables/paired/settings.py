@@ -1,11 +1,12 @@
 """Settings that every modality of the LOCAL family has: losses, weights, batches and optimisation."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from contrasweep.components import Component
-from contrasweep.errors import SpecError, check_known
+from contrasweep.data.manifest import Manifest
+from contrasweep.errors import DataError, SpecError, check_known
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.fields import (
@@ -17,6 +18,7 @@ from contrasweep.trainables.fields import (
     Several,
     Share,
 )
+from contrasweep.trainables.images import rows_to_train
 from contrasweep.trainables.losses import (
     LOSSES,
     ComposedLoss,
@@ -224,6 +226,25 @@ class PairedSettings(TrainingSettings):
         )
         check_known(self.sampler, "samplers", SAMPLERS, "there is no such sampler", place="sampler")
         self.build_loss()
+
+    def check_data(self, data: Manifest) -> None:
+        """Raise `DataError` where `data` has no labels, `SpecError` where a batch is larger than its training part."""
+        if not data.labelled:
+            raise DataError(f"{data.name} has no labels, which this method learns")
+        self.check_batch(rows_to_train(data))
+
+    def check_latent(self, size: Sequence[int], classes: int) -> None:
+        """Raise `SpecError` where l, a map of this `size`, has fewer dimensions than classes: not all are orthogonal.
+
+        Without `beta` there is no l.
+        """
+        if self.beta > 0 and math.prod(size) < classes:
+            raise SpecError(
+                f"l needs a dimension for each of the {classes} classes",
+                place="latent.size",
+                value=math.prod(size),
+                hint="use larger images, a larger latent.size, or beta 0",
+            )
 
     def build_loss(self) -> ComposedLoss | ExternalLoss:
         """Return C, the contrastive loss, as a function of (embeddings, labels).

@@ -81,18 +81,23 @@ class Settings(PairedSettings):
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for `data`: sizes, stem, augmentation, digest of weights.
 
-        `DataError` where the data is of another kind, `SpecError` where the user's own encoder does not suit.
+        `DataError` where the data is of another kind or without labels, `SpecError` where sizes or the user's own
+        encoder do not suit.
         """
         kind = "image" if self.input == "single" else "image-pair"
         if data.kind != kind:
             raise DataError(
                 f"input {self.input!r} needs a dataset of kind {kind!r}; {data.name} is of kind {data.kind!r}"
             )
+        self.check_data(data)
         # The first side says how large images are. The encoder sees each channel once a colour that is subtracted.
         sides = COLUMNS[self.input]
         augmentation = resolve_augmentation(self.augmentation, data, sides)
         shape = image_shape(data, sides[0])
         sized = self.for_images(shape)
+        # The side of l is 0 where the encoder's maps tell it, which are known once it is built.
+        if side := sized.latent.size:
+            sized.check_latent((side, side), len(data.classes))
         sized = replace(
             sized, augmentation=augmentation, encoder=with_digest_of_weights(sized.encoder)
         )

@@ -51,9 +51,14 @@ class Settings(PairedSettings):
     """The views."""
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the same settings: they do not depend on `data`. `DataError` where the data is of another kind."""
+        """Return the same settings: they do not depend on `data`.
+
+        `DataError` where the data is of another kind or without labels, `SpecError` where sizes do not suit it.
+        """
         if data.kind != "text-pair":
             raise DataError(
                 f"paired_texts trains on text pairs; {data.name} is of kind {data.kind!r}"
             )
+        self.check_data(data)
+        self.check_latent((self.latent.size,), len(data.classes))
         return self

@@ -21,7 +21,7 @@ from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import Count, MaybeCount, NotNegative
 from contrasweep.trainables.files import with_digest_of_weights
-from contrasweep.trainables.images import view_shape
+from contrasweep.trainables.images import rows_to_train, view_shape
 from contrasweep.trainables.pytorch import nn
 from contrasweep.trainables.texts.encoders import ENCODERS as TEXT_ENCODERS
 from contrasweep.trainables.texts.encoders import with_digest_of_folder
@@ -91,6 +91,7 @@ class Settings(DualEncoderSettings):
             raise SpecError(
                 f"{data.name} has no {missing}", place="captions", value=captions, hint="take auto"
             )
+        self.check_batch(rows_to_train(data))
         # Components of the user's own are tried on a few images here, so that no trial fails by them later.
         shape = view_shape(data, self.view_size)
         encoder = with_digest_of_weights(self.encoder)

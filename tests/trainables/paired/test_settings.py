@@ -107,6 +107,10 @@ def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs):
             settings.resolve(texts_of)
     with refused(DataError, "is of kind 'image-pair'"):
         texts.Settings().resolve(pairs)
+    with refused(SpecError, "batch_size: a batch must not be larger than the training part"):
+        texts.Settings(batch_size=10**6).resolve(texts_of)
+    with refused(SpecError, "latent.size: l needs a dimension for each of the"):
+        texts.Settings(latent={"size": 1}).resolve(texts_of)
 
 
 def test_views_that_do_not_suit_the_input_are_refused():
