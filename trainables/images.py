@@ -338,14 +338,10 @@ def open_images(
     """
     if view_size:
         return CroppedImages(part, device, view_size)
-    if image_bytes(part) > resident_gib * 2**30:
+    # A byte a value of the decoded images.
+    if len(part) * math.prod(part.file(IMAGE).shape[1:]) > resident_gib * 2**30:
         return StreamedImages(part, device)
     return Images(part, device)
-
-
-def image_bytes(part: Part) -> int:
-    """Return how many bytes the decoded images of a part have, at a byte a value."""
-    return len(part) * int(np.prod(part.file(IMAGE).shape[1:]))
 
 
 class Normalise:

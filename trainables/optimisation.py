@@ -450,6 +450,11 @@ class TrainingSettings:
         """The precision that the network computes in, as the memory model (`cluster.memory`) names it."""
         return "bf16" if self.autocast else "fp32"
 
+    @property
+    def evaluated_rows(self) -> int:
+        """Images or texts of a forward pass in an evaluation, at most: so it needs less memory than training does."""
+        return min(1024, 4 * self.batch_size)
+
     def check_batch(self, rows: int) -> None:
         """Raise `SpecError` where a batch is larger than a training part of so many `rows`."""
         if rows < self.batch_size:

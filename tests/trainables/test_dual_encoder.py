@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from contrasweep.trainables.dual_encoder.losses import LOSSES, clip, multiple_negatives, siglip
-from contrasweep.trainables.dual_encoder.method import clamp, learned_of
+from contrasweep.trainables.dual_encoder.method import clamp
+from contrasweep.trainables.losses.weights import LearnedNumbers
 
 
 def scores(n, m):
@@ -51,7 +52,7 @@ def test_siglip_is_the_papers(temperature, bias):
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_is_learned_starts_at_the_given_numbers_and_is_clamped_as_in_clip(name):
     given = LOSSES.choose(name).parameters
-    learned = learned_of(given)
+    learned = LearnedNumbers(given, ("temperature",))
     assert learned.metrics() == pytest.approx(
         {f"loss_{key}": value for key, value in given.items()}
     )

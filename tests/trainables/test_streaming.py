@@ -238,7 +238,7 @@ peak = 0
 for part in range(2, parts + 1):
     run.epoch(part)
     peak = max(peak, held("RssAnon") - before)
-print(images.image_bytes(run.train.part), peak)
+print(len(run.train) * torch.Size(run.train.shape).numel(), peak)
 try:
     images.Images(run.train.part, torch.device("cpu"))
     print("fits")

@@ -141,7 +141,7 @@ def test_data_without_captions_or_classes_or_test_rows_is_refused(digits, square
         alone = replace(data, splits={"train": data.splits["train"]})
         with refused(DataError, "has no test split of its own; hold out folds, with folds=5"):
             Settings().resolve(alone)
-        assert Settings().resolve(alone.with_folds(Folds(2))).captions != "auto"
+        assert Settings(batch_size=8).resolve(alone.with_folds(Folds(2))).captions != "auto"
     with refused(DataError, "is of images without classes"):
         Settings().resolve(replace(digits, classes=()))
     with refused(SpecError, "has no captions"):

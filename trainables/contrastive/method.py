@@ -41,9 +41,6 @@ from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trainables.precision import full_precision
 from contrasweep.trial import Trial
 
-EVAL_BATCH_ROWS = 1024
-"""Images of a forward pass in an evaluation, at most; four training batches where these are fewer."""
-
 
 @dataclass(frozen=True)
 class StepForReport:
@@ -112,7 +109,6 @@ class Contrastive(loop.Trained):
         # The guard advises to raise the loss's temperature, but not where the targets do not use that loss.
         loss_in_use = settings.loss if looks_at_loss(settings.targets) else None
         self.guard = loop.Guard(settings.learning_rate, loss_in_use)
-        self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
     def _initial_network(self) -> nn.Sequential:
         """Return the network on the device, with new weights or with the encoder that the trial starts from."""
@@ -375,18 +371,13 @@ class Contrastive(loop.Trained):
 
     @torch.no_grad()
     def _embed(self, stretches: Iterable[Tensor]) -> Tensor:
-        """Embed images that come in stretches, uint8 [n c h w].
-
-        `evaluated_rows` of them go through the network at a time, so that an evaluation needs less memory than
-        training does.
-        """
+        """Embed images that come in stretches, uint8 [n c h w]."""
         # With `ema`, the averaged weights are evaluated in place of the last.
         model = (self.model if self.average is None else self.average.model).eval()
         network = evaluated_network(model, self.settings)
         with self.autocast():
-            chunks = [
-                network(pixels) for pixels in self.normalise.chunks(stretches, self.evaluated_rows)
-            ]
+            rows = self.settings.evaluated_rows
+            chunks = [network(pixels) for pixels in self.normalise.chunks(stretches, rows)]
         embeddings = torch.cat(chunks).float()
         self.guard.require_finite(embeddings, "values")
         return embeddings

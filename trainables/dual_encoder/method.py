@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from contrasweep.config import Config
 from contrasweep.trainables import checkpoint, diagnostics, loop, optimisation, seeding
 from contrasweep.trainables.contrastive.temperature import LOWEST
 from contrasweep.trainables.dual_encoder.settings import DualEncoderSettings
@@ -69,7 +68,7 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
         self.model.to(device)
         # A learned temperature (and bias) is trained with the network, by the same optimizer.
         self.learned = (
-            learned_of(settings.loss.parameters).to(device)
+            LearnedNumbers(settings.loss.parameters, ("temperature",)).to(device)
             if settings.learnable_temperature
             else None
         )
@@ -165,11 +164,6 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
         parameters = {**self.settings.loss.parameters, **learned}
         value: Tensor = self.settings.loss.entry(cosine(first, candidates), **parameters)
         return value
-
-
-def learned_of(parameters: Config) -> LearnedNumbers:
-    """Return the temperature of a loss, and its bias where it has one, as weights with these initial values."""
-    return LearnedNumbers(parameters, ("temperature",))
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from contrasweep.rows import ItemColumns
+from contrasweep.trainables.evaluation.neighbours import TILE
 from contrasweep.trainables.evaluation.probe import linear_probe
 from contrasweep.trainables.pytorch import Float, Int
 
@@ -23,8 +24,6 @@ Scores = tuple[Mapping[str, float], ItemColumns]
 KS = (20, 200)
 """Numbers of neighbours that vote in `weighted_knn`."""
 TEMPERATURE = 0.07
-TILE = 2**24
-"""Scores held at once: 64 MiB in float32."""
 
 
 def weighted_knn(

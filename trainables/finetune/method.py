@@ -17,9 +17,6 @@ from contrasweep.trainables.finetune.settings import Settings
 from contrasweep.trainables.pytorch import ImageBatch, Int, Integers, Matrix
 from contrasweep.trial import Trial
 
-EVAL_BATCH_ROWS = 1024
-"""Images of a forward pass in an evaluation, at most; four training batches where these are fewer."""
-
 
 class Finetune(loop.Trained):
     """A trial in training: labelled images, encoder and classifier on the device."""
@@ -138,8 +135,8 @@ class Finetune(loop.Trained):
     @torch.no_grad()
     def _forward(self, network: Callable[[Tensor], Tensor], stretches: Iterable[Tensor]) -> Tensor:
         """Return a network's output for images that come in stretches, uint8 [n c h w], some rows at a time."""
-        size = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
-        chunks = [network(pixels) for pixels in self.normalise.chunks(stretches, size)]
+        rows = self.settings.evaluated_rows
+        chunks = [network(pixels) for pixels in self.normalise.chunks(stretches, rows)]
         return torch.cat(chunks).float()
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:

@@ -25,7 +25,6 @@ METRICS = ("map", "ndcg@3", "ndcg@5", "mrr")
 class PerProduct:
     """Metric -> its values [p], one per product, in the order in which the products first appear in the rows."""
 
-    products: list[Any]
     values: dict[str, NDArray[np.float64]]
 
     def mean(self) -> dict[str, float]:
@@ -69,7 +68,7 @@ def per_product(
     lists = np.split(truth[order], ends[:-1]) if len(keys) else []
     # A row of metrics for each product, turned into an array for each metric.
     rows = np.array([_of_product(ranked, threshold) for ranked in lists]).reshape(-1, len(METRICS))
-    return PerProduct(list(numbers), dict(zip(METRICS, rows.T, strict=True)))
+    return PerProduct(dict(zip(METRICS, rows.T, strict=True)))
 
 
 def _of_product(ranked: Ints, threshold: int) -> tuple[float, float, float, float]:
@@ -111,9 +110,7 @@ def random_order_metrics(
         )
         for _ in range(draws)
     ]
-    return PerProduct(
-        runs[0].products, {m: np.mean([run.values[m] for run in runs], axis=0) for m in METRICS}
-    )
+    return PerProduct({m: np.mean([run.values[m] for run in runs], axis=0) for m in METRICS})
 
 
 RELATIONS = {

@@ -30,9 +30,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     Yields:
         Reports, whose `step` is the epoch, from 1.
     """
-    from contrasweep.trainables.texts.method import build
+    from contrasweep.trainables.texts.method import Texts
 
-    yield from build(trial).reports(resume)
+    yield from Texts(trial, Settings(**trial.config)).reports(resume)
 
 
 def memory(config: Config, data: Manifest) -> Workload:

@@ -208,8 +208,3 @@ def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
             f"{part.split.manifest.name}: column {column!r} must hold scores that differ"
         )
     return np.asarray(values, np.float64)
-
-
-def build(trial: Trial) -> Texts:
-    """Return the trial's method, ready to train."""
-    return Texts(trial, Settings(**trial.config))

@@ -32,9 +32,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     Yields:
         Reports, whose `step` is the epoch, from 1.
     """
-    from contrasweep.trainables.two_tower.method import build
+    from contrasweep.trainables.two_tower.method import TwoTower
 
-    yield from build(trial).reports(resume)
+    yield from TwoTower(trial, Settings(**trial.config)).reports(resume)
 
 
 def memory(config: Config, data: Manifest) -> Workload:

@@ -21,8 +21,6 @@ from contrasweep.trainables.texts.encoders import reader_of
 from contrasweep.trainables.two_tower.settings import Settings
 from contrasweep.trial import Trial
 
-EVAL_BATCH_ROWS = 1024
-"""Images or texts of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 RECALL_AT = (1, 5, 10)
 """How many nearest rows `recall_at_<k>` looks among."""
 
@@ -115,20 +113,14 @@ class TwoTower(DualEncoder[Batch]):
     @torch.no_grad()
     def embed_images(self, stretches: Iterable[Tensor]) -> Matrix:
         """Return unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
-        return self._unit("images", self.normalise.chunks(stretches, self._rows))
+        rows = self.settings.evaluated_rows
+        return self._unit("images", self.normalise.chunks(stretches, rows))
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Matrix:
         """Return unit embeddings of texts."""
-        return self._unit(
-            "texts",
-            (words.to(self.device) for words in torch.split(self.reader(texts), self._rows)),
-        )
-
-    @property
-    def _rows(self) -> int:
-        """Images or texts per forward pass in an evaluation, so that it needs less memory than training does."""
-        return min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
+        chunks = torch.split(self.reader(texts), self.settings.evaluated_rows)
+        return self._unit("texts", (words.to(self.device) for words in chunks))
 
     def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Matrix:
         """Return the unit embeddings that the tower "images" or "texts" gives of all chunks, in evaluation mode."""
@@ -208,8 +200,3 @@ def recalls(
         correct.append(torch.isin(tile[:, None] * m + nearest, keys))
     hits = torch.cat(correct)
     return {k: hits[:, :k].any(1) for k in RECALL_AT}
-
-
-def build(trial: Trial) -> TwoTower:
-    """Return the method of a trial, ready to train."""
-    return TwoTower(trial, Settings(**trial.config))

@@ -80,12 +80,9 @@ class Settings(DualEncoderSettings):
                 f"{data.name} has no test split of its own; hold out folds, with folds=5"
             )
         # `auto` takes captions where there are some.
-        if self.captions != "auto":
-            captions = self.captions
-        elif captioned:
-            captions = "dataset"
-        else:
-            captions = "classes"
+        captions = self.captions
+        if captions == "auto":
+            captions = "dataset" if captioned else "classes"
         if (captions == "dataset" and not captioned) or (captions == "classes" and not labelled):
             missing = "captions" if captions == "dataset" else "classes"
             raise SpecError(

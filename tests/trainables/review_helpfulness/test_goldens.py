@@ -214,9 +214,16 @@ def test_metrics_of_interleaved_products(goldens, threshold):
         products=torch.tensor([sorted(set(products)).index(p) for p in products]),
     ).mean()
     assert torch_rows == result
-    assert per_product(
-        labels=labels, scores=scores, products=products, threshold=0
-    ).products == list(dict.fromkeys(products))
+    # Products come in the order in which they first appear.
+    data = np.array(products), np.array(labels), np.array(scores)
+    in_order = []
+    for product in dict.fromkeys(products):
+        names, truth, score = (values[data[0] == product] for values in data)
+        in_order.append(per_product(labels=truth, scores=score, products=names, threshold=0).mean())
+    whole = per_product(labels=labels, scores=scores, products=products, threshold=0).values
+    assert [
+        dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)
+    ] == in_order
 
 
 def test_token_distances(goldens):
