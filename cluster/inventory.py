@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -412,17 +413,14 @@ def _chosen(visible: str, handles: Sequence[Any], nvml: Any) -> Iterator[Any]:
         yield handle
 
 
-def short_name(name: str) -> str:
-    """Return the name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the words up to the model's number.
+MODEL = re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)")
+"""Ray's pattern of a GPU's name: a brand, then words in capitals up to one with a digit, which are the model."""
 
-    That is `A100`. Without a number all words count; "unknown" where there are none.
+
+def short_name(name: str) -> str:
+    """Return the name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the model, `A100`.
+
+    Where no model is found, as of a GeForce, all words count but `NVIDIA`; "unknown" where there are none.
     """
-    words = []
-    for word in name.removeprefix("NVIDIA ").removeprefix("Tesla ").split():
-        words.append(word)
-        if any(character.isdigit() for character in word):
-            break
-    if not words:
-        return "unknown"
-    # The last word counts up to a dash: `A100-SXM4-80GB` has the form and the memory behind it.
-    return "-".join([*words[:-1], words[-1].split("-")[0]])
+    found = MODEL.match(name)
+    return "-".join((found[1] if found else name.removeprefix("NVIDIA ")).split()) or "unknown"

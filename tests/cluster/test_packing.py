@@ -263,6 +263,8 @@ def test_cuda_visible_devices_hides_gpus(monkeypatch):
         ("NVIDIA A10G", "A10G"),
         ("NVIDIA RTX A6000", "RTX-A6000"),
         ("NVIDIA GeForce RTX 4090", "GeForce-RTX-4090"),
+        ("NVIDIA GeForce RTX 3080 Ti", "GeForce-RTX-3080-Ti"),
+        ("Quadro RTX 8000", "RTX-8000"),
     ],
 )
 def test_names_of_gpus_are_rays(nvml, ray):
