@@ -2,9 +2,12 @@
 
 import dataclasses
 import json
+import pathlib
 import time
 
 import jsonschema
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from answering import answering
@@ -16,7 +19,7 @@ from places import ROOT
 from sweeps import finished, sweep
 
 from contrasweep import AblationGrid, Arm
-from contrasweep.cli.documents import version_of
+from contrasweep.cli.documents import dumps, version_of
 from contrasweep.cli.schemas import TYPES, document_schema
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
@@ -262,3 +265,10 @@ if __name__ == "__main__":
     PUBLISHED.write_text(
         json.dumps({name: document_schema(name) for name in TYPES}, indent=1) + "\n"
     )
+
+
+def test_a_document_has_numbers_of_numpy_as_numbers_and_of_pandas_a_missing_one_as_none():
+    value = {"n": np.int64(3), "x": np.float32(0.5), "none": pd.NA, "place": pathlib.Path("/st")}
+    assert json.loads(dumps("report", {**value, "other": slice(1)})) == {
+        "schema": version_of("report"), "n": 3, "x": 0.5, "none": None, "place": "/st", "other": "slice(None, 1, None)",
+    }  # fmt: skip

@@ -18,6 +18,7 @@ from contrasweep.reporting import (
     COMPARISON_FORMATS,
     render,
     render_comparison,
+    trials,
     write_files,
     write_report,
 )
@@ -312,7 +313,7 @@ def test_links_are_kept_apart_from_values(study, storage):
 
 
 @pytest.mark.slow
-def test_the_report_shows_trials_figures(study, tmp_path):
+def test_the_report_shows_trials_figures(study, tmp_path, monkeypatch):
     plan, records = study
     image = bytes.fromhex("89504e470d0a1a0a") + b"figure"
     for trial in plan.trials:
@@ -328,6 +329,11 @@ def test_the_report_shows_trials_figures(study, tmp_path):
         f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)
     ]
     assert render(results, "html").decode().count("data:image/png;base64,") == 4
+    for limit, value in (("MAX_FIGURES", 2), ("MAX_BYTES", 2 * len(image) + 1)):
+        with monkeypatch.context() as limited:
+            limited.setattr(trials, limit, value)
+            of_two = figures(records, results.to_frame(), results.trial_records, results.axes)
+        assert of_two == shown[:2]
 
 
 @pytest.mark.slow

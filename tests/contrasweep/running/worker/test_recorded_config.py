@@ -42,6 +42,7 @@ class Own:
         (lambda c: dict(c), ("loss.name", "loss.sigma")),
         (lambda c: Own(**c), ("loss.name", "loss.sigma")),
         (lambda c: dict(**c["loss"]), ("lr", "batchsize", "widths")),
+        (lambda c: c.setdefault("widths", 3), ("lr", "batchsize", "loss.name", "loss.sigma")),
         (lambda c: c.pop("widths"), ("lr", "batchsize", "loss.name", "loss.sigma")),
         (
             lambda c: c.__setitem__("device", "cpu"),
