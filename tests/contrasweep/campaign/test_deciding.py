@@ -20,7 +20,8 @@ from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
 from contrasweep.running.session import KEPT, session
-from contrasweep.storage.record import TrialNotes
+from contrasweep.storage.lease import StudyHeld
+from contrasweep.storage.record import Cause, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.links import write_links
 from contrasweep.tracking.mlflow.address import TrackingAddress
@@ -94,6 +95,7 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path, storage)
     studies = [name for row in shown.rows for name in row.studies]
     assert "speed.1" in studies and len(studies) >= 3
     assert all((tmp_path / name).is_dir() for name in studies)
+    assert campaign().history(storage=storage).lines(300) == shown.lines(300)
     assert '<a href="http://m:5000/#/of-1">speed.1</a>, ' in shown.to_html().decode()
     assert all(name in "\n".join(shown.lines(300)) for name in (*studies, "difference [interval]"))
 
@@ -153,6 +155,32 @@ def test_a_function_that_no_later_process_finds_is_refused(tmp_path):
     ):
         decide(tmp_path, Arm(train), "local")
     assert not list(tmp_path.glob("speed*"))
+
+
+def test_a_decision_waits_for_another_process_and_ends_where_trials_are_lost_twice(
+    tmp_path, monkeypatch, capsys
+):
+    runs = []
+
+    def lost(study, storage, **options):
+        runs.append(study.name)
+        if len(runs) < 3:
+            raise StudyHeld("ada has it")
+        calm.calm_run(study, storage)
+        records = StudyRecords(storage, study.name)
+        first, *_ = records.read(sorted(records.finished())).values()
+        failed = {"status": Status.FAILED, "cause": Cause.HOST_LOST, "metrics": {}}
+        records.write(dataclasses.replace(first, **failed))
+        return Results.load(study.name, storage)
+
+    monkeypatch.setattr(campaigns, "run", lost)
+    monkeypatch.setattr(campaigns, "WAIT_S", 0.0)
+    says = "lacks 1 trial for a cause outside the method (host lost); nothing was decided; the same"
+    with refused(ContrasweepError, says):
+        decide(tmp_path, BETTER, "better")
+    assert len(runs) == 4 and len({*runs}) == 1
+    assert capsys.readouterr().err.count("ada has it; waiting for it") == 1
+    assert not entries(tmp_path, Decided)
 
 
 def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_path):
