@@ -185,9 +185,9 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     # A field that the class does not have.
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return unknown_field(owner, str(key)).at(_place(parents))
+    help_text = field_help(owner).get(str(key), "")
     # A field that has no default and was not given.
     if first["type"] in ("missing", "missing_argument"):
-        help_text = field_help(owner).get(str(key), "")
         return SpecError("this field is required", place=place, hint=help_text)
     # A value of a union, as of the kinds of search space, whose field `type` names none of them.
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
@@ -198,7 +198,7 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         rule = f"its kind must be named in `{tag_field}`"
         return SpecError(rule, place=place, value=tag, hint=hint)
     rule = first["msg"][0].lower() + first["msg"][1:]
-    hint = quoting(value) if "valid string" in rule else ""
+    hint = (quoting(value) if "valid string" in rule else "") or help_text
     return SpecError(rule.removeprefix("value error, "), place=place, value=value, hint=hint)
 
 

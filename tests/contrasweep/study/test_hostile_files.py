@@ -37,7 +37,7 @@ HOSTILE = {
     "a type that is no text": (BASE + "type: [x]", "there is no such type of study"),
     "a campaign": (BASE + "type: campaign", "contrasweep decide CAMPAIGN CANDIDATE --dry-run"),
     "a long type": (BASE + f"type: {'x' * 19_000}", "there is no such type of study"),
-    "a long file": (BASE + "#" * 500_000, "a study file is too long, got 500"),
+    "a long file": (BASE + "#" * 500_000, "the file is too long, got 500"),
     "a long value": (BASE + f"description: {'x' * 20_001}", "a value is too long"),
     "an alias of a value": (BASE + "axes: {p: [&a 1, *a]}", "axes.p"),
     "a long key": (BASE + f"{'x' * 100_000}: 1", "s.yaml: "),
