@@ -233,6 +233,18 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(staged, monkeypatch, node_
     assert [path.name for path in node_cache.glob("splits/*")] == []
 
 
+def test_another_fault_of_the_disk_is_raised_as_it_is_and_leaves_no_half_entry(
+    staged, monkeypatch, node_cache
+):
+    def faulty(*args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(decoding, "decode_split", faulty)
+    with pytest.raises(OSError, match="Input/output error"):
+        images(staged)
+    assert [path.name for path in node_cache.glob("splits/*")] == []
+
+
 def test_a_full_temporary_disk_is_not_blamed_on_the_source(monkeypatch, tmp_path):
     def full(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -206,6 +206,17 @@ def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(
     assert not used[1] & left and used[0] <= left and used[2] <= left
 
 
+def test_an_entry_that_somebody_opens_or_that_is_to_be_kept_is_not_evicted(tmp_path, node_cache):
+    for factor in (10, 20, 30):
+        name = f"digits-lt?imbalance_factor={factor}"
+        open_dataset(stage(name, str(tmp_path / str(factor)))).split("train")
+    opened, kept, other = (path.name for path in (node_cache / "splits").iterdir())
+    with cache.locked(opened):
+        removed = cache.evict(0, keep=kept)
+    assert {path.name for path in (node_cache / "splits").iterdir()} == {opened, kept}
+    assert removed > 0 and other not in (opened, kept)
+
+
 def test_an_evicted_part_stays_readable(tmp_path, node_cache):
     part = open_dataset(resolve("digits", folds=None, storage=str(tmp_path))).split("train")
     expected = part.array("image").sum()
