@@ -1,5 +1,7 @@
 """Arms that start from the checkpoints of another study: which trials, in what order, and what is said; without Ray."""
 
+import dataclasses
+
 import pytest
 from refusals import refused
 
@@ -15,6 +17,7 @@ from contrasweep.running.upkeep import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints
+from contrasweep.storage.record import Cause, Status
 from contrasweep.storage.records import StudyRecords
 
 METHOD = """
@@ -229,6 +232,19 @@ def test_what_cannot_start_is_refused_in_one_line(studies, fields, says):
     arms = fields.pop("arms", {"a": studies.arm()})
     with refused(cs.SpecError, match=says):
         cs.plan(studies.grid("after", arms, **fields), storage=studies.storage)
+
+
+def test_a_trial_that_failed_gives_no_network_to_start_from(studies):
+    studies.run(studies.before)
+    records = StudyRecords(studies.storage, "before")
+    (first, *_) = (r for r in records.read(sorted(records.finished())).values() if r.arm == "a")
+    records.write(dataclasses.replace(first, status=Status.FAILED, cause=Cause.METHOD))
+    with refused(
+        cs.SpecError,
+        "arms.a.start: a trial of before/a gave no network: it is failed, got ",
+        "run before again with --retry-failed",
+    ):
+        studies.plan(studies.grid("after", {"a": studies.arm()}))
 
 
 def test_a_study_does_not_start_from_itself_and_a_search_from_nothing():
