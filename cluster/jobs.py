@@ -301,10 +301,13 @@ class Dashboard:
         request = urllib.request.Request(self.address + path, body, auth_headers(), method=method)
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                return bytes(answer.read())
-        except urllib.error.HTTPError as error:
-            raise self._refusal(error.code, error.read().decode(errors="replace").strip()) from None
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                    return bytes(answer.read())
+            except urllib.error.HTTPError as error:
+                text = error.read().decode(errors="replace").strip()
+                raise self._refusal(error.code, text) from None
+        # Reading a refusal may fail too, where the dashboard ends amid it.
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)  # refused, no such host, timed out; not HTTP
             message = str(getattr(reason, "strerror", None) or reason).strip()

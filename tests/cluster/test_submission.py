@@ -97,6 +97,10 @@ def test_nobody_answers(server):
         )
     with answering_bytes() as binary:
         assert refused_by(binary).endswith("(what answers speaks no HTTP)")
+    # A dashboard that ends amid its answer, be it a refusal.
+    for status in (b"200 OK", b"500 Error"):
+        with answering_bytes(b"HTTP/1.1 " + status + b"\r\nContent-Length: 9\r\n\r\nabc") as ended:
+            assert "no Ray dashboard answers" in refused_by(ended)
     assert "no Ray dashboard answers" in refused_by("http://no-such-host.invalid:8265")
 
 

@@ -41,14 +41,15 @@ def answering(otherwise=(404, "nothing here")):
         server.shutdown()
 
 
-class Bytes(socketserver.BaseRequestHandler):
-    def handle(self):
-        self.request.sendall(b"\0\0\x18\x04\0@\xfe\r\n")
-
-
 @contextlib.contextmanager
-def answering_bytes():
-    """Yield the address of a server that speaks no HTTP, as Ray's own port."""
+def answering_bytes(content=b"\0\0\x18\x04\0@\xfe\r\n"):
+    """Yield the address of a server that answers `content`, by default no HTTP, as Ray's own port."""
+
+    class Bytes(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(2**16)
+            self.request.sendall(content)
+
     with socketserver.TCPServer(("127.0.0.1", 0), Bytes) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
