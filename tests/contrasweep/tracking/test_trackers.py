@@ -58,6 +58,10 @@ class Unbuilt(Lines):
     def __init__(self, study):
         raise RuntimeError("no such server\\nwith a second line " + "x" * 1000)
 
+class Alone(Lines):
+    def __init__(self):
+        pass
+
 class Exits(Lines):
     def __init__(self, study):
         raise SystemExit(3)
@@ -502,6 +506,10 @@ def test_several_at_once_with_mlflow_first(records, tmp_path):
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
+        (
+            "own_trackers:Alone",
+            "tracking: a tracker takes the study, got 'own_trackers:Alone'; too many positional",
+        ),
         (
             "own_trackers:Half",
             "tracking: a tracker has the calls start, report, finish, close, got 'own_trackers:Half'",
