@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -135,6 +136,9 @@ def lacking() -> Iterator[str]:
             return
 
 
+_managers: weakref.WeakSet[Any] = weakref.WeakSet()  # those of Tune that have requested groups
+
+
 def adapt(say: Callable[[str], object]) -> Callable[[], None]:
     """Change Ray Tune's treatment of workers, hosts and credentials for a run.
 
@@ -236,6 +240,7 @@ def keep_places() -> Callable[[], None]:
 
     def request_resources(manager: Any, resource_request: Any) -> None:
         """Take a group of an equal request that was given up; request a new one if there is none."""
+        _managers.add(manager)
         for given_up in (given_up_before, given_up_now):
             if (manager, resource_request) in given_up:
                 given_up.remove((manager, resource_request))
@@ -258,6 +263,15 @@ def keep_places() -> Callable[[], None]:
     managers.request_resources = request_resources
     managers.cancel_resource_request = cancel_resource_request
     return remove_unused
+
+
+def give_back_places() -> None:
+    """Remove the placement groups of runs that were interrupted, and with them the workers there.
+
+    Tune leaves them to the garbage collector, so that the next run on a Ray that stays would wait for their cores.
+    """
+    for manager in list(_managers):
+        manager.clear()
 
 
 @contextlib.contextmanager

@@ -239,6 +239,9 @@ def connected() -> Iterator[Inventory]:
     there is no Ray to connect to.
     """
     with contextlib.ExitStack() as block:
+        block.callback(
+            ray_internals.give_back_places
+        )  # last: it does nothing once Ray is shut down
         if not ray.is_initialized():
             stack = KEPT.get() or block
             stack.enter_context(_connection())
