@@ -15,6 +15,7 @@ import pydantic
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.rows import Row, metrics_of, step_of
+from contrasweep.secrets import redacted
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, Name, as_label
 
@@ -431,7 +432,10 @@ def _readable(measured: MutableConfig) -> MutableConfig:
 
 
 def _clipped(error: str) -> str:
-    """Return an error text of at most `ERROR_BYTES`; the middle of a longer one is replaced by a line that says so."""
+    """Return an error text without the secrets of addresses, of about `ERROR_BYTES` at most.
+
+    The middle of a longer one is replaced by a line that says so.
+    """
     # A traceback may name a file with characters that no JSON file can have.
     data = error.encode(errors="backslashreplace")
     if len(data) > ERROR_BYTES:
@@ -439,4 +443,4 @@ def _clipped(error: str) -> str:
         mark = f"\n--- {len(data) - 2 * end_bytes:,} bytes are left out here\n"
         data = data[:end_bytes] + mark.encode() + data[-end_bytes:]
     # A character of several bytes that was cut through is dropped.
-    return data.decode(errors="ignore")
+    return redacted(data.decode(errors="ignore"))
