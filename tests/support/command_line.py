@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from contrasweep.cli import main
+from contrasweep.running.signals import INTERRUPTED, Interruption
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ def contrasweep(*words, folder, program=main):
                 patch.setattr(sys, "argv", ["contrasweep", *words])
                 # Click names a program by its package where pytest was started as a module.
                 patch.setattr(sys.modules["__main__"], "__package__", None)
+                patch.setattr(Interruption, "end_process", _end)
                 program()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -45,6 +47,12 @@ def contrasweep(*words, folder, program=main):
                 if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
                     del sys.modules[name]
     return Done(status, *(text.buffer.getvalue().decode() for text in (out, err)))
+
+
+def _end(interruption):
+    """In place of the end of this process."""
+    print(f"contrasweep: {interruption}", file=sys.stderr)
+    sys.exit(INTERRUPTED)
 
 
 def printed(folder, *words):

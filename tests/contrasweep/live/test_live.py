@@ -32,7 +32,7 @@ from contrasweep.live.state import (
 )
 from contrasweep.running.engine import training
 from contrasweep.storage.lease import Lease
-from contrasweep.storage.record import Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.trial import Trial
@@ -249,54 +249,6 @@ def test_the_first_line_says_what_the_run_will_do():
     assert start_line(state(total=None, slots=1)).startswith(
         "s: trials until the budget is used up, 1 slot;"
     )
-
-
-def test_scores_of_a_search_stand_beside_no_confirmation():
-    """On other rows, and the best of many: .9 in the search, .6 where it counts."""
-    trials = [trial(arm, seed=seed) for arm in ("ocl", "scl") for seed in range(3)]
-    phases = {t.id: TrialNotes(phase=Phase.CONFIRM if t.seed else Phase.SEARCH) for t in trials}
-    values = dict(zip([t.id for t in trials], (0.9, 0.6, 0.5, 0.8, 0.4, 0.2), strict=True))
-    records = {t.id: replace(ended(t, values[t.id]), notes=phases[t.id]) for t in trials}
-    for order in (trials, trials[::-1], trials[1:] + trials[:1]):
-        watched = progress(trials)
-        watched.ended(records[trials[0].id]) if order is trials else None
-        assert order is not trials or watched.state.best[1].best == 0.9
-        for t in order[order is trials :]:
-            watched.ended(records[t.id])
-        name, best = watched.state.best
-        assert (name, best.best, best.scored, best.ended) == ("ocl", 0.6, 2, 3)
-        assert watched.state.arms["scl"].mean == pytest.approx(0.3)
-
-
-def test_a_search_that_finds_nothing_to_confirm_is_a_failure():
-    watched = progress([])
-    phases = [
-        ("ocl", Phase.SEARCH),
-        ("scl", Phase.SEARCH),
-        ("ocl", Phase.CONFIRM),
-        ("scl", Phase.CONFIRM),
-    ]
-    for i, (arm, phase) in enumerate(phases):
-        watched.ended(replace(ended(trial(arm, seed=i), 0.5), notes=TrialNotes(phase=phase)))
-        with watched.shown(str):
-            pass
-        assert watched.state.ended == ("complete" if i == 3 else "failures")
-
-
-def test_a_confirmation_takes_the_place_of_that_of_another_configuration():
-    """Where a search goes on and finds a better one; the trial of before does not count twice."""
-    notes = TrialNotes(phase=Phase.CONFIRM)
-    before, now, other = trial(), trial(batch_size=32), trial(seed=1)
-    earlier = [
-        replace(ended(t, 0.9, status), notes=notes)
-        for t, status in ((before, Status.FAILED), (other, Status.DONE))
-    ]
-    watched = Progress(state(total=2, before=2), [], [], {}, earlier)
-    watched.ended(replace(ended(now, 0.5), notes=notes))
-    assert (watched.state.done, watched.state.arms["ocl"].ended) == (2, 2)
-    with watched.shown(str):
-        pass
-    assert watched.state.ended == "complete", "what failed is no trial of the table any more"
 
 
 @pytest.mark.parametrize(

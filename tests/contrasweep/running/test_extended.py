@@ -8,7 +8,7 @@ import pytest
 import valued
 from counting_trial import finish
 
-from contrasweep import AblationGrid, Arm, ContrasweepError, Float, Replicates, Sweep
+from contrasweep import Arm, ContrasweepError, Float, Replicates, Sweep
 from contrasweep.cluster.packing import Footprint
 from contrasweep.code import CurrentCode
 from contrasweep.planning.planner import plan
@@ -159,19 +159,6 @@ def test_an_extension_that_trained_nothing_counts_no_look_once_it_is_withdrawn(t
     assert looks(tmp_path) == 1
     results = run(small, storage=storage, tracking=None, extend=True)
     assert looks(tmp_path) == 0 and results.complete
-
-
-def test_a_grid_that_has_all_of_its_trials_says_so_in_a_line(storage, capsys):
-    grid = AblationGrid(
-        "grid",
-        {"a": Arm("valued:train"), "b": Arm("valued:train", config={"lr": 0.3})},
-        "digits-lt",
-    )
-    run(grid, storage=storage, tracking=None)
-    assert "nothing to train" not in capsys.readouterr().err
-    run(grid, storage=storage, tracking=None)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "nothing to train: every trial of grid has its record, 2 done"
 
 
 def test_an_extension_that_is_refused_changes_no_declaration(tmp_path, storage):

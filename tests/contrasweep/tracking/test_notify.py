@@ -9,12 +9,12 @@ from dataclasses import asdict, replace
 
 import pytest
 from benchmarks.tracking_services import wait_until
-from drivers import has_ended, ray_folder, start_driver
+from drivers import has_ended
 from looks import drive_looks, three_arms, value_of
 
 from contrasweep import AblationGrid, Arm, SpecError
 from contrasweep.delivery import deliver
-from contrasweep.live.state import LIVE, LIVE_FILE, SILENT_S, ArmState, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, SILENT_S, RunState
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking import notify
 from contrasweep.tracking.kinds import checked_tracking
@@ -26,27 +26,20 @@ MESSAGE = {"event": "failure", "study": "s", "text": "s: failed: <!channel> & @e
 
 
 class Heard:
-    """A command that keeps what it is told, an event a line; `other` is a second one."""
+    """A command that keeps what it is told, an event a line."""
 
     def __init__(self, folder):
         self.file = folder / "heard"
-        self.beside = folder / "beside"
-        self.command, self.other = (
-            f"sh -c 'cat >> {file}; echo >> {file}'" for file in (self.file, self.beside)
-        )
+        self.command = f"sh -c 'cat >> {self.file}; echo >> {self.file}'"
 
     @property
     def posts(self):
-        return self.read(self.file)
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return [json.loads(line) for line in lines]
 
     @property
     def events(self):
         return [event["event"] for event in self.posts]
-
-    @staticmethod
-    def read(file):
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 @pytest.fixture
@@ -84,19 +77,6 @@ FAILED = {
     "statuses": {"done": 3, "failed": 2},
     "events": [(1.0, "look"), (2.0, "failed: ocl fold=2: ValueError: x")],
 }
-
-
-def test_a_run_that_ends_tells_its_failure_and_its_end_once_to_each_command(heard, records):
-    process = beside(records, heard.command, heard.other)
-    live(records, **FAILED, arms={"ocl": ArmState(3, 4, 3, 0.8, 0.9)})
-    process.close("complete", 240.0)
-    assert process.process.wait() == 0
-    for file in (heard.file, heard.beside):
-        failure, end = heard.read(file)
-        assert failure["event"] == "failure"
-        assert failure["text"] == "s: failed: ocl fold=2: ValueError: x"
-        assert end["event"] == "end" and end["done"] == 5 and end["total"] == 8
-        assert end["text"] == "s: complete, 5 of 8 trials, 2 failed; best accuracy 0.9 (ocl)"
 
 
 def test_a_driver_that_is_killed_gives_no_sign_of_life_and_no_end(heard, records):
@@ -228,36 +208,3 @@ def test_a_command_that_cannot_work_or_has_a_secret_is_one_line_before_anything_
         *str(caught.value),
         *re.findall(r"\w+", str(caught.value)),
     }
-
-
-STUDY = """
-name: told
-data: digits-lt
-folds: 2
-notify: sh -c 'cat >> "$HEARD"; echo >> "$HEARD"'
-max_failures: 0
-arms:
-  bad: {trainable: "toy:train", config: {fail_at: 1}}
-  good: {trainable: "toy:train", config: {epochs: 400, pause_s: 0.5}}
-"""
-
-
-@pytest.mark.long
-def test_a_driver_that_gets_sigterm_has_told_its_failure_and_tells_its_end_once(heard, tmp_path):
-    (tmp_path / "study.yaml").write_text(STUDY)
-    with ray_folder() as ray:
-        words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
-        driver = start_driver(
-            *words, folder=tmp_path, ray=ray, environment={"HEARD": str(heard.file)}
-        )
-        wait_until(
-            lambda: len(heard.posts) == 1 or driver.poll() is not None,
-            "the failure to be told",
-            240.0,
-        )
-        assert driver.poll() is None, driver.communicate()
-        driver.send_signal(signal.SIGTERM)
-        _, errors = driver.communicate()
-    assert driver.returncode == 130, errors
-    wait_until(lambda: len(heard.posts) >= 2, "the end to be told")
-    assert heard.events == ["failure", "end"] and "stopped" in heard.posts[1]["text"]

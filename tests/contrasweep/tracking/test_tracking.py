@@ -45,7 +45,7 @@ from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import read_links
 from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.mlflow.client import translate_errors
-from contrasweep.tracking.mlflow.description import describe_run, metric_key, shared_view
+from contrasweep.tracking.mlflow.description import describe_run, metric_key
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
 from contrasweep.tracking.mlflow.server import (
     DIGEST_TAG,
@@ -419,15 +419,6 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study):
     assert "contrasweep sync" in said and "\n" not in said
     assert process.process.wait(240) == 0
     assert study.parent().info.status == "FINISHED" and len(study.children()) == len(study.trials)
-
-
-@SQLITE
-def test_the_charts_of_the_shared_view_are_of_the_metric(study):
-    view = json.loads(shared_view(study.tracked))
-    assert {chart["metricKey"] for chart in view["compareRunCharts"]} == {"accuracy"}
-    assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} == {
-        view["compareRunSections"][0]["uuid"]
-    }
 
 
 @pytest.mark.parametrize("searches", [True, False])
