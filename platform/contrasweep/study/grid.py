@@ -175,7 +175,13 @@ class AblationGrid(StudyBase):
         place_of_axes = f"{placed.place}.axes".lstrip(".")
         axes = axis_leaves(placed.grid.axes, placed.grid.zipped)
         for axis in axes:
-            self._check_axis(axis, f"{place_of_axes}.{axis}")
+            place = f"{place_of_axes}.{axis}"
+            self._check_axis(axis, place)
+            # Values that are zipped with others may come again.
+            values = placed.grid.axes.get(axis, [])
+            if len({*map(repr, canonical.canonical(values, place))}) < len(values):
+                rule = "values of an axis must differ from each other"
+                raise SpecError(rule, place=place, value=values)
         for one, other in itertools.combinations(axes, 2):
             problem = dotted.clash(axes[one], axes[other])
             if problem:
