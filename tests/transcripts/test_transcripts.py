@@ -41,4 +41,5 @@ def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
     monkeypatch.setattr(campaigns, "run", calmly)  # no Ray: each trial in this process
     if story := getattr(stories, session.stem, None):  # else it begins in an empty folder
         story(tmp_path)
-    sessions.check(session, tmp_path, MASKS)
+    printed, expected = sessions.played(session, tmp_path, MASKS)
+    assert printed == expected

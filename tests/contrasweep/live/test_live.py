@@ -303,6 +303,7 @@ def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_t
     assert "s: 2 trials, 1 slot, about 3 min" in lines
     assert "failed: something" in lines
     assert "0/2 trials, stopped" in lines[-1]
+    assert lines[-1] not in lines[:-1]
 
 
 def test_a_quiet_run_says_what_fails_and_nothing_else():

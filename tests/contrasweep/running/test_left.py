@@ -110,4 +110,5 @@ def test_a_run_leaves_what_it_left(session, tmp_path, template, monkeypatch):
     make_files(tmp_path, {f"{name}.yaml": text for name, text in STUDIES.items()})
     masks = {rf"(?<=on ){socket.gethostname()}\b": "HOST"} | MASKS
     own = {name: getattr(stored, name) for name in ("mlflow", "places", "storage")}
-    sessions.check(session, tmp_path, masks, own)
+    printed, expected = sessions.played(session, tmp_path, masks, own)
+    assert printed == expected
