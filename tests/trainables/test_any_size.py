@@ -145,7 +145,7 @@ def test_a_trial_trains_on_photographs_of_any_size_and_again_gives_the_same(ragg
 @pytest.mark.slow
 def test_two_towers_take_photographs_of_any_size(ragged):
     with refused(DataError, r"differ in size: train on views of them"):
-        two_tower.Settings().resolve(ragged)
+        two_tower.Settings(batch_size=8).resolve(ragged)
     small = SMALL | {"text_encoder": {"width": 8}, "dim": 8, "max_words": 8}
     assert two_tower.memory(small, ragged).resident_bytes == 0, (
         "they are read from the node's cache"
