@@ -26,7 +26,7 @@ from contrasweep.errors import plural
 from contrasweep.statistics.design import PERMUTATION, SIGN_FLIP, WELCH, Components, Scope
 from contrasweep.statistics.evidence import COPIES, Evidence, Gaps
 from contrasweep.statistics.family import LEVEL_DIVISOR, Family
-from contrasweep.statistics.resampling import EXACT_UP_TO
+from contrasweep.statistics.resampling import EXACT_UP_TO, constant
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
 """What is decided of arm a: a direction, that no difference matters (`equivalent`), or nothing."""
@@ -647,6 +647,8 @@ class Comparison:
             degrees = freedom(self.evidence.common.degrees)
             return f"{degrees}, which leaves every difference possible"
         if self.evidence.common.seed_unknown:
+            if constant(self.evidence.common.values):
+                return "the same in every replicate of this one seed"
             low, high = self.evidence.common.of_this_seed.interval(self.level)
             if self.turned:
                 low, high = -high, -low
