@@ -32,7 +32,7 @@ from contrasweep.live.state import (
 )
 from contrasweep.running.engine import training
 from contrasweep.storage.lease import Lease
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import EVALUATED, EVALUATION
 from contrasweep.trial import Trial
@@ -249,6 +249,23 @@ def test_the_first_line_says_what_the_run_will_do():
     assert start_line(state(total=None, slots=1)).startswith(
         "s: trials until the budget is used up, 1 slot;"
     )
+
+
+def test_scores_of_a_search_stand_beside_no_confirmation():
+    """On other rows, and the best of many: .9 in the search, .6 where it counts."""
+    trials = [trial(arm, seed=seed) for arm in ("ocl", "scl") for seed in range(3)]
+    phases = {t.id: TrialNotes(phase=Phase.CONFIRM if t.seed else Phase.SEARCH) for t in trials}
+    values = dict(zip([t.id for t in trials], (0.9, 0.6, 0.5, 0.8, 0.4, 0.2), strict=True))
+    records = {t.id: replace(ended(t, values[t.id]), notes=phases[t.id]) for t in trials}
+    for order in (trials, trials[::-1], trials[1:] + trials[:1]):
+        watched = progress(trials)
+        watched.ended(records[trials[0].id]) if order is trials else None
+        assert order is not trials or watched.state.best[1].best == 0.9
+        for t in order[order is trials :]:
+            watched.ended(records[t.id])
+        name, best = watched.state.best
+        assert (name, best.best, best.scored, best.ended) == ("ocl", 0.6, 2, 3)
+        assert watched.state.arms["scl"].mean == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ MASKS = {
     r'"host": "[^"]*", "time"': '"host": HOST, "time"',
     r'("event": "failure".*"done": )\d+': r"\1COUNT",  # it is told after seconds
     r'\[TIME, "no trial runs[^]]*\](, )?|(?m:^no trial runs.*\n)': "",  # a slow start
-    r"in [\d.]+ s;": "in TIME;",
+    r"in [\d.]+ s;|\d+ s ago": "TIME",
     r"process \d+ on": "process NUMBER on",
     r"commit \w{12}( with changes)?": "commit COMMIT",
 }
