@@ -195,16 +195,19 @@ class Table(dict[str, E], Generic[E]):
                 raise error.at(place) from None
         # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE.
         wanted = _letters(name)
-        meant = [
-            key
-            for key, entry in self.items()
-            if len(wanted) > 3 and wanted in _letters(description_of(entry))
-        ]
+        meant = next(
+            (
+                key
+                for key, entry in self.items()
+                if len(wanted) > 3 and wanted in _letters(description_of(entry))
+            ),
+            name,
+        )
         raise SpecError(
             f"there is no such {self.kind}",
             place=place,
             value=name,
-            hint=choose_from(self.plural, [*self, *installed(self.plural)], (meant or [name])[0]),
+            hint=choose_from(self.plural, [*self, *installed(self.plural)], meant),
         )
 
 

@@ -37,6 +37,7 @@ from contrasweep.campaign.decision import (
 )
 from contrasweep.campaign.history import History, history_of
 from contrasweep.code import CurrentCode
+from contrasweep.commands import PATH as COMMAND_PATH
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from, plural
@@ -389,10 +390,11 @@ class Referee:
         if number == FIRST:
             return self.campaign.incumbent
         stored = dict(self.ledger.asked_for(number).arm)
-        arms = [plain_arm(self.campaign.incumbent)]
-        if self.candidate is not None:
-            arms.append(plain_arm(self.candidate))
-        check_named(stored, arms, "incumbent", "name it in the candidate's list `code`")
+        users_arms = [arm for arm in (self.campaign.incumbent, self.candidate) if arm]
+        # Only a command has the list.
+        is_command = users_arms[-1].path == COMMAND_PATH
+        hint = "name it in the candidate's list `code`, or " if is_command else ""
+        check_named(stored, [*map(plain_arm, users_arms)], "incumbent", hint)
         return validate(Arm, stored)  # type: ignore[no-any-return]
 
     def digest(self, name: str, arm: Arm) -> str:

@@ -109,9 +109,10 @@ def settings(kind: str, name: str) -> list[Setting]:
         return list(_fields_of(table.takes(table.entry(name, place), {})))
     if ":" not in name:
         check_known(name, kind, table, "there is no such entry", place=place)
+    entry: Any = table.get(name, name)
     if kind == "datasets" and ":" in name:
-        entry: Any = own_importer(name)
-    elif isinstance(entry := table.get(name, name), str):
+        entry = own_importer(name)
+    elif isinstance(entry, str):
         entry = import_path(entry, place, kind.removesuffix("s"))
     return list(_fields_of(parameters_of(getattr(entry, "function", entry))))
 

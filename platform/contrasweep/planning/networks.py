@@ -83,5 +83,5 @@ def _check_named(stored: object, document: StudyDocument, named: Sequence[object
         stored,
         allowed,
         "STUDY",
-        f"give the study, or the file or module:NAME that declares {document.name}",
+        f"give the study, or the file or module:NAME that declares {document.name}, or ",
     )

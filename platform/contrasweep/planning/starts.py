@@ -118,7 +118,7 @@ class Sources:
                 inherited,
                 named_values,
                 "start",
-                f"say yourself in `config` what {start.study}/{start.arm} has",
+                f"say yourself in `config` what {start.study}/{start.arm} has, or ",
             )
             whole_config = settings.resolve(arm, canonical.Config({**inherited, **config}), data)
             # Every replicate's source must have the same settings as the cell.

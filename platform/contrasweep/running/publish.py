@@ -152,7 +152,7 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
         if record.trainable != trainable:
             return
         named_values = named_by(trained.study, [trial.config for trial in trained.example_trials])
-        check_named(record.config, named_values, "config", "name it in the study")
+        check_named(record.config, named_values, "config", "name it in the study, or ")
         trial = Trial(
             record.study,
             record.arm,

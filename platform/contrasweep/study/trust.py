@@ -16,7 +16,8 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
 
     Code and addresses have a colon, as `package.module:function` and `s3://bucket` have. So each text of `stored` with
     a colon must stand in `named`, the values of the user. The words of a command must stand there too, and those of its
-    settings that are more than a word, such as files. `hint` says how the user can name them.
+    settings that are more than a word, such as files. `hint`, which ends with `, or `, says how else the user can
+    name them.
     """
     users_texts = set(_texts(named))
     # Our own package must not be allowed as a whole: it has code that a storage may not choose.
@@ -29,7 +30,7 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
                 "what only a storage names is not used",
                 place=place,
                 value=text,
-                hint=f"{hint}, or set {ALLOWED}={package} if that is yours",
+                hint=f"{hint}set {ALLOWED}={package} if that is yours",
             )
 
 

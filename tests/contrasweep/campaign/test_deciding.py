@@ -548,8 +548,11 @@ def test_a_setting_that_a_command_is_not_given_decides_nothing(tmp_path, runs, m
 def test_a_kept_candidate_goes_on_as_incumbent_once_its_package_is_named(tmp_path, monkeypatch):
     kept = decide(tmp_path, Arm("more_candidates:train", {"gain": 0.05, "who": "better"}), "better")
     assert kept.kept
-    with refused(SpecError, "or set CONTRASWEEP_CODE=more_candidates if that is yours"):
+    with refused(SpecError, "got 'more_candidates:train'; set CONTRASWEEP_CODE=more_candidates if"):
         decide(tmp_path, arm(who="next"), "next")
+    script = Arm(command=["python", "-c", "print('{args}')"])  # which can name it in `code`
+    with refused(SpecError, "name it in the candidate's list `code`, or set CONTRASWEEP_CODE"):
+        campaign().outlook(script, "script", storage=str(tmp_path))
     monkeypatch.setenv("CONTRASWEEP_CODE", "more_candidates")
     assert decide(tmp_path, arm(who="next"), "next").incumbent == "better"
 
