@@ -153,7 +153,7 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
     with refused(cs.SpecError, "an arm runs twice"):
         twice.train_twice("study.yaml", "none", 4, [], storage)
     for name in ("sweep.yaml", "contrasweep.search_spaces.tuned_losses:STUDY"):
-        with refused(cs.SpecError, "this is a sweep, got", "declare a grid whose arm has"):
+        with refused(cs.SpecError, "this is a sweep, got", "prints a grid of the best settings"):
             twice.train_twice(name, "", 4, [], storage)
 
 

@@ -171,9 +171,9 @@ def test_digests_differ_where_values_do(a, b):
         ({"axes": {"p": [object]}}, "a config value must be text, a number"),
         (
             {"axes": {"p": ["\ud800"]}},
-            "p: a text must have a UTF-8 form, without lone surrogates, got '\\ud800'",
+            "axes.p[0]: a text must have a UTF-8 form, without lone surrogates, got '\\ud800'",
         ),
-        ({"axes": {"p": [{"\ud800": 1}]}}, "p: a text must have a UTF-8 form"),
+        ({"axes": {"p": [{"\ud800": 1}]}}, "axes.p[0]: a text must have a UTF-8 form"),
         ({"description": "\ud800"}, "description: a text must have a UTF-8 form"),
     ],
 )
