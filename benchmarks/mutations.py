@@ -237,8 +237,8 @@ MUTANTS = (
         WRITTEN,
         (
             "an error text has no bound",
-            "    if len(data) > ERROR_BYTES:",
-            "    if len(data) > 2**40:",
+            "    if len(data) <= ERROR_BYTES:",
+            "    if len(data) <= 2**40:",
         ),
         (
             "a trial may end before it started",

@@ -193,7 +193,8 @@ class Table(dict[str, E], Generic[E]):
                 return self.find(name)
             except SpecError as error:
                 raise error.at(place) from None
-        # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE.
+        # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE. Three letters stand
+        # within words of many descriptions.
         wanted = _letters(name)
         meant = next(
             (

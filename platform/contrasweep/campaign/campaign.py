@@ -390,11 +390,13 @@ class Referee:
         if number == FIRST:
             return self.campaign.incumbent
         stored = dict(self.ledger.asked_for(number).arm)
-        users_arms = [arm for arm in (self.campaign.incumbent, self.candidate) if arm]
-        # Only a command has the list.
-        is_command = users_arms[-1].path == COMMAND_PATH
-        hint = "name it in the candidate's list `code`, or " if is_command else ""
-        check_named(stored, [*map(plain_arm, users_arms)], "incumbent", hint)
+        users_arms = [plain_arm(self.campaign.incumbent)]
+        hint = ""
+        if self.candidate is not None:
+            users_arms.append(plain_arm(self.candidate))
+            if self.candidate.path == COMMAND_PATH:  # no other arm has `code`
+                hint = "name it in the candidate's list `code`, or "
+        check_named(stored, users_arms, "incumbent", hint)
         return validate(Arm, stored)  # type: ignore[no-any-return]
 
     def digest(self, name: str, arm: Arm) -> str:

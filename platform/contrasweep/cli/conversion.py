@@ -712,9 +712,12 @@ class _Script:
             node = parent
             if isinstance(node, ast.FunctionDef) and node not in helpers:
                 helpers.add(node)  # it may call itself
-                given = [c for c in self._calls if ast.unparse(c.func) == node.name]
-                given = [c for c in given if trial in map(ast.unparse, c.args)]
-                node = given[0] if len(given) == 1 else node
+                callers = [
+                    call
+                    for call in self._calls
+                    if ast.unparse(call.func) == node.name and trial in map(ast.unparse, call.args)
+                ]
+                node = callers[0] if len(callers) == 1 else node
         return when
 
     def _compared(self, test: Any, *, holds: bool) -> tuple[str, list[Any]]:

@@ -214,10 +214,10 @@ def judge(
     kinds = ("further", "these", "each")
     check_known(over or "further", "kinds", kinds, "there is no such kind", place="--over")
     name, roles, layout, roles_text, declared, over = read_source(source, options, over, i_know)
-    # What a study declares is of its own metric.
-    own = declared if roles.metric == declared.get("metric") else {}
-    alpha = checked_level(own.get("alpha", 0.05) if alpha is None else alpha)
-    margin = own.get("smallest_difference") if margin is None else margin
+    # The level and the smallest difference that a study declares are of its metric.
+    of_metric = declared if roles.metric == declared.get("metric") else {}
+    alpha = checked_level(of_metric.get("alpha", 0.05) if alpha is None else alpha)
+    margin = of_metric.get("smallest_difference") if margin is None else margin
 
     # The arms that are compared. More comparisons than anybody reads are better shown as a ranking.
     arms = list(dict.fromkeys(layout.trials["arm"]))
@@ -385,9 +385,10 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **options: str
 
 
 class Source(NamedTuple):
-    """A source of results: its name, the roles of its columns, its trials, a sentence on the roles, `over`.
+    """A source of results: its name, the roles of its columns, its trials, and a sentence on the roles.
 
-    `declared` is what a study says of itself: the `attrs` of `Results.to_frame`; of another source empty.
+    `declared` is what a study says of itself: the `attrs` of `Results.to_frame`; of another source empty. `over` is
+    what verdicts over tasks hold for.
     """
 
     name: str

@@ -40,7 +40,7 @@ class Durations:
         self.measured = [*self.done.values()] or others
 
     def of(self, row: PlanRow) -> float | None:
-        """Return the expected seconds of one trial of `row`; None before any trial of the study has finished.
+        """Return the expected seconds of one trial of `row`; None where neither the study nor `equal` has a trial.
 
         The seconds are the median over the row's finished trials. Where none has finished, they are that over equal
         trials of other studies, else over the arm's finished trials, and for an arm without any the median of all.

@@ -294,9 +294,9 @@ def learned_of(
         # A file in a further folder is no study's file.
         if key != peaks_key(records) and "/" not in key.removeprefix(_FOLDER):
             other = _file(records.store, key)
+            study = key.removeprefix(_FOLDER).removesuffix(".json")
             for peak in other.peaks if other else ():
                 learned.add(peak)
-                study = key.removeprefix(_FOLDER).removesuffix(".json")
                 learned.studies[peak.cell, peak.host] = study
     for own_peak in filter(None, map(peak_of, known)):
         learned.add(own_peak)

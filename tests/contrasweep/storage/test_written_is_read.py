@@ -136,6 +136,19 @@ def test_a_long_error_keeps_its_head_and_its_tail_and_says_how_much_is_left_out(
     assert mark == f"{left_out:,} bytes are left out here"
 
 
+@pytest.mark.parametrize("kept", range(0, 60, 7))
+def test_no_part_of_a_password_is_left_where_a_long_error_is_cut(kept):
+    """The cut goes through each part of an address: `kept` of its characters stand before it, or behind it."""
+    address = " https://ada:hunter2@example.org/weights.safetensors "
+    filled = "x" * (ERROR_BYTES // 2 - 50 - kept)
+    for error in (
+        filled + address + "x" * ERROR_BYTES,
+        "x" * ERROR_BYTES + address + filled,
+    ):
+        record = Record.of(TRIAL, status=Status.FAILED, error=error)
+        assert "ada" not in record.error and "unter" not in record.error
+
+
 def test_a_trial_that_raises_70_mb_blocks_nothing(records):
     def prints_its_tensor(trial, resume=None):
         yield Report(1, {"accuracy": 0.5})

@@ -239,9 +239,8 @@ def connected() -> Iterator[Inventory]:
     there is no Ray to connect to.
     """
     with contextlib.ExitStack() as block:
-        block.callback(
-            ray_internals.give_back_places
-        )  # last: it does nothing once Ray is shut down
+        # It is called last. Where Ray was shut down before, it does nothing.
+        block.callback(ray_internals.give_back_places)
         if not ray.is_initialized():
             stack = KEPT.get() or block
             stack.enter_context(_connection())
