@@ -93,7 +93,7 @@ def _encoder_in(folder: Path) -> StateDict:
     try:
         parts: dict[str, StateDict] = _read(folder)["parts"]
         network = parts.get("average") or parts["model"]
-        # In both methods the network is a sequence of encoder and head, so the encoder's tensors have the prefix "0.".
+        # The network of contrastive or finetune is a sequence of encoder and head: the encoder's names begin with "0.".
         return {
             name.removeprefix("0."): value
             for name, value in network.items()

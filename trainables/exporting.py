@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from contrasweep.trainables.fields import Centre
 from contrasweep.trainables.pytorch import Float, ImageBatch, UInt8
 
-SCALED = 256
+SCALED_AT_ONCE = 256
 """Images that are scaled at once, so that their copies in float32 stay small."""
 
 
@@ -72,7 +72,7 @@ def resized(pixels: UInt8[Tensor, "n c _ _"], size: tuple[int, int]) -> UInt8[Te
         return pixels
     chunks = [
         F.interpolate(chunk.float(), size, mode="bilinear", antialias=True, align_corners=False)
-        for chunk in torch.split(pixels, SCALED)
+        for chunk in torch.split(pixels, SCALED_AT_ONCE)
     ]
     return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])
 

@@ -80,7 +80,7 @@ class Colours(nn.Module):
 
 
 def statistics(sides: Sequence[ImageBatch]) -> list[Float[Tensor, "n f"]]:
-    """Return the colour statistics of each side, for images in [0, 1], before they are made normal."""
+    """Return the f raw colour statistics of each image of each side; images have values in [0, 1]."""
     # Every `step`-th pixel of each side is looked at: about MAX_PLACES of an image, [n channels places].
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / MAX_PLACES)))
     values = []

@@ -860,8 +860,8 @@ class Referee:
         again.
         """
         for _ in range(2):
-            # The study stops when the campaign's GPU-hours are used up. Its own budget also counts the hours that it
-            # has spent before, and that the campaign's rest does not have any more. A budget must be above 0.
+            # The study stops when the campaign's GPU-hours are used up. The study's budget also counts
+            # the hours that the study has spent before, so these are added. A budget must be above 0.
             hours_left = self._left("gpu_hours")
             if hours_left is not None:
                 hours_left += self.ledger.measured(study.name).gpu_hours

@@ -19,7 +19,7 @@ from contrasweep.imports import install_command, is_installed
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement, cell_of
-from contrasweep.planning.learned import CPU, cell_key, equal_trials, learned_of
+from contrasweep.planning.learned import CPU, cell_key, learned_of, trials_elsewhere
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
 from contrasweep.planning.power import (
@@ -366,7 +366,7 @@ def forecast(
         for trial in row.examples
         for place in footprints.options(trial)
     }
-    durations = Durations(ended.values(), inventory, [*equal_trials(storage, learned, cells)])
+    durations = Durations(ended.values(), inventory, [*trials_elsewhere(storage, learned, cells)])
     rows = []
     for row in planned_rows:
         capacity = capacity_of(row.examples, footprints)

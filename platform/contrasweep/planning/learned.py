@@ -303,16 +303,16 @@ def learned_of(
     return learned
 
 
-def equal_trials(
+def trials_elsewhere(
     storage: str, learned: Learned, cells: Collection[tuple[str, str]]
 ) -> Iterator[tuple[str, Record]]:
-    """Yield (cell key, record) of other studies' trials of `cells` that were trained to their end.
+    """Yield (cell key, record) of the trials of `cells` that other studies have trained to their end.
 
     `cells` are (cell key, type of host). A study that cannot be read is passed over.
     """
     for study in sorted({learned.studies[cell] for cell in cells & learned.studies.keys()}):
         with suppress(ContrasweepError):
-            for record in compact.read_records(StudyRecords(storage, study), []).values():
+            for record in compact.read_records(StudyRecords(storage, study), broken=[]).values():
                 peak = peak_of(record)
                 if record.status.counts and peak and (peak.cell, peak.host) in cells:
                     yield peak.cell, record

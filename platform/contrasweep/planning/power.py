@@ -206,7 +206,7 @@ def earlier_noise(
     others.sort(key=lambda other: -other[0].created)
     for document, records in others:
         try:
-            other_records = compact.read_records(records, [])
+            other_records = compact.read_records(records, broken=[])
             if set(trainables) <= {record.trainable for record in other_records.values()}:
                 noise = noise_of(
                     document.name, read_planned(records), other_records, metric, folds, cells

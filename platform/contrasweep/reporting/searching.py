@@ -11,7 +11,7 @@ from contrasweep.errors import plural
 from contrasweep.reporting.data import TrialData
 from contrasweep.reporting.figures import Bars, Dots, Figure, Lines, short
 from contrasweep.reporting.search_notes import percent
-from contrasweep.reporting.slices import POINTS
+from contrasweep.reporting.slices import MAX_DOTS
 from contrasweep.results.search import settings
 from contrasweep.storage.record import Status
 
@@ -41,7 +41,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
         # The dots of each arm; over a dot stand the arm, the setting's value and the metric.
         dots = []
         for arm in data.arms:
-            part = known[known["arm"] == arm].head(POINTS)
+            part = known[known["arm"] == arm].head(MAX_DOTS)
             x = list(part[name])
             if words:
                 x = [words.index(label(v)) + rng.uniform(-0.15, 0.15) for v in x]

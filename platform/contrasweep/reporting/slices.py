@@ -5,7 +5,7 @@ import numpy as np
 from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.figures import Dots, Figure, Lines, Series, short
 
-POINTS = 1500
+MAX_DOTS = 1500
 """The most points of an arm in a figure."""
 
 
@@ -60,16 +60,16 @@ def _replicates(data: ReportData) -> Figure:
     # The dots of an arm are spread at random around its place.
     rng = np.random.default_rng(0)
     dots = []
-    named = data.names
+    name_of = data.names
     for i, arm in enumerate(data.arms):
-        part = data.done[data.done["arm"] == arm].head(POINTS)
+        part = data.done[data.done["arm"] == arm].head(MAX_DOTS)
         titles = [
-            f"{named(arm)}, fold {f}, seed {s}: {short(v)}"
+            f"{name_of(arm)}, fold {f}, seed {s}: {short(v)}"
             for f, s, v in zip(part["fold"], part["seed"], part["value"], strict=True)
         ]
         dots.append(
             Dots(
-                named(arm),
+                name_of(arm),
                 i,
                 list(i + rng.uniform(-0.15, 0.15, len(part))),
                 list(part["value"]),
@@ -84,10 +84,14 @@ def _replicates(data: ReportData) -> Figure:
         cell = cells.get(arm)
         if cell and cell.mean is not None and cell.low is not None and cell.high is not None:
             ends = [cell.low], [cell.high]
-            series.append(Series(named(arm), i, [i], [cell.mean], *ends, dots=True, bars=True))
+            series.append(Series(name_of(arm), i, [i], [cell.mean], *ends, dots=True, bars=True))
     chart = Lines(
-        series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms))
+        series,
+        dots,
+        x_label="arm",
+        y_label=name_of(data.metric),
+        x_names=list(map(name_of, data.arms)),
     )
     return Figure(
-        chart, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm"
+        chart, "Every finished trial, with mean and interval.", f"{name_of(data.metric)} by arm"
     )

@@ -63,7 +63,7 @@ def redeclare(
         return declared
     # Until a trial has left a score, nothing was seen, and anything may be declared otherwise.
     earlier = records.document()
-    recorded = compact.read_records(records, [])
+    recorded = compact.read_records(records, broken=[])
     results_seen = any(record.metrics or record.status.trained for record in recorded.values())
     if not (results_seen or (earlier and earlier.log)):
         return declared

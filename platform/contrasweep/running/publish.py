@@ -271,7 +271,7 @@ def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Itera
     if study not in studies:
         return
     # The networks of this study that its recorded trials started from.
-    other_records = compact.read_records(records, [])
+    other_records = compact.read_records(records, broken=[])
     networks = {
         record.start.trial
         for record in other_records.values()

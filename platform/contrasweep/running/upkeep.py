@@ -106,7 +106,7 @@ def remove(records: StudyRecords, trial_ids: list[str]) -> str:
 def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
     """Put back what was archived last, or the archive of the name `when`; return what was put back.
 
-    Trials that were made in the meantime in its place are archived. Raises `SpecError` where there is no such archive,
+    Trials that have taken their place since then are archived. Raises `SpecError` where there is no such archive,
     and `ContrasweepError` while the study runs.
     """
     with exclusive_driver(records):

@@ -194,8 +194,8 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     bounds = np.empty((len(one_sided), len(information)))
     spent = np.zeros_like(one_sided)
-    # At the nodes x [alphas, nodes], the probability of each node among studies that no look so far has decided.
-    x = density = np.empty(0)
+    # At the nodes x [alphas, nodes], the probability mass of each among studies that no look so far has decided.
+    x = mass = np.empty(0)
     before = 0.0
     for look, now in enumerate(information):
         # The bound of this look is crossed with the probability that the spending function allows by now.
@@ -205,7 +205,7 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
         if look == 0:
             score = np.minimum(-special.ndtri(due), MOST_DEVIATIONS) * math.sqrt(now)
         else:
-            score = _upper_quantile(x, density, due, math.sqrt(step), math.sqrt(now))
+            score = _upper_quantile(x, mass, due, math.sqrt(step), math.sqrt(now))
         bounds[:, look] = score / math.sqrt(now)
         # The density of the score of undecided studies, from a low score to the bound. It is normal at the first look;
         # later it comes from every node of the look before by a normal step.
@@ -213,14 +213,14 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
         half = (score - low) / 2
         following = low + half[:, None] * (nodes + 1)
         if look == 0:
-            values = np.exp(-(following**2) / (2 * now)) / math.sqrt(2 * math.pi * now)
+            density = np.exp(-(following**2) / (2 * now)) / math.sqrt(2 * math.pi * now)
         else:
             kernel = np.exp(
                 -((following[:, :, None] - x[:, None, :]) ** 2) / (2 * step)
             ) / math.sqrt(2 * math.pi * step)
-            values = np.einsum("arc,ac->ar", kernel, density)
+            density = np.einsum("arc,ac->ar", kernel, mass)
         x = following
-        density = values * half[:, None] * weights
+        mass = density * half[:, None] * weights
         before = now
     return bounds
 
@@ -253,10 +253,10 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
     return max(1.0, float(decided.mean()) / alpha)
 
 
-def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale: float) -> Floats:
+def _upper_quantile(x: Floats, mass: Floats, due: Floats, step: float, scale: float) -> Floats:
     """Return the score [alphas] that is exceeded with probability `due` [alphas], by bisection.
 
-    At the look before, the score had the probabilities `density` at the nodes `x` [alphas, nodes]. `step` is the
+    At the look before, the score had the probability `mass` at each node `x`, both [alphas, nodes]. `step` is the
     standard deviation of its change since, `scale` that of the score itself.
     """
     low = np.full(len(due), -MOST_DEVIATIONS * scale)
@@ -264,7 +264,7 @@ def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale:
     for _ in range(50):
         middle = (low + high) / 2
         # The chance to end above the middle from each node, times the node's probability.
-        above = (special.ndtr((x - middle[:, None]) / step) * density).sum(axis=1)
+        above = (special.ndtr((x - middle[:, None]) / step) * mass).sum(axis=1)
         low = np.where(above > due, middle, low)
         high = np.where(above > due, high, middle)
     return high

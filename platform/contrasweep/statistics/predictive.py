@@ -426,7 +426,7 @@ T = TypeVar("T")
 def _smallest(sufficient: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
     """Return `sufficient(n)` for about the smallest number n of replicates that has a result; None if none has.
 
-    n is up to `MOST_TIMES` times the `present` number, and above it unless all replicates are `fresh`.
+    n is at most `MOST_TIMES` times `present`, and larger than `present` unless all replicates are `fresh`.
     """
     low = 1 if fresh else present
     high = present * MOST_TIMES

@@ -301,7 +301,7 @@ class Follower:
         """Show a trial that has its record; where that fails for now, it stays in `waiting`."""
 
         def show() -> None:
-            """Show it, and count it as shown."""
+            """Show the trial, and note that it is shown."""
             self.target.show_ended(record, TrialFiles(self.records, record.trial_id))
             self._shown.add(record.trial_id)
 

@@ -62,7 +62,7 @@ def _table(rows: list[dict[str, str]]) -> pa.Table:
                 [float(row["relatedness_score"]) for row in rows], pa.float32()
             ),
         },
-        {},
+        specs={},
     )
 
 

@@ -157,20 +157,20 @@ def adapt(say: Callable[[str], object]) -> Callable[[], None]:
 
 def leave_callbacks_alone() -> None:
     """Keep Ray from counting callbacks for its usage statistics, which would import MLflow and take seconds."""
-    if _all(CALLBACKS):
-        _named("ray.air._internal.usage").tag_callbacks = lambda callbacks: False
+    if _has_all(CALLBACKS):
+        _object_at("ray.air._internal.usage").tag_callbacks = lambda callbacks: False
 
 
 def keep_credentials() -> None:
     """Keep Tune from copying this process's AWS keys to its actors: Ray would write them to readable logs."""
-    if _all(CREDENTIALS):
-        cache = _named(_CACHE)
+    if _has_all(CREDENTIALS):
+        cache = _object_at(_CACHE)
         cache.ENV_VARS_TO_PROPAGATE = cache.TRAIN_ENV_VARS_TO_PROPAGATE
 
 
 def forgive_lost_hosts() -> None:
     """Keep Tune from counting the loss of a host as a failure. Ray itself does so only for an announced loss."""
-    if _all(PREEMPTED):
+    if _has_all(PREEMPTED):
         ray.exceptions.RayActorError.preempted = property(
             lambda error: (
                 getattr(error, "_preempted", False) or HOST_LOST.search(str(error)) is not None
@@ -184,9 +184,9 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
     The worker is stopped, and the trial waits for a new one. Tune alone would end the trial. `say` receives each text
     once.
     """
-    if not _all(REFUSED):
+    if not _has_all(REFUSED):
         return
-    controllers = _named(_CONTROLLER)
+    controllers = _object_at(_CONTROLLER)
     told_texts = set[str]()
     # Tune's own method, also where an earlier run of this process has replaced it.
     plain = getattr(controllers._on_trial_reset, "plain", controllers._on_trial_reset)
@@ -213,7 +213,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 
 def ask_no_location() -> None:
     """Keep Tune from asking each worker for its host, because nobody reads the answer: a call less for each trial."""
-    if _all(LOCATION):
+    if _has_all(LOCATION):
         TuneTrial.set_ray_actor = lambda trial, actor: setattr(
             trial.temporary_state, "ray_actor", actor
         )
@@ -228,9 +228,9 @@ def keep_places() -> Callable[[], None]:
     Returns a function to be called in each turn of Tune's loop: it removes the groups that were given up a turn ago and
     not requested since.
     """
-    if not _all(PLACES):
+    if not _has_all(PLACES):
         return lambda: None
-    managers = _named(_MANAGER)
+    managers = _object_at(_MANAGER)
     # Groups that Tune has given up in this turn of its loop, and in the turn before, as (manager, request).
     given_up_now = list[tuple[Any, Any]]()
     given_up_before = list[tuple[Any, Any]]()
@@ -277,10 +277,10 @@ def give_back_places() -> None:
 @contextlib.contextmanager
 def registry_read_once() -> Iterator[None]:
     """Make Tune read each trainable from the GCS once, and not for every trial, within the `with` block."""
-    if not _all(REGISTRY):
+    if not _has_all(REGISTRY):
         yield
         return
-    registry = _named("ray.tune.registry._global_registry")
+    registry = _object_at("ray.tune.registry._global_registry")
     cached = dict[tuple[str, str], Any]()
     read = registry.get
     register = registry.register
@@ -317,7 +317,7 @@ def waiting_for_resources(controller: Any) -> list[Any]:
     `controller` is the controller that Tune passes to a scheduler. [] where this Ray lacks the names.
     """
     tune = getattr(controller, "_tune_controller", None)
-    if tune is None or not _all(PENDING):
+    if tune is None or not _has_all(PENDING):
         return []
     pending = set(tune._actor_manager.pending_actors)
     waiting = [trial for trial, actor in tune._trial_to_actor.items() if actor in pending]
@@ -355,8 +355,8 @@ def no_sigterm_handler() -> Iterator[None]:
         before = signal.getsignal(signal.SIGTERM)
         if before is not None and threading.current_thread() is threading.main_thread():
             undo.callback(signal.signal, signal.SIGTERM, before)
-        if _all(SIGTERM):
-            utils = _named("ray._private.utils")
+        if _has_all(SIGTERM):
+            utils = _object_at("ray._private.utils")
             undo.callback(setattr, utils, "set_sigterm_handler", utils.set_sigterm_handler)
             utils.set_sigterm_handler = bool  # does nothing
         yield
@@ -364,9 +364,9 @@ def no_sigterm_handler() -> Iterator[None]:
 
 def forget_authentication() -> None:
     """Make Ray read its way of authentication again; Ray caches the first reading."""
-    if _all(AUTHENTICATION):
-        _named("ray._raylet.Config").initialize("")
-        _named("ray._raylet.AuthenticationTokenLoader").instance().reset_cache()
+    if _has_all(AUTHENTICATION):
+        _object_at("ray._raylet.Config").initialize("")
+        _object_at("ray._raylet.AuthenticationTokenLoader").instance().reset_cache()
 
 
 def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
@@ -374,9 +374,9 @@ def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
 
     Kinds are such as `raylet` and `gcs_server`. None where this Ray lacks the names.
     """
-    if not _all(PROCESSES):
+    if not _has_all(PROCESSES):
         return None
-    node = _named(_NODE)
+    node = _object_at(_NODE)
     return {
         kind: entries[0].process for kind, entries in node.all_processes.items() if entries
     }, node.raylet_socket_name
@@ -384,9 +384,9 @@ def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
 
 def place_of(actor: Any) -> tuple[int, str] | None:
     """Return the process id of an actor and the id of its node; None where this Ray lacks the names."""
-    if not _all(ACTORS):
+    if not _has_all(ACTORS):
         return None
-    entry = _named("ray._private.state.actors")(actor._actor_id.hex())
+    entry = _object_at("ray._private.state.actors")(actor._actor_id.hex())
     return int(entry["Pid"]), entry["Address"]["NodeID"]
 
 
@@ -430,7 +430,7 @@ def forget(trial: Any) -> None:
         trial.experiment_tag = ""
 
 
-def _all(feature: Feature) -> bool:
+def _has_all(feature: Feature) -> bool:
     """Return whether this Ray has all names of a feature."""
     return all(_has(name) for name in feature.names)
 
@@ -438,12 +438,12 @@ def _all(feature: Feature) -> bool:
 def _has(name: str) -> bool:
     """Return whether this Ray has an object at a dotted name."""
     try:
-        _named(name)
+        _object_at(name)
     except (ImportError, AttributeError):
         return False
     return True
 
 
-def _named(name: str) -> Any:
+def _object_at(name: str) -> Any:
     """Return the object at a dotted name of Ray; `ImportError` or `AttributeError` where there is none."""
     return pkgutil.resolve_name(name)

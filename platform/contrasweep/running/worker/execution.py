@@ -133,7 +133,7 @@ class Execution:
         Raises:
             AttemptSuperseded: A later attempt of the trial has begun.
             StorageError, ProcessLostError: No fault of the trial, which resumes when it is run again.
-            SystemExit: This process has received SIGINT or SIGTERM; the same holds.
+            SystemExit: This process has received SIGINT or SIGTERM; the trial resumes then too.
             Exception: An out-of-memory error, which the scheduler answers with more memory.
         """
         result = Advance()

@@ -302,7 +302,7 @@ class Isolation:
         self._expected: Values = {}
         self._seed = 0
         # What was there when the present trial began.
-        self._own: dict[str, Values] = {}  # the user's modules -> their contents (`_contents`)
+        self._user_modules: dict[str, Values] = {}  # name -> contents (`_contents`)
         self._installed: dict[str, Values] = {}  # modules and classes of libraries -> attributes
         self._seen: set[str] = set()  # names of all modules
         self._threads: set[threading.Thread] = set()  # the user's threads
@@ -343,7 +343,7 @@ class Isolation:
         # What `end` compares with: modules, threads and processes as the trial finds them.
         for name in sys.modules.keys() - self._seen:
             if _is_users(name):
-                self._own[name] = _contents(sys.modules[name])
+                self._user_modules[name] = _contents(sys.modules[name])
         self._seen = set(sys.modules)
         self._installed = {name: dict(content) for name, content in _library_contents()}
         self._threads = set(_of_users)
@@ -414,7 +414,7 @@ class Isolation:
             attribute = "" if before is None else _patched(name, before, now)
             if attribute:
                 return f"changed {name}.{attribute}"
-        for name, before in self._own.items():
+        for name, before in self._user_modules.items():
             contents = _contents(sys.modules[name]) if name in sys.modules else {}
             for attribute in before | contents:
                 # None: the trial has added or removed the attribute.
