@@ -2,9 +2,21 @@
 
 import csv
 import io
+import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from contrasweep.errors import DataError, plural
+
+log = logging.getLogger(__name__)
+
+
+def warn_of_unused(names: Collection[str], used: Collection[str], path: Path) -> None:
+    """Warn of columns of the list at `path` that are not among those `used`: one may be a used one, misspelt."""
+    if unused := sorted(set(names) - set(used) - {""}):
+        log.warning(
+            "%s: not used: the columns %s; used are %s", path, ", ".join(unused), ", ".join(used)
+        )
 
 
 def read_csv(text: str, path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:

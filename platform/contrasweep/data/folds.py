@@ -204,14 +204,19 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
         )
     if rows and len(data.classes) == 1:
         notes.append(f"one class alone, {data.classes[0]!r}: there is nothing to tell apart")
-    # An importer counts images that are equal byte for byte. In two splits or folds they leak from training to test.
+    # An importer counts images that are equal byte for byte, and equal pairs. In two splits or folds they leak from
+    # training to test.
     copies = data.source.get("copies")
     if isinstance(copies, Mapping) and (copies.get("across splits") or (count and copies)):
         text = ", ".join(f"{number} {kind}" for kind, number in sorted(copies.items()))
+        what = "images that are equal to one before them, byte for byte"
         where = "folds may part them: `--set copies=together` keeps them in one"
-        if data.folds is not None and data.folds.rule == "grouped":
+        if data.kind == "image-pair":
+            what = "pairs that are equal to one before them in every pixel"
+            where = "folds may part them unless they are of one `group`"
+        elif data.folds is not None and data.folds.rule == "grouped":
             where = "they are in one fold"
-        notes.append(f"images that are equal to one before them, byte for byte: {text}; {where}")
+        notes.append(f"{what}: {text}; {where}")
     return [f"in {data.name}: {note}" for note in notes]
 
 

@@ -110,7 +110,7 @@ class AblationGrid(StudyBase):
         zipped: Groups of equally long axes that vary together; each group is multiplied with the rest.
         subgrids: More cells beside the product.
         repeats: How often the data are partitioned anew into `folds`. The trials of the first partition stay.
-        seeds: Seeds of initial weights, data order and augmentation, each on every fold.
+        seeds: Seeds of initial weights, data order and augmentation, such as [0, 1], each on every fold.
         excluded: Seed -> why it is left out, which the table says: `{3: power cut in the lab}`. A seed that is excluded
             after other trials have ended counts as a look. A seed cannot be excluded once a trial with it has begun.
         question: Whether the study decides arms over all cells (`overall`) or in each cell (`cells`). The rest is

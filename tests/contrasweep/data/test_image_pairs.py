@@ -51,6 +51,21 @@ def test_anybodys_pairs_have_the_name_of_their_folder(folder):
     )
 
 
+def test_a_misspelt_column_and_equal_pairs_are_said(folder, caplog):
+    """Both flatter every method: folds part scenes without a `group`, and pairs that are listed twice."""
+    text = "pre,post,label,grp,\na0.png,b0.png,0,x,\na1.png,b1.png,1,x,\na0.png,b0.png,0,y,\n"
+    pairs(folder, text, to="misspelt")
+    assert "pairs.csv: not used: the columns grp; used are pre, post, label, x, y" in caplog.text
+    caplog.clear()
+    manifest = pairs(folder, text.replace("grp", "group"), to="grouped")
+    assert manifest.source["copies"] == {"within": 1}
+    assert "equal to one before them in every pixel: 1 within; folds may part" in caplog.text
+    assert "not used" not in caplog.text
+    # Two crops of one pair are two pairs.
+    crops = "pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8\na0.png,b0.png,1,8,8,8\n"
+    assert "copies" not in pairs(folder, crops, to="crops").source
+
+
 def test_a_split_is_known_in_capitals_and_with_blanks(folder):
     text = (
         "pre,post,label,split\na0.png,b0.png,0,Train\na1.png,b1.png,1, train \na2.png,b2.png,1,TEST\n"

@@ -82,7 +82,7 @@ def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(to):
         stage("sick", to)
 
 
-def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
+def test_captions_are_read_from_each_of_their_formats_alike(tmp_path, caplog):
     """A table of CSV or JSON lines, texts beside the images, and Parquet with image bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -94,7 +94,9 @@ def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
         is_parquet = kind.endswith("parquet")
         images = [] if is_parquet else [sources.png(folder / name) for name in captions]
         if kind == "csv":
-            lines = ["file,caption", *(f'{row["file"]},"{row["caption"]}"' for row in rows)]
+            # Splits are folders here: that a column has no say is said.
+            lines = ["file,caption,split"]
+            lines += [f'{row["file"]},"{row["caption"]}",test' for row in rows]
             (folder / "captions.csv").write_text("\n".join(lines))
         elif kind == "jsonl":
             (folder / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -123,6 +125,8 @@ def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
         assert open_dataset(manifest).split("train").column("captions").to_pylist() == list(
             captions.values()
         )
+    (told,) = [text for text in caplog.messages if "not used" in text]
+    assert "csv/captions.csv: not used: the columns split; used are file, file_name" in told
 
 
 def test_a_path_of_windows_in_a_table_of_captions_is_found(tmp_path, to):

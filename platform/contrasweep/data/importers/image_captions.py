@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.csv_text import read_csv
+from contrasweep.data.csv_text import read_csv, warn_of_unused
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, Settings
 from contrasweep.data.importers.image_folder import files_below, split_folders
@@ -83,7 +83,9 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
     else:
         lines = enumerate(text.split("\n"), start=1)
         rows = ((number, _record(line, table)) for number, line in lines if line.strip())
+    names: set[str] = set()
     for number, row in rows:
+        names |= row.keys()
         name = next((row[key] for key in FILES if row.get(key)), None)
         texts = next((row[key] for key in CAPTIONS if row.get(key)), None)
         # JSON may have a list of captions.
@@ -98,6 +100,7 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
                 f"{table}, line {number}: needs {FILES[0]!r} and {CAPTIONS[0]!r}; it has {', '.join(row)}"
             )
         yield number, name, texts
+    warn_of_unused(names, FILES + CAPTIONS, table)
 
 
 def _record(line: str, table: Path) -> dict[str, object]:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Rejected
-from contrasweep.data.csv_text import read_csv
-from contrasweep.data.importers.encoded_images import SPLITS, Side
+from contrasweep.data.csv_text import read_csv, warn_of_unused
+from contrasweep.data.importers.encoded_images import SPLITS, Copies, Side
 from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -34,6 +34,8 @@ Image = NDArray[np.uint8]
 Colours = dict[tuple[str, str], NDArray[np.float64]]
 """(group, side) -> sums [3, c] over all its pixels: their number, their values, the squares of these."""
 SIDES = ("pre", "post")
+COLUMNS = (*SIDES, "label", "x", "y", "size", "group", "fold", "split", "id")
+"""All columns that a list may have; the first three must be there."""
 BATCH = 512
 """The most pairs of a table."""
 NUMBERS = ("x", "y", "size", "fold")
@@ -112,6 +114,7 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
     classes, labels = _classes(path, rows, settings.classes)
     specs: dict[str, ColumnSpec] = {}
     rejected = Rejected()
+    copies = Copies()
     names = sorted({row.split for row in rows} - {"train"})
     # Without a test split the validation split takes its place.
     shown = {} if "test" in names else {"val": "test"}
@@ -126,9 +129,12 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
         labelled = [
             (row, label) for row, label in zip(rows, labels, strict=True) if row.split == name
         ]
-        pairs = _pairs(path, labelled, settings.size, specs, rejected, colours)
+        pairs = _pairs(path, labelled, settings.size, specs, rejected, copies, colours)
         splits[shown.get(name, name)] = pair_tables(pairs, specs, _columns)
-    return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
+    folds = _folds(path, rows)
+    return Content(
+        "image-pair", splits, classes, specs, folds, rejected=rejected, copies=copies.counts
+    )
 
 
 def pair_tables(
@@ -158,7 +164,7 @@ def list_rows(path: Path) -> list[Row]:
     """
     # `utf-8-sig`, because Excel writes a byte-order mark.
     header, listed = read_csv(path.read_text("utf-8-sig"), path)
-    missing = [name for name in ("pre", "post", "label") if name not in header]
+    missing = [name for name in COLUMNS[:3] if name not in header]
     if missing:
         raise DataError(
             f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label, and its header is "
@@ -166,6 +172,7 @@ def list_rows(path: Path) -> list[Row]:
         )
     if not listed:
         raise DataError(f"{path} lists no pairs; below its header there must be a row for each")
+    warn_of_unused(header, COLUMNS, path)
     return [_row(path, line, cells) for line, cells in listed]
 
 
@@ -284,6 +291,7 @@ def _pairs(
     size: int | None,
     specs: dict[str, ColumnSpec],
     rejected: Rejected,
+    copies: Copies,
     colours: Colours | None,
 ) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
     """Yield ((row, label), image before, image after) for each row whose images can be read.
@@ -294,6 +302,7 @@ def _pairs(
         size: Side to which images are scaled; None: they keep their size.
         specs: Gets the specs of the two columns, with the shape of the first image.
         rejected: Counts the rows whose images cannot be read.
+        copies: Counts the pairs that are equal in every pixel to an earlier one.
         colours: The result of `_group_colours`, by which colours are normalised; None: they are not.
 
     Raises:
@@ -323,6 +332,7 @@ def _pairs(
                 f"{path}, line {row.line}: {row['pre']} gives {list(pre.shape)} and {row['post']} "
                 f"{list(post.shape)}, those before {shape}: {cure}"
             )
+        copies.add(pre.tobytes() + post.tobytes(), row.split, label)
         if colours is not None:
             pre = _normalised(pre, colours[row["group"], "pre"])
             post = _normalised(post, colours[row["group"], "post"])
