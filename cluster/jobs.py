@@ -351,10 +351,10 @@ def normal_address(address: str) -> str:
         )
     try:
         parts = urlsplit(text)
-        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_dashboard = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # half an IPv6 address, a port that is no number
-        is_one = False
-    if not is_one:
+        is_dashboard = False
+    if not is_dashboard:
         raise SubmissionError(f"{address} is no address of a Ray dashboard; write http://HOST:8265")
     return text.rstrip("/")
 

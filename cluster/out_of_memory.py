@@ -48,13 +48,13 @@ def exhausted_memory(error: BaseException | str | None) -> Memory | None:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if (memory := _of_one(error)) is not None:
+        if (memory := _of_error(error)) is not None:
             return memory
         error = error.__cause__ or error.__context__
     return None
 
 
-def _of_one(error: BaseException) -> Memory | None:
+def _of_error(error: BaseException) -> Memory | None:
     """Return which memory this one exception says is used up, by its type, else by its text; None for any other."""
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     if names & _GPU_TYPES:

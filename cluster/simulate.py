@@ -172,7 +172,7 @@ class _Simulation:
             self._fill(h)
         self._longest_before_the_end()
         while self.ends:
-            self._end_one()
+            self._end_next_trial()
         capacity = inventory.gpus or inventory.cpus
         hours = self.now / 3600
         return Makespan(
@@ -206,7 +206,7 @@ class _Simulation:
         """Return how long trial `i` takes, in steps that make trials of about one length equal."""
         return round(math.log(max(self.seconds[i], 1e-3), SIMILAR))
 
-    def _end_one(self) -> None:
+    def _end_next_trial(self) -> None:
         """Move the clock to the next end of a trial, give its host back what it held, and fill that host again."""
         end = heapq.heappop(self.ends)
         self.now = end.at

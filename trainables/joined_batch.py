@@ -33,13 +33,13 @@ class _Gather(torch.autograd.Function):
         counts = distributed.gather(torch.tensor([len(z)], device=z.device))
         rank, _ = distributed.rank_and_count()
         before = int(counts[:rank].sum())
-        ctx.own = slice(before, before + len(z))
+        ctx.own_rows = slice(before, before + len(z))
         return distributed.gather(z)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient[ctx.own] * distributed.processes()
+        return gradient[ctx.own_rows] * distributed.processes()
 
 
 class JoinedBatchNorm(_BatchNorm):

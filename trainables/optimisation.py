@@ -398,10 +398,12 @@ def optimizer_states(chosen: Component) -> float:
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
     """Return d loss / d parameter for each parameter of the optimizer; zero where the loss does not depend on it."""
     gradients = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
-    return each_its_own(optimizer.parameters, gradients)
+    return separate_gradients(optimizer.parameters, gradients)
 
 
-def each_its_own(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor]:
+def separate_gradients(
+    parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]
+) -> list[Tensor]:
     """Return a gradient for each parameter that may be overwritten alone; zero in place of None.
 
     Autograd gives two parameters that are added to each other one tensor, and an expanded one for a sum.

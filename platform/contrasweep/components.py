@@ -153,8 +153,8 @@ class Table(dict[str, E], Generic[E]):
             value = value.to_plain()
         # A name alone is short for a mapping without parameters.
         chosen = {"name": value} if isinstance(value, str) else value
-        given_name = chosen.get("name", default) if isinstance(chosen, Mapping) else None
-        if not isinstance(chosen, Mapping) or not isinstance(given_name, str):
+        chosen_name = chosen.get("name", default) if isinstance(chosen, Mapping) else None
+        if not isinstance(chosen, Mapping) or not isinstance(chosen_name, str):
             raise SpecError(
                 f"must be one of the {self.plural} by name, or a mapping of its name and parameters",
                 value=value,
@@ -164,7 +164,7 @@ class Table(dict[str, E], Generic[E]):
         # The entry. An error stands at the field itself, or at `name` below it where `value` is a mapping.
         place = "" if isinstance(value, str) else "name"
         # A name that is not in the table may be that of a part of an installed package, which stands for its path.
-        name = given_name if given_name in self else path_of(self.plural, given_name, place)
+        name = chosen_name if chosen_name in self else path_of(self.plural, chosen_name, place)
         entry = self.entry(name, place)
 
         # The parameters that were given must be known to the entry.

@@ -27,12 +27,14 @@ def metrics_of(row: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in row.items() if name not in ("step", "time")}
 
 
-def row_beside(labels: FrameRow, own: FrameRow) -> FrameRow:
-    """Return a row of the `labels` of axes and then our `own` columns.
+def row_beside(labels: FrameRow, columns: FrameRow) -> FrameRow:
+    """Return a row of the `labels` of axes and then our `columns`.
 
     An axis with the name of one of these is called `axis.NAME`.
     """
-    return {f"axis.{name}" if name in own else name: label for name, label in labels.items()} | own
+    return {
+        f"axis.{name}" if name in columns else name: label for name, label in labels.items()
+    } | columns
 
 
 def row_tuples(frame: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from contrasweep.trainables.optimisation import each_its_own
+from contrasweep.trainables.optimisation import separate_gradients
 from contrasweep.trainables.pytorch import Float, Matrix, Shaped
 
 
@@ -73,7 +73,7 @@ def chunked_step(
     value = loss(embeddings)
     upstream, *direct = torch.autograd.grad(value, [embeddings, *parameters], allow_unused=True)
     after = _random_state(inputs.device)
-    gradients = each_its_own(parameters, direct)
+    gradients = separate_gradients(parameters, direct)
     # Second pass, with graphs: each chunk draws the same numbers as before, and passes the gradient of its embeddings
     # on to the parameters. The gradients of all chunks add up.
     parts = torch.split(upstream, [len(chunk) for chunk in chunks])

@@ -45,11 +45,11 @@ __all__ = [
 AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
 
-def _takes(entry: Any, given: Config) -> type:
-    """Return the class with the fields that can be set of a loss; the given similarity decides their defaults."""
+def _takes(entry: Any, config: Config) -> type:
+    """Return the class with the fields that can be set of a loss; the similarity in `config` decides their defaults."""
     if not isinstance(entry, Loss):
         return parameters_of(entry)
-    similarity = given.get("similarity", "cosine")
+    similarity = config.get("similarity", "cosine")
     return loss_settings(entry, similarity if isinstance(similarity, str) else "cosine")
 
 

@@ -120,8 +120,8 @@ class Settings:
         if self.model.name not in MODELS:
             from contrasweep.trainables.review_helpfulness.batch import HelpfulnessModel
 
-            own = self.model.entry
-            if not (isinstance(own, type) and issubclass(own, HelpfulnessModel)):
+            entry = self.model.entry
+            if not (isinstance(entry, type) and issubclass(entry, HelpfulnessModel)):
                 raise SpecError(
                     "a model of your own is a class derived from review_helpfulness.batch:HelpfulnessModel",
                     place="model",

@@ -16,10 +16,10 @@ from contrasweep.trainables.losses import Loss
 from contrasweep.trainables.texts.encoders import ENCODERS, with_digest_of_folder
 
 
-def _takes(entry: Any, given: Config) -> type:
+def _takes(entry: Any, config: Config) -> type:
     """Return the class with the fields that can be set of a loss, by the table that the loss comes from."""
     table = losses.LOSSES if isinstance(entry, Loss) else OF_TWO_SIDES
-    return table.takes(entry, given)
+    return table.takes(entry, config)
 
 
 def _find(path: str) -> Any:

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from contrasweep.commands.functions import ADAPTERS
 from contrasweep.components import Declared, Table, declared, description_of, parameters_of
-from contrasweep.data.names import own_importer
+from contrasweep.data.names import user_importer
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_from_here, import_module, import_path, installed, path_of
 from contrasweep.schema import JsonSchema, field_help, json_schema
@@ -111,7 +111,7 @@ def settings(kind: str, name: str) -> list[Setting]:
         check_known(name, kind, table, "there is no such entry", place=place)
     entry: Any = table.get(name, name)
     if kind == "datasets" and ":" in name:
-        entry = own_importer(name)
+        entry = user_importer(name)
     elif isinstance(entry, str):
         entry = import_path(entry, place, kind.removesuffix("s"))
     return list(_fields_of(parameters_of(getattr(entry, "function", entry))))

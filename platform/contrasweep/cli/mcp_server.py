@@ -346,15 +346,15 @@ class Tools:
         # The command prints text, not a document, and says in it why nothing was stopped.
         name = self._study(study)
         process = self._start("stop", f"--storage={self.storage}", "--", name)
-        said = b"".join(process.communicate(timeout=READ_S)).decode("utf-8", "replace")
+        output = b"".join(process.communicate(timeout=READ_S)).decode("utf-8", "replace")
         if process.returncode:
             begun = self._begun
             if not (begun and name in (begun.name, begun.asked[1]) and begun.waiter.is_alive()):
-                raise _CommandError({"error": said})
+                raise _CommandError({"error": output})
             # It has only just begun, or is between two studies of a campaign, and holds no study now.
             begun.process.terminate()
-            said = f"asked process {begun.process.pid} to stop\n"
-        return {"said": said}
+            output = f"asked process {begun.process.pid} to stop\n"
+        return {"said": output}
 
     def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
         """Start a command that trains, on the server's storage and trackers, and return its process."""

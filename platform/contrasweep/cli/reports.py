@@ -244,16 +244,16 @@ def declared(study: str) -> "DeclaredStudy | None":
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:
     """Return the members of the document `report`; without `table`, its cells are those of the study's own table."""
-    own_table = table or results.table()
+    table = table or results.table()
     return {
         "study": results.name,
         "statuses": results.statuses,
         "complete": results.complete,
         "broken": [str(error) for error in results.broken],
         "stopped": results.stopped,
-        "table": own_table.to_rows(),
-        "comparisons": [pair.to_dict() for pair in own_table.answer.pairs],
-        "notes": list(own_table.notes),
+        "table": table.to_rows(),
+        "comparisons": [pair.to_dict() for pair in table.answer.pairs],
+        "notes": list(table.notes),
         "advice": results.advice().to_dict(),
         "best": [vars(entry) for entry in results.best_settings],
         "importance": results.importance().to_dict("records"),

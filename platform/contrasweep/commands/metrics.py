@@ -318,10 +318,10 @@ class Metrics:
             hint = f"{self.step} was before; leave out what begins anew: {{_}} in a pattern, or another name"
             raise self._wrong("steps count up from 0", step, hint)
         members = {name: row.pop(name, None) or {} for name in ("artifacts", "items")}
-        for name, given in members.items():
-            if not isinstance(given, dict):
+        for name, value in members.items():
+            if not isinstance(value, dict):
                 example = f'for example "{name}": {{"accuracy": ...}}'
-                raise self._wrong(f"{name} are a JSON object", given, example)
+                raise self._wrong(f"{name} are a JSON object", value, example)
         artifacts = {name: self._existing(path) for name, path in members["artifacts"].items()}
         checkpoint = self._checkpoint(row.pop(files.CHECKPOINT, None))
         numbers = self._numbers(row)

@@ -21,7 +21,7 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import is_installed, project_file, project_files, project_folders
 from contrasweep.schema import checked
 
-OWN = (
+TRIAL_NAMES = (
     "arm",
     "checkpoints",
     "data",
@@ -105,12 +105,12 @@ def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
     Such a command has no words, a placeholder without a value in `config`, a placeholder with an unknown form (see
-    `FORMS`), or a program or script that is not here. Also raised where a setting has a name of `OWN` or `ALL`.
+    `FORMS`), or a program or script that is not here. Also raised where a setting has a name of `TRIAL_NAMES` or `ALL`.
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     settings = {key: value for key, value in config.items() if key != OPTIONS}
-    known_names = [*OWN, *ALL, *flatten(settings)]
+    known_names = [*TRIAL_NAMES, *ALL, *flatten(settings)]
     placeholders = [match for word in words for match in _PLACEHOLDER.findall(word)]
     for name, form in placeholders:
         if name not in known_names and lookup(settings, name) is None:
@@ -129,7 +129,7 @@ def check(words: Sequence[str], config: Config) -> None:
                 value=f"{{{name}:{form}}}",
                 hint=hint,
             )
-    for name in (*OWN, *ALL):
+    for name in (*TRIAL_NAMES, *ALL):
         # A mapping of such a name hides nothing: its settings are named by dotted keys, `{data.size}`.
         if not isinstance(settings.get(name, {}), Mapping):
             raise SpecError(
@@ -170,7 +170,7 @@ def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
 def filled(
     words: Sequence[str],
     config: Config,
-    own_values: Config,
+    trial_values: Config,
     renamed: Mapping[str, str] | None = None,
     home: Path | None = None,
 ) -> list[str]:
@@ -179,8 +179,8 @@ def filled(
     Args:
         words: The command. `python` becomes the interpreter of this process.
         config: The settings.
-        own_values: Placeholder -> value, of those in `OWN`, and of `config` and `data` with a form behind a colon, such
-            as `data:images` (see `FORMS`).
+        trial_values: Placeholder -> value, of those in `TRIAL_NAMES`, and of `config` and `data` with a form behind a
+            colon, such as `data:images` (see `FORMS`).
         renamed: Setting -> its name in `{args}`, which gives the settings that no other placeholder names.
         home: The project's folder, below which files of the project get their whole path; None: it is the working
             folder, and they stay as they are.
@@ -188,9 +188,9 @@ def filled(
     A word that is nothing but an empty placeholder is left out. So is a word with `{resume}` in a first attempt, which
     resumes nothing, and the flag before it: `--resume {resume}`.
     """
-    placed = [name for name in names(words) if name not in (*OWN, *ALL)]
+    placed = [name for name in names(words) if name not in (*TRIAL_NAMES, *ALL)]
     unnamed = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
-    values = {**config, **own_values}
+    values = {**config, **trial_values}
 
     def text(match: "re.Match[str]") -> str:
         """Return the value of a placeholder, `{name}` or `{name:form}`, as text."""
@@ -208,7 +208,7 @@ def filled(
         lone = _PLACEHOLDER.fullmatch(word)  # the word is one placeholder and nothing else
         if lone and lone[1] == "args":  # several words
             done += _args(unnamed, lone[2] or "", renamed or {})
-        elif "{resume}" in word and own_values.get("resume") is None:  # a first attempt
+        elif "{resume}" in word and trial_values.get("resume") is None:  # a first attempt
             if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
                 done.pop()
         elif home is not None and _leads_into(home, word):  # the command runs in another folder

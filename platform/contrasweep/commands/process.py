@@ -43,7 +43,7 @@ class Process:
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.returncode: int | None = None
         self.lines: deque[str] = deque()  # of its output that nobody has taken yet
-        self._said = b""  # of the supervisor's messages, what was not taken yet
+        self._unread = b""  # of the supervisor's messages, what was not taken yet
         # The supervisor reads CONTROL, whose closing ends the command, and writes to STATUS what became of it. Of each
         # pipe the first end is read from.
         control_read, self._control = os.pipe()
@@ -84,7 +84,7 @@ class Process:
         until = time.monotonic() + wait_s
         while self.returncode is None:
             # One read may have brought both messages, that it started and how it ended.
-            if b"\n" not in self._said:
+            if b"\n" not in self._unread:
                 ready, _, _ = select.select(
                     [self._status], [], [], max(until - time.monotonic(), 0.0)
                 )
@@ -164,12 +164,12 @@ class Process:
 
     def _message(self) -> list[str]:
         """Return the words of the supervisor's next message, which is waited for; [] after its last one."""
-        while b"\n" not in self._said:
+        while b"\n" not in self._unread:
             chunk = os.read(self._status, 4096)
             if not chunk:
                 return []
-            self._said += chunk
-        line, _, self._said = self._said.partition(b"\n")
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
         return line.decode().split()
 
     def _pass_on(self, output: IO[str]) -> None:

@@ -70,14 +70,14 @@ def importer(wanted: Name) -> Importer:
         return DATASETS[wanted.name]
     path = path_of("datasets", wanted.name)
     if ":" in path:
-        return own_importer(path)
+        return user_importer(path)
     known_names = [*DATASETS, *installed("datasets")]
     raise DataError(
         f"there is no dataset {wanted.name!r}; {choose_from('datasets', known_names, wanted.name)}"
     )
 
 
-def own_importer(path: str) -> Importer:
+def user_importer(path: str) -> Importer:
     """Return the importer at a dotted path; `SpecError` where there is none.
 
     At the path is an `Importer`, or a function `(source: Path, settings) -> Content`. If the function has settings, its

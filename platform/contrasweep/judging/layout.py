@@ -17,7 +17,7 @@ from contrasweep.storage.record import Status
 
 Over = Literal["further", "these", "each"]
 """What verdicts over tasks hold for: further tasks like these, these tasks alone, or each task by itself."""
-OWN_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "collapsed", "count", "weight")
+TRIAL_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "collapsed", "count", "weight")
 """Columns of trials beside those of runs. An axis with the name of one, or of a column of runs, is `axis.NAME`."""
 
 
@@ -60,7 +60,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         return _of_tasks(runs, roles, suffix)
     if "block" in has:
         name = axis = joined(roles.block)
-        if axis in {*runs.columns.drop("block"), *OWN_COLUMNS}:
+        if axis in {*runs.columns.drop("block"), *TRIAL_COLUMNS}:
             axis = f"axis.{axis}"
         axes = (axis,)
         runs = runs.copy()  # a join would lose what the frame of a study says of its design

@@ -397,7 +397,7 @@ class Progress:
         self.planned = dict(planned or {})
         # Trial id -> status, of the trials that ended in this run.
         self.over: dict[str, Status] = {}
-        self._said = list[str]()  # messages that no display has yet
+        self._messages = list[str]()  # messages that no display has yet
         self._warned = set[str]()  # ids of trials that printed warnings
         self._confirming = False  # whether a search has come to its confirmations
         # arm, fold and seed -> id of the trial that confirms there
@@ -438,7 +438,7 @@ class Progress:
             self.state.slots = slots
             self.state.waits = ""
             self._estimate(time.time())
-            self._said.append(start_line(self.state))
+            self._messages.append(start_line(self.state))
 
     def open(self) -> None:
         """Begin to show the run."""
@@ -539,7 +539,7 @@ class Progress:
     def _tell(self, text: str) -> None:
         """Keep a line for the displays and for the state; the lock is held."""
         self.state.event(time.time(), text)
-        self._said.append(text)
+        self._messages.append(text)
 
     def close(self, reason: str = "") -> None:
         """Show that the run is over, with the reason; "" where it has run to its end."""
@@ -598,7 +598,7 @@ class Progress:
         """Give each display the messages since the last turn, and a copy of the state that no other thread changes."""
         # Displays may be slow, so they are called without the lock.
         with self._lock:
-            self._said, messages = [], self._said
+            self._messages, messages = [], self._messages
             self._estimate(time.time())
             snapshot = copy.deepcopy(self.state)
         for display in self.displays:

@@ -80,7 +80,7 @@ class CodeComparison:
         return f"{' and '.join(counts)} {' and '.join(kinds)}: {'; '.join(texts_of_changes)}"
 
 
-def is_other(record: Record, current: CurrentCode) -> bool:
+def is_of_other_code(record: Record, current: CurrentCode) -> bool:
     """Whether the trial of this record was made by other code than the `current` one for its trainable and config."""
     return record.code.digest != current.of(record.trainable, record.config).version.digest
 

@@ -89,7 +89,7 @@ class Footprints:
         # Shape of a workload -> what was counted; None where nothing could be counted.
         self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[CellKey, str] = {}  # why a cell has no estimate
-        # By arm and cell, because two arms with one cell may declare different resources.
+        # By arm and cell, because two arms with the same cell may declare different resources.
         self._requirements: dict[tuple[str, CellKey], Requirement] = {}
         # Footprint -> the ways to place a trial that has it.
         self._options = functools.cache(lambda footprint: options(footprint, self.inventory))
@@ -329,7 +329,7 @@ class Footprints:
     def _counted(self, trial: Trial) -> Estimate | None:
         """Return the estimate of a trial, counted once for each shape of workload; None where nothing can be counted.
 
-        The reason of that is kept for `of`. Raises `SpecError` where the user's code calls sys.exit as it is built.
+        Why not is kept for `of`. Raises `SpecError` where the user's code calls sys.exit as the network is built.
         """
         workload = self._workload(trial)
         if workload is None:

@@ -352,7 +352,7 @@ def forecast(
     records = StudyRecords(storage, study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
     finished = records.finished()
-    ended = records.read(sorted(plan.own_trials(finished)))
+    ended = records.read(sorted(plan.trials_among(finished)))
     learned = learned_of(records, ended.values())
     footprints = Footprints(study, inventory, learned)
     planned_rows = plan.rows(ended)

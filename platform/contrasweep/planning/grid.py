@@ -85,14 +85,14 @@ class FixedSource(Source):
             cell: self.seconds.get(cell, longest) for cell, n in self.waiting_of_cell.items() if n
         }
         remaining = sum(self.waiting_of_cell[cell] * seconds for cell, seconds in expected.items())
-        longest = max(expected.values())
-        if not near_end(remaining, longest, len(self.running)):
+        longest_waiting = max(expected.values())
+        if not near_end(remaining, longest_waiting, len(self.running)):
             return 0
         # Cells that take about as long as each other stay in turns.
         return next(
             i
             for i, trial in enumerate(self.waiting)
-            if expected[_cell_key(trial)] >= longest / SIMILAR
+            if expected[_cell_key(trial)] >= longest_waiting / SIMILAR
         )
 
 
@@ -193,7 +193,7 @@ class GridPlan(PlanDisplay):
         """Return {}: a grid searches nothing."""
         return {}
 
-    def own_trials(self, finished: Collection[str]) -> set[str]:
+    def trials_among(self, finished: Collection[str]) -> set[str]:
         """Return those of the trial ids `finished` that are of this grid; others are of an earlier, larger grid."""
         return {trial.id for trial in self.trials} & set(finished)
 
@@ -244,13 +244,13 @@ class GridPlan(PlanDisplay):
         return tuple(_row(cell, known) for cell in self.cells)
 
     def rows_of_trials_to_run(self, known: RecordsById) -> Iterable[int]:
-        """Return, for each trial without a record in `known`, the index of its cell. The trials are in their order."""
+        """Return the index of the cell of each trial without a record in `known`, in the order of the trials."""
         cell_of = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [cell_of[trial.id] for trial in self.trials if trial.id not in known]
 
     def totals(self, known: RecordsById) -> dict[str, int]:
         """Return counts by name: `cells`, `trials`, `done` (trials with a record in `known`) and `to_run`."""
-        done = len(self.own_trials(known))
+        done = len(self.trials_among(known))
         return {
             "cells": len(self.cells),
             "trials": self.total,
@@ -324,7 +324,7 @@ def make_plan(
         resolve: Gives a dataset's manifest by its name in the study.
         without: Names of datasets whose cells are checked and left out.
         sources: The trials that arms start from; None: those of the default storage.
-        waiting: Arms whose cells are checked and left out.
+        waiting: Arms that wait for trials to start from; their cells are checked and left out.
 
     Every config is checked against its trainable's settings before a dataset is looked up. All cells have the same
     (fold, seed) pairs as replicates, so that any two cells are compared in pairs. Two cells that come to the same

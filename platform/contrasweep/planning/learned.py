@@ -298,8 +298,8 @@ def learned_of(
             for peak in other.peaks if other else ():
                 learned.add(peak)
                 learned.studies[peak.cell, peak.host] = study
-    for own_peak in filter(None, map(peak_of, known)):
-        learned.add(own_peak)
+    for known_peak in filter(None, map(peak_of, known)):
+        learned.add(known_peak)
     return learned
 
 

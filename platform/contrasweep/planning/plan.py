@@ -127,7 +127,7 @@ class Plan(Protocol):
         the trials of the configurations that the searches found.
         """
 
-    def own_trials(self, finished: Collection[str]) -> set[str]:
+    def trials_among(self, finished: Collection[str]) -> set[str]:
         """Return those of the trial ids `finished` that belong to this plan: of a sweep, all of them."""
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> Source:

@@ -92,7 +92,7 @@ class EarlierNoise:
         return SeedPart(*max(parts), self.study) if parts else None
 
 
-def own_methods(trainables: Collection[str]) -> set[str]:
+def user_methods(trainables: Collection[str]) -> set[str]:
     """Return those of the dotted paths `trainables` that are not shipped.
 
     Such a trainable may draw from the seed alone, so that all folds of a seed share the draws.
@@ -126,7 +126,7 @@ def noise_of(
 
     # How much the folds of a seed have in common: with shipped methods nothing, else it is not known.
     part = SeedPart(0.0)
-    if own_methods({record.trainable for record in records.values()}):
+    if user_methods({record.trainable for record in records.values()}):
         part = SeedPart()
     design = Design(folds=folds, seed_part=part)
     values = {
@@ -236,7 +236,7 @@ def study_design(study: Study, noise: "EarlierNoise | None", averaged: int) -> "
         repeats = len(study.all_folds) // study.folds
     # Folds of one seed have something in common only where a trainable may draw from the seed alone.
     part = None
-    if own_methods({arm.path for arm in study.arms.values()}):
+    if user_methods({arm.path for arm in study.arms.values()}):
         part = (noise.seed_part(averaged) if noise else None) or SeedPart()
     return Design(
         folds=study.folds, repeats=repeats, seeds=seeds, seed_part=part, searched=searched

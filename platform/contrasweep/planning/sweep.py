@@ -155,7 +155,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         """Return arm -> digest of its search, for each of `arms`."""
         return {arm: self.search_digest(arm) for arm in self.study.arms if arm in arms}
 
-    def own_trials(self, finished: Collection[str]) -> set[str]:
+    def trials_among(self, finished: Collection[str]) -> set[str]:
         """Return all of `finished`, because it is not known beforehand which trials a search runs."""
         return set(finished)
 

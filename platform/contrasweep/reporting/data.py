@@ -114,6 +114,6 @@ class ReportData(TrialData):
             for t in (self.overall, self.table)
             if t is not None
         ]
-        if self.table.given_answer is not None:
+        if self.table.study_answer is not None:
             answers = [self.table.answer, *(answer for answer in answers if not answer.decisive)]
         return sorted(answers, key=lambda answer: not answer.decisive)

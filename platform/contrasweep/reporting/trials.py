@@ -15,7 +15,7 @@ from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.searching import are_numbers, logarithmic
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
-from contrasweep.results.study_data import OWN_COLUMNS
+from contrasweep.results.study_data import TRIAL_COLUMNS
 from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
@@ -35,7 +35,7 @@ EXACT_DIGITS = 17
 """So many digits give a number exactly: of axes, whose values are declared."""
 DIGITS = 6
 """The digits of all other numbers in the list."""
-OWN = (*OWN_COLUMNS, "error", "phase")
+FIXED_COLUMNS = (*TRIAL_COLUMNS, "error", "phase")
 """The columns of a frame of trials that are neither settings nor metrics."""
 TONES = {
     status.value: "open" if status.pending else "bad" for status in Status if not status.trained
@@ -97,7 +97,7 @@ def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) 
     # The metrics that have a column: in a long list the study's alone, else others too, scores of evaluations first.
     metrics = [data.metric]
     if len(frame) <= DETAILED:
-        known = {*OWN, *settings, data.metric}
+        known = {*FIXED_COLUMNS, *settings, data.metric}
         numeric = frame.drop(columns=known, errors="ignore").select_dtypes("number")
         reported = [str(name) for name in numeric.columns if frame[name].notna().any()]
         metrics += sorted(reported, key=lambda name: "/" not in name)[:MAX_METRICS]
@@ -144,7 +144,7 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     for record in results.search_records.values():
         # A metric with the name of another column is renamed, as in the frame of a grid's trials.
         values: FrameRow = {
-            f"metric.{name}" if name in OWN else name: value
+            f"metric.{name}" if name in FIXED_COLUMNS else name: value
             for name, value in record.metrics.items()
         }
         values |= {name: getattr(record, name) for name in fields}
@@ -157,8 +157,8 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
             config = trial.record.config
             settings = {name: dotted.name(dotted.lookup(config, name)) for name in names}
         # A metric that has the name of a setting is left out.
-        own = {"phase", *names}
-        others = {name: value for name, value in trial.values.items() if name not in own}
+        taken = {"phase", *names}
+        others = {name: value for name, value in trial.values.items() if name not in taken}
         rows.append({"phase": trial.phase, **settings, **others})
     return pd.DataFrame(rows)
 

@@ -156,13 +156,13 @@ def _hours_by_records(done: Sequence[Record]) -> Hours:
 
 
 TIMES = (2, 4)
-"""The sizes that are proposed, in times the present one."""
+"""The sizes that are proposed, as multiples of the present one."""
 MANY_FOLDS = 10
 """Folds of a study that is proposed in place of one with fewer."""
 VAGUE = 0.9
 """A chance that may lie anywhere in a range of more than this is not known."""
 MAX_FORECASTS = 12
-"""The most comparisons that are forecast; of more undecided ones these are those with the smallest p."""
+"""The most undecided comparisons that are forecast: those with the smallest p."""
 
 
 class SufficientSize(NamedTuple):
@@ -451,7 +451,7 @@ class Advice:
 def _what_adds_degrees(advice: Advice) -> list[str]:
     """Return a sentence on which replicates make the noise better known: seeds, repeats or folds.
 
-    The list is empty where replicates are no folds.
+    The list is empty for a study without folds.
     """
     now = advice.forecasts[0].pair.comparison.evidence.common
     design = now.design

@@ -137,7 +137,7 @@ class Answer:
         elif first.context:
             where = " in each cell"
         kind = "Verdicts" if self.decisive else "Exploratory"
-        # All comparisons of an answer hold for the same, as they are of one design.
+        # All comparisons of an answer have the same scope, as they are of one design.
         scope = first.comparison.scope
         return f"{kind}: {self.names(first.metric)}{where}, {scope} ({', '.join(self._basis())})"
 
@@ -238,7 +238,7 @@ def _head(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _unit(contrast: Contrast) -> str:
-    """Return what the replicates of a contrast are, one of them: `fold`, `seed`, `run`, `item`, `task`."""
+    """Return what a replicate of a contrast is: `fold`, `seed`, `run`, `item`, `group` or `task`."""
     if contrast.design.folds:
         return "fold"
     return "run" if isinstance(contrast, UnpairedContrast) else contrast.design.unit

@@ -403,10 +403,10 @@ def marked(
     # context -> side -> (row, column) of its cell. Cells of one context are compared with each other.
     contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
     for place, cell in cells.items():
-        value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
+        label_of = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
-            side = joined(tuple(value[f] for f in layout.compared))
-            contexts.setdefault(tuple(value[f] for f in layout.context), {})[side] = place
+            side = joined(tuple(label_of[f] for f in layout.compared))
+            contexts.setdefault(tuple(label_of[f] for f in layout.context), {})[side] = place
 
     result = dict(cells)
     sign = 1 if mode == "max" else -1
@@ -582,7 +582,7 @@ def _cells(
             why_no_interval=why,
             min=float(done["value"].min()) if len(done) else None,
             max=float(done["value"].max()) if len(done) else None,
-            over=_replicates_text(done, spread) if spread else "",
+            over=_cell_replicates(done, spread) if spread else "",
             collapsed=int(done["collapsed"].sum()),
         )
     return cells
@@ -597,7 +597,7 @@ def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | No
     return bounds if bounds and values.dropna().between(*bounds).all() else None
 
 
-def _replicates_text(done: pd.DataFrame, spread: Contrast) -> str:
+def _cell_replicates(done: pd.DataFrame, spread: Contrast) -> str:
     """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
     seeds_of_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
     # Where folds have different numbers of seeds, some trials are missing.

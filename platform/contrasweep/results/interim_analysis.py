@@ -74,7 +74,7 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     )
     write_looks(records, log.with_look(look))
     # The sentence: how many comparisons are decided, futile or open, and how many cells go on.
-    counts = Counter(_SAID[entry.decision] for entry in look.comparisons)
+    counts = Counter(_WORD_OF[entry.decision] for entry in look.comparisons)
     summary = ", ".join(f"{count} {word}" for word, count in counts.items())
     following = (
         f"{len(open_cells)} of {len(plan.cells)} cells go on" if open_cells else "no cell goes on"
@@ -97,12 +97,12 @@ def judge_look(
     largest value of the metric; None where they are not known.
     """
     last = stage.time >= 1
-    after = _after_look(
+    entries = _log_entries(
         pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last
     )
     # A cell goes on while any comparison with its arm is open: in this cell, or over all cells (context ()).
     open_arms = set()
-    for entry in after:
+    for entry in entries:
         if entry.decision == "open":
             open_arms |= {(entry.context, entry.a), (entry.context, entry.b)}
     open_cells = []
@@ -114,12 +114,12 @@ def judge_look(
         else:
             stopped.append(cell_name(cell.arm, cell.axes))
     look = LookTaken(
-        stage.replicates, stage.time, after, tuple(stopped), time.time(), family.margin
+        stage.replicates, stage.time, entries, tuple(stopped), time.time(), family.margin
     )
     return look, open_cells
 
 
-_SAID = {
+_WORD_OF = {
     "better": "decided",
     "worse": "decided",
     "equivalent": "equivalent",
@@ -255,7 +255,7 @@ class _Tested:
         )
 
 
-def _after_look(
+def _log_entries(
     pairs: Sequence[PairAtLook],
     log: LookLog,
     looks: Looks,

@@ -346,7 +346,7 @@ class Ledger:
 
     def records(self, study: str) -> Collection[Record]:
         """Return the records of a study's ended trials; none where there is no such study."""
-        return compact.read_records(StudyRecords(self.storage, study), []).values()
+        return compact.read_records(StudyRecords(self.storage, study), broken=[]).values()
 
     def screening_study(self, number: int) -> str:
         """Return the name of the study that trains the incumbent with this number on screening seeds."""

@@ -17,7 +17,7 @@ from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.planning import networks
-from contrasweep.planning.power import earlier_noise, own_methods
+from contrasweep.planning.power import earlier_noise, user_methods
 from contrasweep.results import search
 from contrasweep.results.advice import Advice, Hours, Prices, advice
 from contrasweep.results.answer import Answer, Pair, Versus, versus
@@ -28,7 +28,7 @@ from contrasweep.results.notes import read_notes
 from contrasweep.results.notices import mark_mixed_code
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.search import Best
-from contrasweep.results.study_data import OWN_COLUMNS, StudyData
+from contrasweep.results.study_data import TRIAL_COLUMNS, StudyData
 from contrasweep.results.table import PLAIN, Cell, Key, Table, TableStyle
 from contrasweep.rows import FrameRow, row_tuples
 from contrasweep.shell import command_line
@@ -118,9 +118,9 @@ class Results(StudyData):
     def trial_rows(self) -> list[FrameRow]:
         """Return the rows of `to_frame` for JSON: axes and metrics are mappings, missing values None."""
         frame = self.frame.astype(object).where(lambda f: f.notna(), None)  # JSON has no NaN
-        metrics = [str(name) for name in frame if name not in {*OWN_COLUMNS, *self.axes}]
+        metrics = [str(name) for name in frame if name not in {*TRIAL_COLUMNS, *self.axes}]
         return [
-            {name: row[name] for name in OWN_COLUMNS}
+            {name: row[name] for name in TRIAL_COLUMNS}
             | {
                 "axes": {axis: row[axis] for axis in self.axes},
                 "metrics": {name: row[name] for name in metrics},
@@ -365,9 +365,9 @@ class Results(StudyData):
                 and table.column_factors == ("arm",)
                 and not table.pooled
             ):
-                of_arms = self._arms(table.metric, overall=True)
+                of_arms = self._table_of_arms(table.metric, overall=True)
                 averages = {arm: cell for (arm, _), cell in of_arms.cells.items()}
-            table = replace(table, given_answer=self._answer(table.metric), averages=averages)
+            table = replace(table, study_answer=self._answer(table.metric), averages=averages)
 
         # What a reader must know beside the table. Broken files come last: what is read for the other notes may find
         # more of them.
@@ -414,17 +414,17 @@ class Results(StudyData):
         title = self.title + "".join(fixed)
         decisive = self._decides(metric)
         # The study's own comparison in each cell, or else an exploratory one. If all axes are fixed, one cell is left:
-        # an exploratory comparison of it is made below, as that over everything.
+        # an exploratory comparison of it is made below, as `overall`.
         cells: list[Pair] = []
         if self.axes and decisive:
-            cells = _between(self._arms(metric, overall=False).pairs, a, b, at)
+            cells = _between(self._table_of_arms(metric, overall=False).pairs, a, b, at)
         if self.axes and not cells and (free or decisive):
             table = self._build(self.axes, ["arm"], metric, exploratory=True)
             cells = _between(table.pairs, a, b, at)
         # The study's own comparison over everything, where no axis is fixed.
         overall: Sequence[Pair] = []
         if decisive and not at:
-            overall = _between(self._arms(metric, overall=True).pairs, a, b, {})
+            overall = _between(self._table_of_arms(metric, overall=True).pairs, a, b, {})
         # The one cell that is left where all axes are fixed, if it has a verdict.
         if at and not free and cells and cells[0].has_verdict:
             overall = cells
@@ -552,7 +552,7 @@ class Results(StudyData):
         """Return the comparisons of a metric that answer the study's question."""
         overall = self.document.question == "overall"
         return Answer(
-            self._arms(metric, overall=overall).pairs,
+            self._table_of_arms(metric, overall=overall).pairs,
             self.document.question,
             tuple(self.axes) if overall else (),
         )
@@ -571,10 +571,10 @@ class Results(StudyData):
 
     @cached_property
     def _built(self) -> dict[tuple[str, bool], Table]:
-        """The tables that `_arms` has built, by its arguments."""
+        """The tables that `_table_of_arms` has built, by its arguments."""
         return {}
 
-    def _arms(self, metric: str, *, overall: bool) -> Table:
+    def _table_of_arms(self, metric: str, *, overall: bool) -> Table:
         """Return the table that compares the arms over all axes (`overall`), or in each cell; each is built once."""
         overall = overall or not self.axes
         if (metric, overall) not in self._built:
@@ -598,7 +598,7 @@ class Results(StudyData):
         document = self.document
         records = self.trial_records.values()
         # Shipped methods draw anew in each fold, so that the folds of a seed share no draws: the variance is 0.
-        trainables = own_methods({record.trainable for record in records})
+        trainables = user_methods({record.trainable for record in records})
         if not trainables:
             return SeedPart(0.0)
         # Several seeds tell the variance themselves, and without folds nothing is shared.
@@ -625,7 +625,7 @@ class Results(StudyData):
     def _metric(self, name: str | None) -> str:
         """Return the declared name of the metric `name`; None: the study's. `SpecError` where no trial reports it."""
         name = name or self.metric
-        reported = [c for c in self.frame.columns if c not in {*OWN_COLUMNS, *self.axes}]
+        reported = [c for c in self.frame.columns if c not in {*TRIAL_COLUMNS, *self.axes}]
         return self.known_name("metric", name, reported or [name])
 
     def _build(

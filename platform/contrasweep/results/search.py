@@ -50,15 +50,15 @@ def start_notes(document: StudyDocument) -> list[str]:
     return notes
 
 
-OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
+CONFIGURATION_COLUMNS = ["trial_id", "arm", "value", "status"]
 """The columns of a frame of configurations that are no settings."""
 ENOUGH = 20
-"""With fewer configurations (the best tenth of 20 are two) that no setting stands out says nothing."""
+"""With fewer configurations it says nothing that no setting stands out: the best tenth of 20 are two."""
 
 
 def settings(frame: pd.DataFrame) -> list[str]:
     """Return the searched settings, which are columns of a `search_frame`."""
-    return [str(column) for column in frame.columns if column not in OWN_COLUMNS]
+    return [str(column) for column in frame.columns if column not in CONFIGURATION_COLUMNS]
 
 
 def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
@@ -91,7 +91,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
                 **drawn_from(spaces.get(arm, {}), folds[0].config),
             }
         )
-    frame = pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
+    frame = pd.DataFrame(rows, columns=None if rows else CONFIGURATION_COLUMNS)
     # pandas would make NaN of None, which may be an option.
     for name in settings(frame):
         column = [row.get(name, np.nan) for row in rows]

@@ -29,7 +29,7 @@ from contrasweep.storage.store import LocalStore
 from contrasweep.storage.study_document import StudyDocument, declared_lines
 from contrasweep.tracking.links import read_links
 
-OWN_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
+TRIAL_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 """The columns of a frame of trials that are neither axes nor metrics."""
 MAX_NOTES = 3
 SMALLER = re.compile(
@@ -137,8 +137,8 @@ class StudyData:
         names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, by_trial)))]))
         metrics = pd.DataFrame(by_trial, self.planned.index, names, "float64")
         # A metric with the name of another column is renamed to `metric.NAME`.
-        own_names = {*OWN_COLUMNS, *self.axes}
-        metrics.columns = [f"metric.{name}" if name in own_names else name for name in names]
+        taken = {*TRIAL_COLUMNS, *self.axes}
+        metrics.columns = [f"metric.{name}" if name in taken else name for name in names]
         # A trial without a record is broken where it has a file, which could not be read; else it is still to run.
         statuses = []
         for trial_id, record in zip(self.planned["trial_id"], records, strict=True):
@@ -182,8 +182,8 @@ class StudyData:
         # The trial's own scores, less those that an evaluation has replaced; then those of each evaluation.
         evaluations = compact.scores_of(record, self.evaluations) if record else []
         replaced = {name for evaluation in evaluations for name in evaluation.items}
-        own_names = [name for name in record.items if name not in replaced] if record else []
-        sources = [(self.records, trial_id, own_names)]
+        score_names = [name for name in record.items if name not in replaced] if record else []
+        sources = [(self.records, trial_id, score_names)]
         for evaluation in evaluations:
             records = StudyRecords(self.records.storage, evaluation.study)
             sources.append((records, evaluation.trial_id, list(evaluation.items)))

@@ -260,7 +260,7 @@ class Table:
         title: The text above the table.
         notes: Sentences for the legend that a reader must know.
         decisive: Whether `pairs` are the comparisons that the study decides.
-        given_answer: The comparisons that the study decides, where these are others than `pairs`.
+        study_answer: The comparisons that the study decides, where these are others than `pairs`.
         averages: The cells of a last row with the means over all rows, by column; empty: there is no such row.
         style: How the table is drawn.
 
@@ -286,7 +286,7 @@ class Table:
     title: str = ""
     notes: tuple[str, ...] = ()
     decisive: bool = False
-    given_answer: Answer | None = None
+    study_answer: Answer | None = None
     averages: Mapping[Key, Cell] = field(default_factory=dict)
     style: TableStyle = PLAIN
 
@@ -355,8 +355,8 @@ class Table:
         cells = [*self.cells.values(), *self.averages.values()]
         methods = list(dict.fromkeys(c.interval for c in cells if c.interval))
         # Below a caption of the user's there are no verdicts.
-        told = self.answer.pairs and not self.style.caption
-        percent = "in percent; the verdicts are not" if told else "in percent"
+        verdicts_below = self.answer.pairs and not self.style.caption
+        percent = "in percent; the verdicts are not" if verdicts_below else "in percent"
         lines = [percent] if self.style.percent else []
         if methods == [NO_INTERVAL]:
             why = dict.fromkeys(c.why_no_interval for c in cells if c.interval)
@@ -395,8 +395,8 @@ class Table:
             lines.append(f"replicates are means over {', '.join(map(names, self.pooled))}")
         lines += self.gaps
         # The verdicts below this table are those of another layout, which answers the study's question.
-        if self.given_answer is not None and not self.decisive and self.pairs:
-            if self.given_answer.question == "overall":
+        if self.study_answer is not None and not self.decisive and self.pairs:
+            if self.study_answer.question == "overall":
                 lines.append("single cells are exploratory: the study's question is overall")
             else:
                 lines.append("cells of this table are exploratory: the study's question is cells")
@@ -444,8 +444,8 @@ class Table:
     def answer(self) -> Answer:
         """What stands below the table: the verdicts of the study, or the numbers of the table's own comparisons."""
         names = self.style.names
-        if self.given_answer is not None:
-            return replace(self.given_answer, names=names)
+        if self.study_answer is not None:
+            return replace(self.study_answer, names=names)
         question: Question | None = None
         if self.decisive:  # either all pairs have a context, their cell, or none has
             question = "cells" if self.pairs and self.pairs[0].context else "overall"
@@ -689,7 +689,7 @@ def markdown_of(tables: Sequence[Table]) -> str:
             return table.marked_text(cell)
         return f"\0{table.cell_text(cell)}\0{ARROWS[cell.mark]}"
 
-    # Asterisks of names are escaped: a NUL, which no text has, stands for those of the best until then.
+    # Asterisks of names are escaped. Until then a NUL, which no text has, stands for the asterisks of the best.
     columns = _columns(tables)
     body = _rows(tables, columns, shown, tables[0].row_titles.values())
     lines = [
@@ -763,12 +763,12 @@ def _latex_head(tables: Sequence[Table]) -> list[str]:
         head = [f"{'& ' * factors}{latex_row(entries)}", " ".join(rules)]
 
     # A table without column factors has the metric as the title of its one column. With several tables the metric
-    # stands in the line above, and is not said again.
+    # stands in the line above, and is not repeated.
     titles = list(map(latex_text, first_table.factor_titles[0]))
     for table in tables:
-        said_above = len(tables) > 1 and not table.column_factors
+        metric_above = len(tables) > 1 and not table.column_factors
         for title in table.column_titles:
-            titles.append(_latex_span("" if said_above else latex_text(title)))
+            titles.append(_latex_span("" if metric_above else latex_text(title)))
     return [*head, latex_row(titles)]
 
 

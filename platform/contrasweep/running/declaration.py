@@ -70,7 +70,7 @@ def redeclare(
     # There are results, but the declaration that they followed is lost: the log says so.
     if earlier is None:
         entry = LogEntry(
-            time.time(), by=_who(), ended=len(recorded), changes=("study.json was missing",)
+            time.time(), by=_asker(), ended=len(recorded), changes=("study.json was missing",)
         )
         return replace(declared, log=(entry,))
     # The fields that differ from the newest declaration, without those that change no result and no verdict.
@@ -124,7 +124,7 @@ def redeclare(
     ended = len(planned_ids & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
     entry = LogEntry(
         at=time.time(),
-        by=_who(),
+        by=_asker(),
         ended=ended,
         trials=max(ended, earlier.trials or 0),
         changes=changes,
@@ -168,8 +168,8 @@ def _grows_after_look(
     """Return whether `plan` adds cells to a whole table, of which the user has had a look that is counted nowhere else.
 
     `planned_ids` are the trials of the stored plan, and `recorded` the ended trials by id. Another cell changes the
-    arms' means. In looks.json are the looks of a study that grows and, without `spend`, those before cells get more
-    replicates.
+    arms' means. Other looks are counted in looks.json: those of a study that grows and, without `spend`, those before
+    cells get more replicates.
     """
     if not isinstance(plan, GridPlan) or plan.study.replicates is not None:
         return False
@@ -306,7 +306,7 @@ def trained_again(
         )
     entry = LogEntry(
         at=time.time(),
-        by=_who(),
+        by=_asker(),
         ended=len(values),
         trials=len(planned),
         changes=(f"{len(again)} trained again",),
@@ -426,7 +426,7 @@ def who() -> str:
     return platform.node()
 
 
-def _who() -> str:
+def _asker() -> str:
     """Return who asks, on which machine and by which command."""
     return ": ".join([who(), *this_command()])
 
@@ -451,9 +451,9 @@ def _metric_was_mended(plan: Plan, earlier: StudyDocument, recorded: RecordsById
     if earlier.metric == study.metric:
         return False
     # Nothing else has changed if the plan, given the earlier metric, has the earlier digest.
-    designed = cast(Any, plan)  # of any kind: all have a study and a digest
+    untyped = cast(Any, plan)  # of any kind: all have a study and a digest
     with_earlier_metric = replace(
-        designed, study=replace(study, metric=earlier.metric, mode=earlier.mode)
+        untyped, study=replace(study, metric=earlier.metric, mode=earlier.mode)
     )
     if with_earlier_metric.digest != earlier.plan_digest:
         return False

@@ -18,7 +18,7 @@ from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
+from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_of_checkpoint
 from contrasweep.running.prepare import (
     Changed,
     declared_as_before_if_refused,
@@ -185,7 +185,7 @@ def evaluate(
     tracking: Addresses = OF_STUDY,
     **options: Any,
 ) -> tuple[Results, Results]:
-    """Score every network that a study has kept, on other data or by own code.
+    """Score every network that a study has kept, on other data or by code of your own.
 
     The evaluations are a study of their own in the storage, whose trials run, resume and fail as any other's. What has
     been evaluated is not evaluated again, unless its network or the code has changed.
@@ -286,7 +286,7 @@ def evaluate_checkpoint(
     storage = open_store(storage).uri
     evaluation = Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=None, storage=storage))
-    planned = plan_given(name, model, Path(checkpoint), evaluation, storage)
+    planned = plan_of_checkpoint(name, model, Path(checkpoint), evaluation, storage)
     return _run_evaluation(planned, storage, None if tracking == OF_STUDY else tracking, **options)
 
 

@@ -100,7 +100,7 @@ def plan_evaluation(
     )
 
 
-def plan_given(
+def plan_of_checkpoint(
     name: str, model: str, checkpoint: Path, evaluation: Evaluation, storage: str
 ) -> GridPlan:
     """Return the plan of one trial that evaluates a checkpoint from elsewhere; copy the checkpoint to the storage.

@@ -21,7 +21,7 @@ from contrasweep.errors import (
     choose_from,
 )
 from contrasweep.planning import learned
-from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_other
+from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_of_other_code
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.starts import check_starts
 from contrasweep.running.declaration import asked_before, redeclare, this_command, trained_again
@@ -137,7 +137,7 @@ def prepare(
     document = records.claim(document)
     decision.carry_out(records)
     # A study that grows takes its looks once more: those so far saw results that are trained anew now. Looks at a study
-    # that was extended are not taken again, so that they count on.
+    # that was extended are not taken again: they still count.
     if (
         log is not None
         and log.spending != EXTENDED
@@ -223,14 +223,14 @@ class Decision:
     infeasible: RecordsById  # of trials that fitted no host; they run where they fit now
 
     @property
-    def _changed(self) -> set[str]:
+    def _changed_ids(self) -> set[str]:
         """The ids of the trials of other code that run again."""
         return set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
 
     @property
     def again(self) -> set[str]:
         """The ids of all trials that run again."""
-        return {*self.selected, *self.failed, *self.anew_trials, *self._changed}
+        return {*self.selected, *self.failed, *self.anew_trials, *self._changed_ids}
 
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Archive the trials that run again, or accept their code; return the ids of the trials that run again.
@@ -238,7 +238,7 @@ class Decision:
         Selected trials, failed trials of other code, and other trials of other code go to an archive each, with the
         reason. Failed trials of the same code lose only their records, and resume from their checkpoints.
         """
-        changed_ids = self._changed
+        changed_ids = self._changed_ids
         # Searches that start anew move with all trials of their arms: into the archive of the trials of other code
         # (below) if there are such trials, else into that of the selected trials.
         reason = "run again as asked"
@@ -299,10 +299,16 @@ def decide(
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
     # Failed trials of other code start from the beginning, those of the same code from their checkpoints.
-    restarted = {i for i in failed if changed != "accept" and is_other(not_selected[i], current)}
-    # A search that chose its candidates by results of other code starts from the beginning: all its trials are
-    # selected, and one of them is of other code; or trials of its arm that are of other code run again.
-    arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}
+    restarted = {
+        i for i in failed if changed != "accept" and is_of_other_code(not_selected[i], current)
+    }
+    # A search that chose its candidates by results of other code starts from the beginning, where all its trials are
+    # selected and one of them is of other code, or where trials of its arm that are of other code run again.
+    arms = {
+        recorded[i].arm
+        for i in selected
+        if i in recorded and is_of_other_code(recorded[i], current)
+    }
     searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
     arms -= {record.arm for i, record in searched.items() if i not in selected}
     for change in comparison.changes if changed == "rerun" else ():
@@ -354,7 +360,7 @@ def failed_to_run_again(
         i
         for i, record in lacking.items()
         if study.metric in record.metrics
-        or is_other(record, current)
+        or is_of_other_code(record, current)
         or _is_of_earlier_search(record, study.arms[record.arm])
     }
     still_lacking = [record for i, record in lacking.items() if i not in mended and i not in again]
@@ -435,8 +441,8 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """Return trial id -> record of the plan's trials, with those of its search; other arms are left out."""
     etags = records.etags()
-    own_ids = plan.own_trials(etags)
-    records_by_id = compact.read_records(records, only=own_ids, etags=etags)
+    plan_ids = plan.trials_among(etags)
+    records_by_id = compact.read_records(records, only=plan_ids, etags=etags)
     return {i: record for i, record in records_by_id.items() if record.arm in plan.study.arms}
 
 

@@ -113,8 +113,8 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     # the differences, it is taken less its mean in each seed.
     incidence_less_seed_means = np.eye(k)[folds] - (counts / in_seed)[:, seeds].T
     effects, _, rank, _ = np.linalg.lstsq(incidence_less_seed_means, around_seeds, rcond=None)
-    left = around_seeds - incidence_less_seed_means @ effects
-    sum_of_squares = float((left**2).sum())
+    residuals = around_seeds - incidence_less_seed_means @ effects
+    sum_of_squares = float((residuals**2).sum())
     residual_degrees = n - m - int(rank)
     if residual_degrees < 1:
         return None
@@ -546,8 +546,8 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     # One seed on all folds: an earlier study, or nothing, tells what another seed would change.
     if estimate is None and design.seed_part is not None:
         return _one_seed(mean, spread, scale, design.seed_part, design, values)
-    # Where nothing tells seeds from the rest, all of the spread counts as the folds'. Nothing does either where no fold
-    # changes anything, up to rounding.
+    # All of the spread counts as the folds' where nothing tells seeds from the rest, and where no fold changes
+    # anything, up to rounding.
     least = (TIE * float(np.abs(d).max())) ** 2
     if estimate is None or (spread == 0 and estimate.cautious.residual <= least):
         return Contrast(
@@ -616,8 +616,8 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     by_item = d.mean(axis=0)
     seed = float(by_seed.var(ddof=1)) / m
     item = float(factors @ (by_item - mean) ** 2)
-    left = d - by_seed[:, None] - by_item[None] + mean
-    rest = float(factors @ (left**2).sum(axis=0)) / (m * (m - 1))
+    residuals = d - by_seed[:, None] - by_item[None] + mean
+    rest = float(factors @ (residuals**2).sum(axis=0)) / (m * (m - 1))
     variance = max(seed + item - rest, seed, item)
     # A variance that only rounding makes counts as 0.
     if variance <= (TIE * float(np.abs(d).max())) ** 2:

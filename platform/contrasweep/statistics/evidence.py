@@ -303,8 +303,8 @@ def paired_evidence(
     return Evidence(
         common,
         gaps,
-        a_loses=_worst_view(arm_a, arm_b, rows, d, mode, sign=1.0),
-        b_loses=_worst_view(arm_b, arm_a, rows, d, mode, sign=-1.0),
+        a_loses=_worst_contrast(arm_a, arm_b, rows, d, mode, sign=1.0),
+        b_loses=_worst_contrast(arm_b, arm_a, rows, d, mode, sign=-1.0),
         pairs=int(in_contrast.sum()),
         means=(float(a[in_contrast].mean()), float(b[in_contrast].mean())),
         collapsed_a=collapsed_a,
@@ -323,7 +323,7 @@ class _Arm(NamedTuple):
     collapsed: Any
 
 
-def _worst_view(
+def _worst_contrast(
     arm: _Arm, other: _Arm, rows: "_Rows", d: Any, mode: str, sign: float
 ) -> Contrast | None:
     """Return the contrast of a - b with further differences, in which `arm` does badly; None where there are none.
@@ -404,20 +404,20 @@ class _Rows:
         self.replicate_code = codes_of(self.replicates)
         self.weights = None if weights is None else floats(weights)
 
-    def bad_luck(self, values: Any, gone: Any, sign: float) -> Any:
-        """Return pessimistic values [n] for the trials in the mask `gone` [n]; NaN elsewhere.
+    def bad_luck(self, values: Any, alone_missing: Any, sign: float) -> Any:
+        """Return pessimistic values [n] for the trials in the mask `alone_missing` [n]; NaN elsewhere.
 
         Where m trials of a cell are gone, each counts as sqrt(m) standard deviations worse (in the direction `sign`)
         than the mean of the arm's other `values` [n] there. By simulation the error is then at most .053 where exactly
         the worst trials are gone.
         """
         pessimistic = np.full(len(values), np.nan)
-        for cell in np.unique(self.cell[gone]):
-            gone_here = gone & (self.cell == cell)
+        for cell in np.unique(self.cell[alone_missing]):
+            missing_here = alone_missing & (self.cell == cell)
             ended = values[(self.cell == cell) & np.isfinite(values)]
             if len(ended) > 1:
-                deviations = sign * math.sqrt(gone_here.sum())
-                pessimistic[gone_here] = ended.mean() + deviations * ended.std(ddof=1)
+                deviations = sign * math.sqrt(missing_here.sum())
+                pessimistic[missing_here] = ended.mean() + deviations * ended.std(ddof=1)
         return pessimistic
 
     def with_losses(self, filled: Any, d: Any, lost: Any, sign: float) -> Any:

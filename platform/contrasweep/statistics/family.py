@@ -4,7 +4,7 @@ A study has one question: `overall` (arms against each other, averaged over all 
 comparisons of that question are its family, and alpha is the chance of any false verdict in it. Everything else that a
 report shows is exploratory and has no verdict.
 
-`overall` is the default: a family of pairs of arms is as small as a study has, and few replicates can decide nothing in
+`overall` is the default: the pairs of arms are the smallest family of a study, and few replicates can decide nothing in
 a large one (five folds of three arms in six cells make 18 comparisons, each at .0028). Who asks where an effect holds,
 and has the replicates for it, declares `question: cells`.
 """

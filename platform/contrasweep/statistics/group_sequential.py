@@ -36,7 +36,7 @@ NODES = 128
 MOST_DEVIATIONS = 8.2
 """Statistics above this many standard deviations have no probability in double precision."""
 LEAST_DEVIATIONS = -5.0
-"""Below it a statistic does not come back to decide for its side."""
+"""From below this many standard deviations a statistic does not come back to decide for its side."""
 T_PATHS = 300_000
 """Simulated studies without a difference: they measure the inflation of t statistics to 1 % at .05, to 3 % at .003."""
 LEVELS = np.exp(np.linspace(math.log(1e-8), math.log(0.5), 50))

@@ -59,13 +59,13 @@ class DiscordantContrast(Contrast):
         distance = sign * (self.difference - bound)
         values = sign * np.asarray(self.values)
         differing = int((values != 0).sum())
-        # The chance that no item differs, if as large a share as the bound does.
+        # The chance that none of the items differs where a share as large as the bound would.
         if not differing:
             return float(np.clip(1 - distance, 0, 1) ** self.n)
         t = float(distance <= 0)
         if self.standard_error:
             t = float(special.stdtr(self.degrees, -distance / self.standard_error))
-        # The share q of wins among the items that differ with which the difference s (2 q - 1) is the bound; and the
+        # The share q of wins among the items that differ at which the difference s (2 q - 1) is the bound; and the
         # chance of as many wins or more. No share is below 0.
         q = (1 + sign * bound * self.n / differing) / 2
         if q < 0:

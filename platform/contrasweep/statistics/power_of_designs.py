@@ -177,8 +177,8 @@ class PlannedPower:
 def _detectable(design: Design, level: float) -> float:
     """Return the smallest true difference that the design decides at `level` with the chance `POWER`.
 
-    It is in standard deviations of one trial's paired difference, if all noise is of training. Over folds the standard
-    error is that of noise which the folds' means carry themselves, as no number of seeds rules such noise out.
+    It is in standard deviations of one trial's paired difference, if all noise is of training. Over folds the variance
+    of a fold's mean counts as variance between folds, which share training rows; no number of seeds rules that out.
     """
     # Nothing is decided by one replicate, nor by one seed on all folds where nobody knows what another would change.
     unknown = design.seed_part is not None and math.isinf(design.seed_part.variance)

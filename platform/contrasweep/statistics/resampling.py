@@ -85,8 +85,8 @@ def sign_flip_p(differences: ArrayLike) -> float:
     tie = TIE * float(np.abs(d).sum())
     if abs(total) <= tie or len(d) == 1:
         return 1.0
-    # To turn the signs of a part makes total - 2 part of the total. For a total above 0 that is as far from 0 as before
-    # where part <= 0, or total - part <= 0: the same of the complement. The observed pattern counts as a flip.
+    # With the signs of a part turned, the sum is total - 2 part. For a total above 0 that is as far from 0 or further
+    # where part <= 0, or total - part <= 0 (the complement). The observed pattern counts as a flip.
     part = np.sign(total) * _sums(d)
     total = abs(total)
     smaller = np.minimum(part, total - part)

@@ -110,7 +110,7 @@ class UnpairedContrast(Contrast):
             shifts = self._shifts
             tie = TIE * float(np.abs([*self.a, *self.b]).sum())
             p = float(1 + (sign * shifts <= sign * bound + tie).sum()) / (1 + len(shifts))
-        # Without any spread as many runs say no more than as many equal differences of pairs.
+        # Without any spread, runs say no more than as many equal differences of pairs.
         if self.standard_error == 0:
             return max(p, smallest_p(self.n) / 2) if distance > 0 else 1.0
         return max(p, float(special.stdtr(self.degrees, -distance / self.standard_error)))

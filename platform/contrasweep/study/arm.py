@@ -184,8 +184,9 @@ class Arm:
         Values of `Float` settings are kept as floats: 1 becomes 1.0.
         """
         points: list[MutableConfig] = []
-        for i, given in enumerate(self.start_points or []):
-            point = canonical.Config(given, f"start_points.{i}")  # NumPy's numbers become Python's
+        for i, declared in enumerate(self.start_points or []):
+            # NumPy's numbers become Python's.
+            point = canonical.Config(declared, f"start_points.{i}")
             whole_config = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole_config):
                 searched = []

@@ -121,14 +121,14 @@ def leaves(*configs: Config) -> set[Leaf]:
     }
 
 
-def clash(one: Iterable[Leaf], other: Iterable[Leaf], named: str = "") -> str:
+def clash(first: Iterable[Leaf], other: Iterable[Leaf], named: str = "") -> str:
     """Return why two sets of settings cannot be combined, as the end of a sentence; "" where they can.
 
     `both set loss.margin` (`SAME_KEY` where the sentence has `named` that key before), or `contradict each other: ...`.
     Only the first reason is given.
     """
     others = sorted(other)
-    for key, is_text in sorted(one):
+    for key, is_text in sorted(first):
         for known, known_is_text in others:
             # One key may lie inside the other, which is then a component by its name (a text), or a plain value.
             inner, outer, outer_is_text = key, known, known_is_text

@@ -182,11 +182,11 @@ class AblationGrid(StudyBase):
             if len({*map(repr, canonical.canonical(values, place))}) < len(values):
                 rule = "values of an axis must differ from each other"
                 raise SpecError(rule, place=place, value=values)
-        for one, other in itertools.combinations(axes, 2):
-            problem = dotted.clash(axes[one], axes[other])
+        for first, other in itertools.combinations(axes, 2):
+            problem = dotted.clash(axes[first], axes[other])
             if problem:
                 raise SpecError(
-                    f"axes {one!r} and {other!r} {problem}",
+                    f"axes {first!r} and {other!r} {problem}",
                     place=f"{place_of_axes}.{other}",
                     value=other,
                 )

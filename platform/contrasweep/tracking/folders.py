@@ -35,7 +35,7 @@ class TensorBoardTracker:
     """
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
-        self.folder = _own_folder(local_path(folder, "tracking").resolve(), study)
+        self.folder = _study_folder(local_path(folder, "tracking").resolve(), study)
         self.study = study
         self.writers: dict[str, SummaryWriter] = {}
 
@@ -156,7 +156,7 @@ class WandbTracker:
         self.runs.clear()
 
 
-def _own_folder(folder: Path, study: TrackedStudy) -> Path:
+def _study_folder(folder: Path, study: TrackedStudy) -> Path:
     """Return the folder below `folder` that is this study's, made where it is missing; it has the study's name.
 
     Where a study of the same name in another storage has that folder, the name gets digits of this study's origin as a

@@ -184,8 +184,8 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
         return outcome
     of = "" if state.total is None else f" of {state.total}"
     # The driver's own word, which says why it ended early. One that was killed has none, or that of an earlier run.
-    is_own = (state.ended in (COMPLETE, FAILURES)) == (outcome == "complete")
-    how = state.ended if state.ended and is_own else outcome
+    is_of_this_run = (state.ended in (COMPLETE, FAILURES)) == (outcome == "complete")
+    how = state.ended if state.ended and is_of_this_run else outcome
     bad = "".join(f", {text}" for text in state.counts_not_done)
     score = ""
     if state.best is not None:

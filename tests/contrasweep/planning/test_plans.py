@@ -53,7 +53,7 @@ def ended(study, storage):
 def test_a_source_hands_out_as_many_trials_as_the_plan_says(study, tmp_path):
     planned, records, trials = ended(study, tmp_path)
     assert planned.total == len(trials) == len({trial.id for trial in trials})
-    assert planned.own_trials(records.finished()) == {trial.id for trial in trials}
+    assert planned.trials_among(records.finished()) == {trial.id for trial in trials}
     assert {t.data.digest for t in trials} <= set(planned.datasets)
     again = planned.source(records, records.finished())
     assert isinstance(again.next(), Finished) and again.adaptive == (study is not GRID)

@@ -20,7 +20,7 @@ import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.data.resolving import find
 from contrasweep.reporting import write_report
-from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
+from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_of_checkpoint
 from contrasweep.running.prepare import prepare, study_document
 from contrasweep.running.publish import plan_cleaning
 from contrasweep.running.upkeep import verify
@@ -286,7 +286,7 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, runs, scor
     for name in ("digits", "digits-lt"):
         cs.data.resolve(name, folds=None, storage=storage, write=True)
     evaluation = Evaluation(["digits", "digits-lt"])
-    planned = plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
+    planned = plan_of_checkpoint("", "one_scores:load", scores / "net.pt", evaluation, storage)
     records = StudyRecords(storage, planned.study.name)
     prepare(planned, records, CurrentCode({}), extend=True, retry_failed=True, changed="rerun")
     assert trained(planned, storage) == 1 and planned.study.name == "net.on-digits-digits-lt"
@@ -304,7 +304,10 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, runs, scor
         (index.labels[near] == test.labels).mean(), abs=0.005
     )
     assert (
-        trained(plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage), storage)
+        trained(
+            plan_of_checkpoint("", "one_scores:load", scores / "net.pt", evaluation, storage),
+            storage,
+        )
         == 0
     )
     assert verify(results.records).sound
@@ -316,7 +319,7 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, runs, scor
     assert verify(records).sound
     torch.save({"w": 1, "v": 2}, tmp_path / "net.pt")
     with refused(cs.SpecError, match=r"evaluates something else.*choose another"):
-        plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
+        plan_of_checkpoint("", "one_scores:load", scores / "net.pt", evaluation, storage)
 
 
 @pytest.mark.parametrize(
@@ -331,13 +334,13 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, runs, scor
 def test_a_checkpoint_that_cannot_be_evaluated_is_one_line(model, file, on, said, scores, runs):
     cs.data.resolve("digits", folds=None, storage=runs, write=True)
     with refused(cs.ContrasweepError, match=said):
-        plan_given("", model, scores / file, Evaluation(on), runs)
+        plan_of_checkpoint("", model, scores / file, Evaluation(on), runs)
 
 
 def test_what_a_loader_returns_is_checked_where_it_is_called(runs, scores):
     storage = runs
     cs.data.resolve("digits", folds=None, storage=storage, write=True)
-    planned = plan_given(
+    planned = plan_of_checkpoint(
         "odd", "one_scores:not_one", scores / "net.pt", Evaluation(["digits"]), storage
     )
     trained(planned, storage)

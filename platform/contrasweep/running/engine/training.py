@@ -66,8 +66,8 @@ def train(
     """
     study = plan.study
     # The finished trials of this plan alone: the storage may have trials of an earlier, larger one.
-    own_ids = plan.own_trials(prepared.finished)
-    earlier = list(compact.read_records(records, only=own_ids).values())
+    plan_ids = plan.trials_among(prepared.finished)
+    earlier = list(compact.read_records(records, only=plan_ids).values())
     progress = _progress(plan, records, earlier, quiet, lease)
     source = plan.source(records, prepared.finished)
     if study.replicates is not None:

@@ -587,8 +587,8 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
     for name, value in now.items():
         if name not in before:
             # Values that the library itself defines, and names that come and go in `sys`, such as `last_value`.
-            is_own = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
-            may_be_added = is_own or root == "sys"
+            is_of_library = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
+            may_be_added = is_of_library or root == "sys"
             if not (may_be_added or isinstance(value, ModuleType) or name.startswith("_")):
                 return name
         elif value is not before[name] and (

@@ -73,9 +73,9 @@ class Reports:
                 hint="use `yield Report(step, metrics)`, from contrasweep import Report",
             )
         for name in ("metrics", "items", "artifacts"):
-            given = getattr(report, name)
-            if not isinstance(given, Mapping):
-                raise SpecError("it maps names to values", place=f"Report.{name}", value=given)
+            value = getattr(report, name)
+            if not isinstance(value, Mapping):
+                raise SpecError("it maps names to values", place=f"Report.{name}", value=value)
         # Steps must grow, except that a revised report has the step of the last one.
         step = _checked_step(report.step)
         revised = isinstance(report, RevisedReport) and step == self.step
