@@ -278,7 +278,7 @@ def read(records: StudyRecords, finished: set[str]) -> Learned:
     file = _file(records.store, key) if records.store.exists(key) else None
     if file is not None and file.records == len(finished):
         return learned_of(records, (), file.peaks)
-    return learned_of(records, records.read(sorted(finished)).values())
+    return learned_of(records, records.read(sorted(finished)).values() if finished else ())
 
 
 def learned_of(

@@ -27,7 +27,7 @@ from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError
 from contrasweep.processes import machine, process_identity
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import JsonFile, stored
-from contrasweep.storage.names import Label
+from contrasweep.storage.names import Label, local_path
 from contrasweep.storage.record import Count, Pid, Time
 from contrasweep.storage.records import StudyRecords
 
@@ -145,7 +145,7 @@ class Lease:
                 if key < self._key(self.generation):
                     self.store.delete(key)
         _held_here.add(self.holder.token)
-        self._socket = _listen(self.records, self.holder)
+        self._socket = _listen(self.records.storage, self.records.study, self.holder)
         self._thread.start()
 
     def release(self) -> None:
@@ -305,7 +305,7 @@ class Successor:
 
 def stop_listening(records: StudyRecords) -> Holder | None:
     """Ask the process that is `listening` by the name of the study or campaign to stop; None where none is."""
-    pid, user = _who_listens(_socket_name(records, Holder())) or (0, None)
+    pid, user = _who_listens(_socket_name(records.storage, records.study, Holder())) or (0, None)
     if user != os.getuid():
         return None
     os.kill(pid, signal.SIGTERM)
@@ -330,7 +330,10 @@ def stop_driver(records: StudyRecords) -> Holder:
             f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}; its job "
             f"on a cluster: {stop_job}"
         )
-    if _who_listens(_socket_name(records, holder)) != (holder.pid, os.getuid()):
+    if _who_listens(_socket_name(records.storage, records.study, holder)) != (
+        holder.pid,
+        os.getuid(),
+    ):
         raise StudyHeld(
             f"the storage says that {holder} runs study {records.study} in {records.store.uri}, but that process does "
             f"not show it: nothing is stopped; ps {holder.pid} tells what it is"
@@ -339,27 +342,26 @@ def stop_driver(records: StudyRecords) -> Holder:
     return holder
 
 
-def _socket_name(records: StudyRecords, holder: Holder) -> str:
+def _socket_name(storage: str, study: str, holder: Holder) -> str:
     """Return the name of the abstract socket at which the holder listens while it holds the study.
 
     The kernel says which process listens there, so that neither a file nor another user can name another process.
     """
-    place = records.store.uri
+    place = storage.removeprefix("file://")
     # With links a folder may have several paths, so its real one is taken.
-    if "://" not in place:
-        place = os.path.realpath(place)
-    text = f"{records.study}\n{place}\n{holder.process}"
+    place = place.rstrip("/") if "://" in place else str(local_path(place).resolve())
+    text = f"{study}\n{place}\n{holder.process}"
     return "\0contrasweep-" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _listen(records: StudyRecords, holder: Holder) -> socket.socket | None:
+def _listen(storage: str, study: str, holder: Holder) -> socket.socket | None:
     """Listen as the holder, which this process is, and return the socket, which listens until it is closed.
 
     None where the system has no such sockets, or another process listens there. `stop_driver` then stops nothing.
     """
     listening = socket.socket(socket.AF_UNIX)
     try:
-        listening.bind(_socket_name(records, holder))
+        listening.bind(_socket_name(storage, study, holder))
         listening.listen(BACKLOG)
     except OSError:
         listening.close()
@@ -381,12 +383,12 @@ def _who_listens(name: str) -> tuple[int, int] | None:
 
 
 @contextmanager
-def listening(storage: str, name: str) -> Iterator[None]:
+def listening(storage: str, study: str) -> Iterator[None]:
     """Let `stop_listening` find this process by the name of a study or a campaign, also while it holds no lease.
 
     Of several processes that listen by one name, the first is found.
     """
-    found = _listen(StudyRecords(storage, name), Holder())
+    found = _listen(storage, study, Holder())
     try:
         yield
     finally:

@@ -377,7 +377,7 @@ def test_a_driver_for_which_another_process_listens_is_not_stopped(records, tmp_
     with subprocess.Popen(["sleep", "60"]) as bystander:
         holder = Holder("here", bystander.pid, process_identity(bystander.pid), "t")
         hold(records, holder)
-        with _listen(records, holder):
+        with _listen(records.storage, records.study, holder):
             done = stop(records, tmp_path)
         assert done.returncode == 2 and bystander.poll() is None
         assert "nothing is stopped" in done.stderr
