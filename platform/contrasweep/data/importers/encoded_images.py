@@ -25,7 +25,7 @@ BATCH = 256
 CHANNELS = 3
 """All images are decoded to colours, also grey ones."""
 SPLITS = {
-    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("train", "training", "restval"), "train"),
     **dict.fromkeys(("test", "testing"), "test"),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
 }

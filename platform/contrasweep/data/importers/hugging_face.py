@@ -1,10 +1,12 @@
 """Image datasets of Hugging Face as Parquet: `data/train-00000-of-00001.parquet` with an image and a label column.
 
-Any Parquet files with image bytes can be read. With a column of captions, the dataset is one of images and texts.
+Any Parquet files with image bytes can be read. With a column of captions, the dataset is one of images and texts. Names
+of files say which split they are, or a column does.
 """
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Collection, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,12 @@ import pyarrow.parquet as pq
 from contrasweep.data.columns import BYTES, TEXT
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import Encoded, numbered
+from contrasweep.data.importers.encoded_images import SPLITS, Encoded, numbered
 from contrasweep.data.importers.image_folder import files_by_split
 from contrasweep.errors import DataError, choose_from
 from contrasweep.schema import checked
 
+log = logging.getLogger(__name__)
 BATCH = 64
 """Rows of a file that are in memory at once."""
 
@@ -36,6 +39,8 @@ class Settings(encoded_images.Settings):
     caption: str = ""
     """The column of captions, a text or a list of texts for each image; empty: none. With captions, images have labels
     only where `label` is set."""
+    split: str = ""
+    """The column that names the split of each row; `none`, or empty where no column is named `split`: the files do."""
 
 
 def read(source: Path, settings: Settings) -> Content:
@@ -44,14 +49,24 @@ def read(source: Path, settings: Settings) -> Content:
     `source` is a folder of Parquet files by split. `DataError` where a column is missing, or several may be meant.
     """
     rejected = Rejected()
-    files = files_by_split(source, ".parquet", rejected)
+    files = files_by_split(source, ".parquet", rejected, by_name=False)
     schema = pq.read_schema(files["train"][0])
+    # Rows for testing would be trained on, so that the user has to say what the column is.
+    if not settings.split and "split" in schema.names:
+        raise DataError(
+            f"{source} has a column 'split': --set split=split if it names the split of each row, --set split=none if "
+            "the files' names do"
+        )
+    column = "" if settings.split == "none" else settings.split
+    if not column:
+        files = files_by_split(source, ".parquet", Rejected())
     # Images with captions need no labels, so that labels are read only where the settings ask for them.
     caption = settings.caption
     # The type of the texts in a column of lists, or of the column.
     texts = [f.name for f in schema if getattr(f.type, "value_type", f.type) in TEXT]
-    if caption and caption not in texts:
-        raise DataError(f"{source}: {choose_from('columns of captions', texts, caption)}")
+    for kind, name in (("captions", caption), ("splits", column)):
+        if name and name not in texts:
+            raise DataError(f"{source}: {choose_from(f'columns of {kind}', texts, name)}")
     label = _label(schema, settings.label or ("none" if caption else ""), source)
     image = _image(schema, settings.image, source)
     classes = _classes(files, image, label, caption)
@@ -59,8 +74,37 @@ def read(source: Path, settings: Settings) -> Content:
         split: _members(parts, image, label, caption, len(classes))
         for split, parts in files.items()
     }
+    if column:
+        splits = {
+            split: _members(files["train"], image, label, caption, len(classes), column, values)
+            for split, values in _values_by_split(files["train"], column).items()
+        }
     kind = "image-text" if caption else "image"
     return encoded_images.content(splits, classes, settings, kind, rejected)
+
+
+def _values_by_split(files: list[Path], column: str) -> dict[str, set[str]]:
+    """Return split -> its values in the column, of `train` and perhaps `test`, whose place `val` takes without it.
+
+    `DataError` where the column has a value that is no split, or none of train.
+    """
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for value in pc.unique(pq.read_table(file, columns=[column])[column]).to_pylist():
+            split = SPLITS.get(str(value).strip().lower())
+            if split is None:
+                raise DataError(
+                    f"{file}: the column {column!r} has {value!r}; known splits: {', '.join(SPLITS)}"
+                )
+            found.setdefault(split, set()).add(value)
+    if "train" not in found:
+        raise DataError(f"{files[0].parent}: no row of the column {column!r} is of train")
+    if "val" in found and "test" in found:
+        log.warning(
+            "left out rows that are neither of train nor of test: those of %s", found["val"]
+        )
+    test = found.get("test", found.get("val"))
+    return {"train": found["train"], **({"test": test} if test else {})}
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
@@ -162,19 +206,29 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
 
 
 def _members(
-    files: list[Path], image: str, label: str, caption: str, classes: int
+    files: list[Path],
+    image: str,
+    label: str,
+    caption: str,
+    classes: int,
+    column: str = "",
+    values: Collection[str] = (),
 ) -> Iterator[Encoded]:
     """Yield each row of the files as an encoded image with the name `<file>/<index of the row>`.
 
     `image`, `label` and `caption` are names of columns, the last two "" where there is none; `classes` is the number of
-    classes. `DataError` where a row lacks its label or its captions, or its label is no class.
+    classes. With a `column`, rows with another value than `values` there are left out. `DataError` where a row lacks
+    its label or its captions, or its label is no class.
     """
-    columns = list(filter(None, [image, label, caption]))
+    columns = list(filter(None, [image, label, caption, column]))
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
-            row = 0
+            row = -1
             for batch in opened.iter_batches(BATCH, columns=columns):
                 for cells in batch.to_pylist():
+                    row += 1
+                    if column and cells[column] not in values:
+                        continue
                     name = f"{file.name}/{row}"
                     value = cells[image]
                     number: Any = cells.get(label)
@@ -194,7 +248,6 @@ def _members(
                     # A struct that has only a path has no bytes: such an image is counted as broken.
                     data = value.get("bytes") if isinstance(value, dict) else value
                     yield Encoded(bytes(data or b""), name, number, captions)
-                    row += 1
 
 
 HUGGING_FACE = Importer(
