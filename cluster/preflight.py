@@ -22,14 +22,14 @@ def check_version(dashboard: Dashboard) -> None:
 
     Where Ray is not installed here, every version will do.
     """
-    there = dashboard.ray_version()
+    remote = dashboard.ray_version()
     try:
         import ray
     except ModuleNotFoundError:  # the job runs with the cluster's Ray
         return
-    if there != ray.__version__:
+    if remote != ray.__version__:
         raise SubmissionError(
-            f"{dashboard.address} runs Ray {there[:20]} and this is Ray {ray.__version__}; install ray=={there[:20]} "
+            f"{dashboard.address} runs Ray {remote[:20]} and this is Ray {ray.__version__}; install ray=={remote[:20]} "
             f"here or {ray.__version__} there"
         )
 

@@ -245,7 +245,7 @@ class _Nvml:
 
         Both are 0 and None in a container with process numbers of its own, which NVML does not know.
         """
-        held = 0
+        memory = 0
         busy = []  # of each GPU that this process is on
         for handle in self.handles:
             # What this process holds on the GPU: NVML lists all processes there.
@@ -255,9 +255,9 @@ class _Nvml:
                 if p.pid == os.getpid()
             ]
             if contexts:
-                held += sum(p.usedGpuMemory or 0 for p in contexts)
+                memory += sum(p.usedGpuMemory or 0 for p in contexts)
                 busy.append(self._busy(handle))
-        return held, sum(busy) / len(busy) if busy else None
+        return memory, sum(busy) / len(busy) if busy else None
 
     def _busy(self, handle: Any) -> float:
         """Return how busy this process kept a GPU since the last call, 0 to 1.

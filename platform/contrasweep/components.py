@@ -196,7 +196,7 @@ class Table(dict[str, E], Generic[E]):
         # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE. Three letters stand
         # within words of many descriptions.
         wanted = _letters(name)
-        meant = next(
+        intended = next(
             (
                 key
                 for key, entry in self.items()
@@ -208,7 +208,7 @@ class Table(dict[str, E], Generic[E]):
             f"there is no such {self.kind}",
             place=place,
             value=name,
-            hint=choose_from(self.plural, [*self, *installed(self.plural)], meant),
+            hint=choose_from(self.plural, [*self, *installed(self.plural)], intended),
         )
 
 

@@ -491,7 +491,7 @@ def parts_of(trial: Trial) -> list[Part]:
 def network(settings: Settings, shape: Shape) -> nn.Sequential:
     """Return encoder and projection head for images of `shape` (channels, height, width).
 
-    Their memory layout is the faster one.
+    Their memory layout is channels last.
     """
     model = settings.build_network(shape)
     # Channels last saves a quarter of the time on CPUs.

@@ -52,7 +52,7 @@ class Resources:
 
     @property
     def size(self) -> int:
-        """Processes of the trial."""
+        """The number of processes of the trial."""
         return self.gpus or self.processes or 1
 
 

@@ -143,8 +143,8 @@ def check_batch(
             )
     # Which rows have such values is looked for only if there are any: it costs a GPU another wait.
     if not torch.isfinite(embeddings.detach()).all():
-        bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten()
+        bad_rows = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten()
         raise NotFiniteError(
-            f"embeddings: must be finite, got NaN or infinite values in {len(bad)} of {len(embeddings)} rows, "
-            f"the first at row {int(bad[0])}"
+            f"embeddings: must be finite, got NaN or infinite values in {len(bad_rows)} of {len(embeddings)} rows, "
+            f"the first at row {int(bad_rows[0])}"
         )

@@ -453,12 +453,12 @@ def schema(
         from contrasweep.cli.catalogue import with_method_settings
         from contrasweep.study.file import study_schema
 
-        made = with_method_settings(study_schema())
+        schema = with_method_settings(study_schema())
     else:
         from contrasweep.cli.schemas import document_schema
 
-        made = document_schema(name)
-    print(dumps(made, indent=1, default=str))
+        schema = document_schema(name)
+    print(dumps(schema, indent=1, default=str))
 
 
 @app.command()

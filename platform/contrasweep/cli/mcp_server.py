@@ -298,8 +298,8 @@ class Tools:
         until = time.monotonic() + min(wait_seconds, MAX_WAIT_S)
         study = self._declared(study)
         asked = ("run", study, extend, retry_failed)
-        if again := self._wait(asked, until):
-            return again
+        if answer := self._wait(asked, until):
+            return answer
         flags = ["--extend"] if extend else []
         forecast = self._forecast(study, flags)
 
@@ -330,8 +330,8 @@ class Tools:
         until = time.monotonic() + min(wait_seconds, MAX_WAIT_S)
         words = (self._declared(campaign), self._declared(candidate))
         asked = ("decide", *words)
-        if again := self._wait(asked, until):
-            return again
+        if answer := self._wait(asked, until):
+            return answer
         outlook = self._command("decide", *words, flags=["--dry-run"])
         return self._spend(
             asked,

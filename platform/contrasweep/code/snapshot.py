@@ -97,10 +97,10 @@ def unpack(data: bytes) -> dict[str, str]:
 def _check_name(name: str) -> None:
     """Raise `StorageError` for a name in a snapshot that is no relative path below the folder where it is put."""
     parts = name.split("/")
-    bad = any(part in ("", ".", "..") for part in parts) or any(
+    leaves_folder = any(part in ("", ".", "..") for part in parts) or any(
         character in name for character in "\\:\0"
     )
-    if bad or name.startswith("/") or not name.endswith(KEPT):
+    if leaves_folder or name.startswith("/") or not name.endswith(KEPT):
         raise StorageError(
             f"a code snapshot holds a file of the name {name!r}, which is no module's"
         )

@@ -397,10 +397,10 @@ class _Walk:
         elif name != "__main__" and self.find(name) is not None:
             self.module(name)
         elif isinstance(value, FunctionType | type) and name and not self._is_pythons(name):
-            made = self.interactive.setdefault(name, {})
-            made[value.__qualname__] = value
-            text = "".join(f"{_bytecode(each)!r}\n" for each in made.values())
-            self._keep(name, f"{name}.py", _cells_of(made) or text.encode())
+            functions = self.interactive.setdefault(name, {})
+            functions[value.__qualname__] = value
+            text = "".join(f"{_bytecode(each)!r}\n" for each in functions.values())
+            self._keep(name, f"{name}.py", _cells_of(functions) or text.encode())
 
     def file(self, name: str) -> None:
         """Follow a file that a command runs, and for a script the modules beside it and the files that it names.
@@ -413,9 +413,9 @@ class _Walk:
         data = path.read_bytes()
         for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, path=str(path)):
             # `import helpers` of a script means the file beside it, unless the name is found elsewhere.
-            beside = Path(name).parent / f"{imported.replace('.', '/')}.py"
+            neighbour = Path(name).parent / f"{imported.replace('.', '/')}.py"
             if not imported.startswith(".") and self.find(imported) is None:
-                self.file(str(beside))
+                self.file(str(neighbour))
         # Texts in a script may name files beside it or in the current folder, such as a config that it reads.
         for text in named_files(data) if path.suffix == ".py" else ():
             for folder in (Path(name).parent, Path()):

@@ -210,8 +210,8 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
     try:
         yield
         # What was changed has a newer time than the command's start; Python's own cache changes a folder too.
-        there = [link for link in links if link.exists() and not (link / "__pycache__").exists()]
-        if shared := [link.name for link in there if link.stat().st_mtime > began]:
+        present = [link for link in links if link.exists() and not (link / "__pycache__").exists()]
+        if shared := [link.name for link in present if link.stat().st_mtime > began]:
             why = "where the command writes them, trials share them: name them in .gitignore, or write into {folder}"
             log.warning("%s of the project changed as the command ran; %s", ", ".join(shared), why)
     finally:

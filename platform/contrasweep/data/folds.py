@@ -52,9 +52,9 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
     first = assign(labels, groups, own_folds, folds)
     if repeat == 0:
         return first
-    again = assign(labels, groups, own_folds, replace(folds, seed=folds.seed + repeat))
+    repeated = assign(labels, groups, own_folds, replace(folds, seed=folds.seed + repeat))
     # If there are only as many pairs as folds, both are the same partition, perhaps with other numbers.
-    pairs = set(zip(first.tolist(), again.tolist(), strict=True))
+    pairs = set(zip(first.tolist(), repeated.tolist(), strict=True))
     if len(pairs) == folds.count:
         raise SpecError(
             f"the rule {folds.rule!r} partitions these rows in one way only",
@@ -62,7 +62,7 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
             value=repeat + 1,
             hint="add seeds instead",
         )
-    return again
+    return repeated
 
 
 def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
@@ -102,21 +102,21 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     # rows of each class that a fold should have [classes]
     share = np.bincount(label) / folds.count
     # rows that each fold has so far [folds, classes]
-    held = np.zeros((folds.count, len(share)))
+    rows_of_fold = np.zeros((folds.count, len(share)))
     fold_of = np.empty(len(rows), np.int64)
     for position, g in enumerate(order):
         members = np.bincount(labels_of[g], minlength=len(share))  # rows of each class
         # How much each fold's squared deviation from the share would grow with this group. Deviations are relative, so
         # that each class has the same weight.
-        before = ((held - share) / share) ** 2
-        after = ((held + members - share) / share) ** 2
+        before = ((rows_of_fold - share) / share) ** 2
+        after = ((rows_of_fold + members - share) / share) ** 2
         cost = (after - before).sum(axis=1)
         # When only as many groups remain as there are empty folds, each must go to an empty one.
-        is_empty = held.sum(axis=1) == 0
+        is_empty = rows_of_fold.sum(axis=1) == 0
         if is_empty.sum() >= len(order) - position:
             cost[~is_empty] = np.inf
         fold_of[g] = np.argmin(cost)
-        held[fold_of[g]] += members
+        rows_of_fold[fold_of[g]] += members
     return fold_of[group]
 
 

@@ -226,8 +226,8 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     upper = np.triu_indices(count, 1)
     p = np.ones((count, count))
     p[upper] = ps
-    sure = np.zeros_like(p, dtype=bool)
-    sure[upper] = holm(ps) <= alpha
+    surely_better = np.zeros_like(p, dtype=bool)
+    surely_better[upper] = holm(ps) <= alpha
 
     # The arms in order, each with the ranks that it may have and the p to the next arm.
     next_ps = np.diag(p, 1).tolist()
@@ -238,8 +238,8 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
                 rank=place + 1,
                 arm=names[i],
                 mean=sign * means[i] + 0.0,  # no -0
-                low=1 + int(sure[:, place].sum()),
-                high=count - int(sure[place].sum()),
+                low=1 + int(surely_better[:, place].sum()),
+                high=count - int(surely_better[place].sum()),
                 p_next=p_next,
             )
         )
@@ -255,7 +255,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         alpha,
         separable=sum(p_next <= alpha for p_next in next_ps),
         separable_holm=int((holm(next_ps) <= alpha).sum()),
-        ties=tuple(row.arm for row in rows[1:] if not sure[0, row.rank - 1]),
+        ties=tuple(row.arm for row in rows[1:] if not surely_better[0, row.rank - 1]),
         needed=needed,
         unit="repeat" if design.folds else design.unit,
         single=single,

@@ -690,15 +690,15 @@ def watch(
     """
     watched = Watched()
     successor = Successor(records)
-    told = ""
+    last_coming = ""
     while True:
         state = read_live(records)
         if not once and (state is None or state.ended):
             holder = successor.holder(*((state.host, state.pid) if state else ("", 0)))
             coming = awaited() or (f"{holder} has not begun to train yet" if holder else "")
-            if coming and coming != told:
+            if coming and coming != last_coming:
                 display.say(coming)
-            if told := coming:
+            if last_coming := coming:
                 time.sleep(POLL_S)
                 continue
         if state is None:

@@ -65,12 +65,12 @@ class Durations:
         if len(known) < len(seconds):
             return None
         # A trial that was interrupted has waited too, so it does not count.
-        beside = [
+        overheads_s = [
             record.ended - record.started - record.seconds
             for record in self.measured
             if record.attempts == 1
         ]
-        start_s = max(0.0, stats.median(beside)) if beside else 0.0
+        start_s = max(0.0, stats.median(overheads_s)) if overheads_s else 0.0
         if len(known) <= MAX_SIMULATED:
             return simulate(footprints, known, self.inventory, start_s=start_s)
         # The sample has a fixed seed, so that a plan says the same each time.

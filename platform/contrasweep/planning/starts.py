@@ -335,9 +335,9 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
         # Each checkpoint takes a call of the storage, which waits for the network: many calls run at a time.
         with ThreadPoolExecutor(16) as pool:
             newest = pool.map(Checkpoints.latest, checkpoints)
-            gone = [i for i, latest in zip(ended_ids, newest, strict=True) if latest is None]
-        if gone:
+            missing = [i for i, latest in zip(ended_ids, newest, strict=True) if latest is None]
+        if missing:
             raise ContrasweepError(
-                f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(ended_ids)} are "
-                f"deleted or were never kept, such as of trial {gone[0]}; train it again with --rerun {gone[0]}"
+                f"{plan.study.name} starts from checkpoints of {study}, and {len(missing)} of {len(ended_ids)} are "
+                f"deleted or were never kept, such as of trial {missing[0]}; train it again with --rerun {missing[0]}"
             )

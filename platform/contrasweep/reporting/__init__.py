@@ -228,14 +228,14 @@ def report_data(results: Results, table: Table) -> ReportData:
         for trial_id in frame["trial_id"]
     ]
     # The declaration with the metric of the page, and the command that makes the page again.
-    again = command_line(
+    command = command_line(
         "report", results.name, format="html", output="report.html", storage=results.records.storage
     )
     document = replace(
         results.document,
         metric=table.metric,
         mode=table.mode,
-        commands=(*results.document.commands, again),
+        commands=(*results.document.commands, command),
     )
     # Curves are read before the table gets its notes, which name the broken files that were found.
     links = read_links(results.records)

@@ -169,11 +169,11 @@ class Answer:
         Of more than `MAX_SENTENCES` comparisons only the `leading` ones have a sentence; a last one counts the rest.
         """
         few = len(self.pairs) <= MAX_SENTENCES
-        told_pairs = list(self.pairs) if few else self.leading(MAX_SENTENCES)
+        shown_pairs = list(self.pairs) if few else self.leading(MAX_SENTENCES)
         # Replicates that all comparisons have in common are in the heading.
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = []
-        for pair in told_pairs:
+        for pair in shown_pairs:
             line = pair.sentence(self.names)
             if self.decisive and not pair.has_verdict:
                 line += " (exploratory)"
@@ -183,10 +183,10 @@ class Answer:
                 )
                 line += f" ({replicates})"
             lines.append(line)
-        if untold := len(self.pairs) - len(told_pairs):
+        if left_out := len(self.pairs) - len(shown_pairs):
             decided = sum(pair.decided for pair in self.pairs)
             count = f" ({decided} of {len(self.pairs)} decided)" if self.decisive else ""
-            lines.append(f"{plural(untold, 'more comparison')}{count}: see the HTML report")
+            lines.append(f"{plural(left_out, 'more comparison')}{count}: see the HTML report")
         return lines
 
     @property

@@ -81,16 +81,16 @@ def _counted(
     arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str], names: Callable[[str], str]
 ) -> str:
     """Return how often and where a notice holds: `supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
-    bad = trials[metric] == 1
-    text = f"{names(arm)}: {bad.sum()} of {len(bad)} trials"
-    if not axes or bad.all():
+    has_notice = trials[metric] == 1
+    text = f"{names(arm)}: {has_notice.sum()} of {len(has_notice)} trials"
+    if not axes or has_notice.all():
         return text
     # The cells in which most trials have the notice are named, and the others counted.
     cells = [
         ", ".join(f"{names(axis)}={label(value)}" for axis, value in zip(axes, values, strict=True))
         for values in trials[list(axes)].itertuples(index=False)
     ]
-    by_cell = bad.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")
+    by_cell = has_notice.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")
     worst = by_cell[by_cell["bad"] > 0].sort_values("bad", ascending=False, kind="stable")
     worst_cells = [
         f"{row['bad']} of {row['total']} at {cell}"

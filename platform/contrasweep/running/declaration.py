@@ -291,16 +291,16 @@ def trained_again(
         if record.was_seen(document.metric)
     }
     # The value of the first training counts, so a value that is kept already is not replaced.
-    again = {
+    kept_values = {
         i: value for i, value in values.items() if i in trial_ids and i not in document.first_values
     }
-    if not again or document.evaluates:
+    if not kept_values or document.evaluates:
         return document
     if spend:
         raise SpecError(
             "trials that are trained again after their results were seen have no verdicts, at any level",
             place="--spend",
-            value=plural(len(again), "trial"),
+            value=plural(len(kept_values), "trial"),
             hint="leave --spend out: if their values differ, their comparisons become exploratory; or "
             + NEW_STUDY,
         )
@@ -309,8 +309,8 @@ def trained_again(
         by=_asker(),
         ended=len(values),
         trials=len(planned),
-        changes=(f"{len(again)} trained again",),
-        again=again,
+        changes=(f"{len(kept_values)} trained again",),
+        again=kept_values,
     )
     return replace(document, log=(*_log(document), entry))
 

@@ -139,12 +139,12 @@ def run(
             learned.write(records, recorded.values())
         if not (stopped or quiet) and recorded.keys() <= prepared.finished:
             counts = Counter(record.status for record in recorded.values())
-            again = ""
+            retry_hint = ""
             if any(status.failed for status in counts):
-                again = "; --retry-failed runs what failed again"
+                retry_hint = "; --retry-failed runs what failed again"
             statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
             print(
-                f"nothing to train: every trial of {results.name} has its record, {statuses}{again}",
+                f"nothing to train: every trial of {results.name} has its record, {statuses}{retry_hint}",
                 file=sys.stderr,
             )
         # Networks are evaluated, as the study declares it, once all of them are trained.

@@ -355,17 +355,19 @@ def failed_to_run_again(
         and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
     }
     # Trials without the metric may have it now: its name was corrected in the study, or the code that reports it.
-    lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
+    without_metric = {i: record for i, record in recorded.items() if lacks_metric(record)}
     mended = {
         i
-        for i, record in lacking.items()
+        for i, record in without_metric.items()
         if study.metric in record.metrics
         or is_of_other_code(record, current)
         or _is_of_earlier_search(record, study.arms[record.arm])
     }
-    still_lacking = [record for i, record in lacking.items() if i not in mended and i not in again]
-    if still_lacking and not any(study.metric in record.metrics for record in recorded.values()):
-        raise ContrasweepError(unreported_metric(study.metric, still_lacking[0]))
+    still_without = [
+        record for i, record in without_metric.items() if i not in mended and i not in again
+    ]
+    if still_without and not any(study.metric in record.metrics for record in recorded.values()):
+        raise ContrasweepError(unreported_metric(study.metric, still_without[0]))
     return again | mended
 
 

@@ -178,12 +178,12 @@ def _component(gain: float, degrees: int, per_unit: float, residual: float) -> t
 
 
 def weighted_mean(weights: Floats) -> tuple[Floats, Floats, float]:
-    """Return what says how sure the mean of independent values [n] with these `weights` [n], 2 or more, is.
+    """Return shares [n], factors [n] and degrees of freedom for the mean of n >= 2 values with these `weights` [n].
 
-    These are the weights as shares of 1; the factors [n] by which the squared distances of the values from their mean
-    sum to the variance of the mean; and its degrees of freedom. The estimate is that of Bell and McCaffrey (2002),
-    which also holds where few large groups make most of the mean. With equal weights the factors are 1 / (n (n - 1)),
-    and the degrees n - 1.
+    Shares are the weights over their sum. The values are independent. Their squared distances from their mean, times
+    the factors, sum to the variance of the mean, which has these degrees. The estimate is that of Bell and McCaffrey
+    (2002), which also holds where few large groups make most of the mean. With equal weights the factors are
+    1 / (n (n - 1)), and the degrees n - 1.
     """
     shares = weights / weights.sum()
     factors = shares**2 / (1 - shares)

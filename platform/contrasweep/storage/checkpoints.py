@@ -141,8 +141,8 @@ class Checkpoints:
         # The earlier checkpoints that the marker names, the best one first.
         named = [old for old in (before and before.best, before) if old is not None]
         # A checkpoint of the same step, which the new one replaces, stays whole until the marker names the new one.
-        taken = [old.place for old in named]
-        place = next(name for name in (f"{step}", f"{step}-2", f"{step}-3") if name not in taken)
+        places = [old.place for old in named]
+        place = next(name for name in (f"{step}", f"{step}-2", f"{step}-3") if name not in places)
         files = {}
         for name, path in files_of(folder).items():
             files[name] = canonical.file_digest(path)

@@ -101,7 +101,7 @@ class WandbTracker:
 
         if (earlier := self.runs.pop(trial.id, None)) is not None:
             earlier.finish(exit_code=1)
-        self._axes = {told for told in self._axes if told[0] != trial.id}
+        self._axes = {axis for axis in self._axes if axis[0] != trial.id}
         for folder in (self.folder / "wandb").glob(f"offline-run-*-{self._id(trial.id)}"):
             shutil.rmtree(folder, ignore_errors=True)
         self.runs[trial.id] = wandb.init(

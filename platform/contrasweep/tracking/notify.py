@@ -186,9 +186,9 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
     # The driver's own word, which says why it ended early. One that was killed has none, or that of an earlier run.
     is_of_this_run = (state.ended in (COMPLETE, FAILURES)) == (outcome == "complete")
     how = state.ended if state.ended and is_of_this_run else outcome
-    bad = "".join(f", {text}" for text in state.counts_not_done)
+    not_done = "".join(f", {text}" for text in state.counts_not_done)
     score = ""
     if state.best is not None:
         arm, progress = state.best
         score = f"; best {state.name(state.metric)} {progress.best:.4g} ({state.name(arm)})"
-    return f"{how}, {state.done}{of} trials{bad}{score}"
+    return f"{how}, {state.done}{of} trials{not_done}{score}"

@@ -164,10 +164,10 @@ class ArmSearch:
         self.spending.reopen(trial_id)
         # The searcher was told that these settings failed. Replayed, they count as asked for again, and it can be told
         # another outcome. Candidates that share the trials share `records`.
-        for told in self.candidates:
-            if told.records is candidate.records and told.learned:
-                told.learned = False
-                self.searcher.replay(told.config)
+        for same in self.candidates:
+            if same.records is candidate.records and same.learned:
+                same.learned = False
+                self.searcher.replay(same.config)
         self._add_to_pruner(next(t for t in candidate.trials if t.id == trial_id), candidate.number)
         return True
 
@@ -316,9 +316,9 @@ class ArmSearch:
         """
         for candidate in self.candidates:
             # Trials that would run again: `_take` removes all others from `run_again`.
-            again = [trial.id for trial in candidate.trials if trial.id in self.run_again]
-            if again and not self._room_again(candidate):
-                for record in self.records.read(again).values():
+            rerun_ids = [trial.id for trial in candidate.trials if trial.id in self.run_again]
+            if rerun_ids and not self._room_again(candidate):
+                for record in self.records.read(rerun_ids).values():
                     self._take(record)
         # Trials that have a record now do not wait any more.
         self.waiting = deque(

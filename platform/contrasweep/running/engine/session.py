@@ -123,14 +123,14 @@ class RayWatch:
             self._seen = True
         return self._is_gone(any(_lives(process) for process in started))
 
-    def _is_gone(self, there: bool) -> bool:
-        """Return whether the GCS has been missing for `GCS_PATIENCE_S`; `there` says whether it is present now.
+    def _is_gone(self, present: bool) -> bool:
+        """Return whether the GCS has been missing for `GCS_PATIENCE_S`; `present` says whether it is there now.
 
         A GCS that was never present is not missing.
         """
         now = time.monotonic()
-        self._seen = self._seen or there
-        if there or not self._seen:
+        self._seen = self._seen or present
+        if present or not self._seen:
             self._away_since = now
         return now - self._away_since > GCS_PATIENCE_S
 
