@@ -414,6 +414,7 @@ def test_the_same_call_waits_for_the_decision_that_it_has_begun(folder, tmp_path
 def test_a_call_returns_in_its_seconds_and_says_what_is_used_so_far(tools, tmp_path, monkeypatch):
     """The forecast, which takes longest, did not count; what was used was told at the end alone."""
     gate = tmp_path / "gate"
+    late = threading.Timer(10, gate.touch)  # for a call that waits for the end
     clock = [0.0]
     used = [1.0]
 
@@ -423,7 +424,7 @@ def test_a_call_returns_in_its_seconds_and_says_what_is_used_so_far(tools, tmp_p
         return outlook | {"screening_trials": 1, "confirmation_trials": 1, "studies": []}
 
     def begin(self, *words):
-        threading.Timer(10, gate.touch).start()
+        late.start()
         return subprocess.Popen(
             [sys.executable, "-c", GATED, str(gate)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -444,6 +445,8 @@ def test_a_call_returns_in_its_seconds_and_says_what_is_used_so_far(tools, tmp_p
         0.004,
         0.006,
     ]
+    late.cancel()
+    gate.touch()
     tools.decide(*words, wait_seconds=3600)
     assert (round(tools.allowance.spent, 3), tools.allowance.used) == (0.004, 0.0)
 
