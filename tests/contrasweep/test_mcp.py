@@ -398,13 +398,11 @@ def test_the_same_call_waits_for_the_decision_that_it_has_begun(folder, tmp_path
     (tmp_path / "gate").touch()
     _, shown = ask_here(tools, "decide", words | {"wait_seconds": 60})
     assert (shown["state"], shown["document"], len(begun)) == ("ended", {"verdict": "keep"}, 1)
-    ask_here(tools, "decide", words | {"wait_seconds": 60})
-    assert len(begun) == 2, "its end was told"
-    # What has only just begun holds no study yet, and is stopped all the same.
+    # Its end was told, so that the same call begins another, which holds no study yet, and is stopped all the same.
     (tmp_path / "gate").unlink()
     ask_here(tools, "decide", words | {"wait_seconds": 0})
     refused, shown = ask_here(tools, "stop", {"study": "speed"})
-    assert (refused, shown["said"]) == (False, f"asked process {begun[2].pid} to stop\n")
+    assert (refused, shown["said"]) == (False, f"asked process {begun[1].pid} to stop\n")
     _, shown = ask_here(tools, "decide", words | {"wait_seconds": 60})
     assert (shown["state"], shown["exit_status"]) == ("ended", -signal.SIGTERM)
     refused, shown = ask_here(tools, "stop", {"study": "speed"})
