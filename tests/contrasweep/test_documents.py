@@ -64,7 +64,16 @@ def folder(tmp_path_factory):
     now = time.time()
     running = {"t": RunningTrial("t", "a", {"lr": "0.1"}, None, 4, now, 3, 9, 0.5, now)}
     state = RunState(
-        "grid", "accuracy", "max", str(storage), 30, 24, 1, now, updated=now, running=running
+        "grid",
+        "accuracy",
+        "max",
+        str(storage),
+        30,
+        {"done": 24},
+        1,
+        now,
+        updated=now,
+        running=running,
     )
     LIVE_FILE.write(records.store, f"grid/{LIVE}", dataclasses.asdict(state))
     archive_trials(records, sorted(records.finished())[:1], reason="a test")

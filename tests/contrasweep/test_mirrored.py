@@ -64,7 +64,7 @@ def judged(mode, values):
 
 
 def best_so_far(mode, values):
-    state = RunState("s", "score", mode, "", None, 0, 1.0, 0.0)
+    state = RunState("s", "score", mode, "", None, {}, 1.0, 0.0)
     kept = Retention("best", "score", mode)
     for arm, scores in enumerate(values):
         state.arms[f"{arm}"] = ArmState()

@@ -169,7 +169,7 @@ def paper(folder):
     running = RunningTrial("t", "ocl", {"lr": "0.2"}, None, 0, now - 60, 3, 9, 0.5, now - 1)
     arm = ArmState(1, 2, 1, 0.7, 0.7, "learning rate=a fifth seed=0")
     state = RunState(
-        "paper", "knn1", "max", "runs", 2, 0, 1, now - 90, updated=now, running={"t": running},
+        "paper", "knn1", "max", "runs", 2, {}, 1, now - 90, updated=now, running={"t": running},
         arms={"ocl": arm}, labels=labels,
     )  # fmt: skip
     LIVE_FILE.write(records.store, f"paper/{LIVE}", asdict(state))

@@ -121,7 +121,9 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         for record in confirmed or recorded
         if (value := record.value(document.metric)) is not None
     ]
+    # Of several arms it is the first by name, as in `RunState.best`.
     pick = max if document.mode == "max" else min
+    scored.sort(key=lambda entry: entry[1])
     best, best_arm = pick(scored, key=lambda entry: entry[0], default=(None, ""))
     # Under a budget or with looks, only the run knows that all has ended; a trial that was removed since is to run. A
     # run before the study grew knows nothing of what was added.

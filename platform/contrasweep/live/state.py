@@ -121,7 +121,7 @@ class ArmState:
 
 @dataclass
 class RunState:
-    """The state of a run that began at `began`, when `before` trials were done already.
+    """The state of a run that began at `began`, when `before` trials (status -> how many) had ended already.
 
     `total` is how many trials the study has; None under a budget. `slots` trials run at once; 0 until a host is there.
     `waits` says why no trial runs: which host is waited for; empty where one runs. `ended` is empty as long as the run
@@ -136,7 +136,7 @@ class RunState:
     mode: Literal["max", "min"]
     storage: Line
     total: Count | None
-    before: Count
+    before: dict[Label, Count]
     slots: Measure
     began: Time
     host: Label = ""
@@ -165,21 +165,21 @@ class RunState:
     @property
     def done(self) -> int:
         """The number of trials that need not run any more."""
-        return self.before + sum(self.statuses.values())
+        return sum(self.before.values()) + sum(self.statuses.values())
 
     @property
     def counts_not_done(self) -> list[str]:
-        """Return the counts of trials that ended with another status than done: `2 failed`."""
-        return [
-            f"{n} {status}"
-            for status, n in sorted(self.statuses.items())
-            if n and status not in COUNTING
-        ]
+        """Return the counts of trials that ended with another status than done, before the run too: `2 failed`."""
+        counts = Counter(self.statuses) + Counter(self.before)
+        return [f"{n} {status}" for status, n in sorted(counts.items()) if status not in COUNTING]
 
     @property
     def best(self) -> tuple[str, ArmState] | None:
-        """The arm with the best trial so far, by name and state; None before any trial has a score."""
-        scored = [(name, arm) for name, arm in self.arms.items() if arm.best is not None]
+        """The arm with the best trial so far, by name and state; None before any trial has a score.
+
+        Of several arms it is the first by name, as in `contrasweep status`.
+        """
+        scored = [(name, arm) for name, arm in sorted(self.arms.items()) if arm.best is not None]
         pick = max if self.mode == "max" else min
         return pick(scored, key=lambda entry: entry[1].best or 0.0) if scored else None
 
@@ -189,13 +189,14 @@ class RunState:
 
 
 def start_line(state: RunState) -> str:
-    """Return in a line what a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
+    """Return in a line what a run will do: `30 trials, 12 ended before, 2 slots, about 3 min`."""
     until = "trials until the budget is used up"
     trials = until if state.total is None else plural(state.total, "trial")
-    before = f", {state.before} done before" if state.before else ""
+    ended = sum(state.before.values())
+    before = f", {ended} ended before" if ended else ""
     parts = f"{state.study}: {trials}{before}, {plural(int(state.slots), 'slot')}"
     if state.eta_s is None:
-        return f"{parts}; how long it takes is known once some trials have ended"
+        return f"{parts}; the time to go shows once some trials have ended"
     return f"{parts}, about {duration(state.eta_s)}"
 
 
@@ -400,8 +401,8 @@ class Progress:
         self._messages = list[str]()  # messages that no display has yet
         self._warned = set[str]()  # ids of trials that printed warnings
         self._confirming = False  # whether a search has come to its confirmations
-        # arm, fold and seed -> id of the trial that confirms there
-        self._confirmations: dict[tuple[str, int | None, int], str] = {}
+        # arm, fold and seed -> record of the trial that confirms there
+        self._confirmations: dict[tuple[str, int | None, int], Record] = {}
         self._failed = set[str]()  # ids of trials of the table that failed or fit no host
         self._searched = set[str]()  # arms that were searched
         self._lock = threading.Lock()
@@ -509,17 +510,14 @@ class Progress:
             first = trial is not None and len(self.over) <= self.state.slots
             # A trial takes its place for longer than it trains, such as by the start of its worker.
             seconds = record.seconds if trial is None else time.time() - trial.started
-            if record.warnings:
-                if not self._warned:
-                    logs_command = command_line(
-                        "logs", self.state.study, record.trial_id[:8], storage=self.state.storage
-                    )
-                    self._tell(
-                        f"a trial of {self.state.name(record.arm)} has printed warnings: {logs_command}"
-                    )
-                # A stopped trial that went on may be in the set already.
-                self._warned.add(record.trial_id)
-                self.state.warned = len(self._warned)
+            # None of this run has warned so far.
+            if record.warnings and self._warned.isdisjoint(self.over):
+                logs_command = command_line(
+                    "logs", self.state.study, record.trial_id[:8], storage=self.state.storage
+                )
+                self._tell(
+                    f"a trial of {self.state.name(record.arm)} has printed warnings: {logs_command}"
+                )
             self._count(record, seconds, first=first)
 
     def waits(self, text: str) -> None:
@@ -558,6 +556,10 @@ class Progress:
         """Count a trial's record, which took `seconds` of its place; `first`: no trial ended at its place before."""
         arm = self.state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
+        if record.warnings:
+            # A stopped trial that went on may be in the set already.
+            self._warned.add(record.trial_id)
+            self.state.warned = len(self._warned)
         axes = axes_as_text(self.axes, record)
         cell = cell_of(record.arm, axes)
         if record.status.trained:
@@ -571,10 +573,13 @@ class Progress:
         if confirms:
             # A confirmation of a newly found configuration takes the place of an earlier one.
             place = record.arm, record.fold, record.seed
-            if self._confirmations.setdefault(place, record.trial_id) != record.trial_id:
-                self._failed.discard(self._confirmations[place])
-                self._confirmations[place] = record.trial_id
-                self.state.before -= 1
+            replaced = self._confirmations.setdefault(place, record)
+            if replaced.trial_id != record.trial_id:
+                self._failed.discard(replaced.trial_id)
+                self._confirmations[place] = record
+                ended_here = replaced.trial_id in self.over
+                counts = self.state.statuses if ended_here else self.state.before
+                counts[replaced.status] -= 1
                 arm.ended -= 1
         if confirms and not self._confirming:
             # Scores of the search were made on other rows and chosen as the best, so they do not count any more.

@@ -25,6 +25,7 @@ from contrasweep.live.state import (
     RunState,
     axes_as_text,
     cell_of,
+    counts_line,
     progress_line,
     read_live,
     replicate_of,
@@ -51,7 +52,7 @@ def state(**fields):
         "mode": "max",
         "storage": "/st",
         "total": 4,
-        "before": 0,
+        "before": {},
         "slots": 2,
     }
     return RunState(
@@ -59,14 +60,14 @@ def state(**fields):
     )
 
 
-def progress(trials, **fields):
+def progress(trials, earlier=(), **fields):
     planned = {t.id: cell_of(t.arm, axes_as_text(["batch_size"], t)) for t in trials}
     shown = state(
         total=len(trials),
         arms={arm: ArmState() for arm in dict.fromkeys(t.arm for t in trials)},
         **fields,
     )
-    return Progress(shown, ["batch_size"], [], planned)
+    return Progress(shown, ["batch_size"], [], planned, earlier)
 
 
 def ended(t, value, status=Status.DONE, seconds=10.0):
@@ -242,13 +243,36 @@ def test_a_long_first_trial_is_worth_a_time_to_go():
 
 
 def test_the_first_line_says_what_the_run_will_do():
-    assert start_line(state(total=30, before=12, eta_s=170.0)) == (
-        "s: 30 trials, 12 done before, 2 slots, about 3 min"
+    assert start_line(state(total=30, before={"done": 10, "failed": 2}, eta_s=170.0)) == (
+        "s: 30 trials, 12 ended before, 2 slots, about 3 min"
     )
-    assert "how long it takes is known once" in start_line(state())
+    assert "the time to go shows once" in start_line(state())
     assert start_line(state(total=None, slots=1)).startswith(
         "s: trials until the budget is used up, 1 slot;"
     )
+
+
+def test_a_run_that_goes_on_counts_the_trials_of_earlier_runs(capsys):
+    """Its last line said `4/4 trials, ended, 1 failed` of a study of which two had failed."""
+    trials = [trial(seed=seed) for seed in range(4)]
+    failed = replace(ended(trials[0], None, Status.FAILED), warnings=1)
+    confirmed = replace(ended(trials[1], 0.5), notes=TrialNotes(phase=Phase.CONFIRM))
+    watched = progress(trials, [failed, confirmed], before={"failed": 1, "done": 1})
+    watched.ended(replace(ended(trials[2], None, Status.FAILED), warnings=1))
+    assert counts_line(watched.state).startswith("3/4 trials, 0 running, 2 failed, 2 with warnings")
+    assert [text for _, text in watched.state.events if "has printed warnings" in text]
+    # Another configuration is confirmed in the place of an earlier one, which counts no more.
+    watched.ended(replace(confirmed, trial_id="other"))
+    assert (watched.state.done, watched.state.before["done"]) == (3, 0)
+
+
+def test_of_equal_arms_the_first_by_name_is_the_best_in_every_view():
+    """The run named the first that had ended, and `status` the one with the smallest id."""
+    for mode in ("max", "min"):
+        arms = {name: ArmState() for name in ("zeta", "alpha")}
+        for arm in arms.values():
+            arm.score(0.5, "", mode)
+        assert state(arms=arms, mode=mode).best == ("alpha", arms["alpha"])
 
 
 def test_scores_of_a_search_stand_beside_no_confirmation():
@@ -431,12 +455,13 @@ def test_what_a_run_waits_for_is_kept_until_a_host_or_a_trial_is_there():
 def test_a_driver_without_its_lease_leaves_the_state_to_the_next(records):
     study = AblationGrid("s", {"calm": Arm("misbehaving:calm")}, "none", metric="accuracy")
     lease = Lease(records, print)
-    shown = training._progress(cs.plan(study), records, [], True, lease)
+    failed = ended(trial("calm"), None, Status.FAILED)
+    shown = training._progress(cs.plan(study), records, [failed], True, lease)
     shown.close("stopped")
     assert read_live(records) is None, "another driver holds the study"
     lease.acquire()
     shown.close()
-    assert read_live(records).ended == "complete"
+    assert (read_live(records).ended, read_live(records).before) == ("failures", {"failed": 1})
     lease.release()
 
 

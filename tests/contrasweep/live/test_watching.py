@@ -65,7 +65,7 @@ def keep(records, **fields):
     arms = {"ocl": ArmState(ended=2, total=3, scored=1, mean=0.75, best=0.75, best_where="seed=0")}
     base = {
         "total": 3,
-        "before": 0,
+        "before": {},
         "slots": 1,
         "began": now - 60,
         "updated": now,
@@ -84,6 +84,16 @@ def test_the_best_of_a_sweep_is_that_of_its_confirmations(records):
     records.write(Record.of(TRIALS[2], status=Status.DONE, metrics={"f1": 0.5}, notes=confirm))
     (entry,) = map(vars, overviews(records.storage))
     assert (entry["best"], entry["best_arm"]) == (0.5, "ocl")
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_of_equal_trials_status_names_the_first_arm_by_name(tmp_path, mode):
+    records = StudyRecords(str(tmp_path), "s")
+    records.claim(StudyDocument(name="s", metric="f1", mode=mode, arms=("zeta", "alpha")))
+    for at, arm in enumerate(("zeta", "alpha", "zeta")):
+        trial = dataclasses.replace(TRIALS[0], arm=arm, config={"lr": at})
+        records.write(Record.of(trial, status=Status.DONE, metrics={"f1": 0.5}))
+    assert [entry.best_arm for entry in overviews(records.storage)] == ["alpha"]
 
 
 def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeypatch):

@@ -28,7 +28,17 @@ def test_a_run_is_shown_with_display_names(storage):
     running = {"t": RunningTrial("t", "ocl", {"lr": "0.2"}, None, 0, now, 3, 9, 0.5, now)}
     arms = {"ocl": ArmState(1, 2, 1, 0.7, 0.7, "learning rate=a fifth seed=0")}
     state = RunState(
-        "named", "accuracy", "max", storage, 2, 0, 1, now, running=running, arms=arms, labels=LABELS
+        "named",
+        "accuracy",
+        "max",
+        storage,
+        2,
+        {},
+        1,
+        now,
+        running=running,
+        arms=arms,
+        labels=LABELS,
     )
     for width in (80, 200):
         console = Console(file=io.StringIO(), width=width, height=40)

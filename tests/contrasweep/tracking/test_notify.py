@@ -55,7 +55,7 @@ def records(runs):
 def live(records, **fields):
     """Write what a driver of now keeps in the storage."""
     state = RunState(
-        "s", "accuracy", "max", records.storage, 8, 0, 2.0, time.time(), host="node-7", pid=4711
+        "s", "accuracy", "max", records.storage, 8, {}, 2.0, time.time(), host="node-7", pid=4711
     )
     state.updated = time.time()
     LIVE_FILE.write(records.store, f"{records.study}/{LIVE}", asdict(replace(state, **fields)))

@@ -155,7 +155,7 @@ def report(records, trial, values):
         "max",
         records.storage,
         1,
-        0,
+        {},
         1.0,
         1000.0,
         running=running,

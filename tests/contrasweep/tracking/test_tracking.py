@@ -159,7 +159,7 @@ class Study:
             for t in trials
         }
         state = RunState(
-            self.name, "accuracy", "max", self.records.storage, 8, 0, 2.0, T0, running=running
+            self.name, "accuracy", "max", self.records.storage, 8, {}, 2.0, T0, running=running
         )
         state.updated = time.time()
         state.ended = ended

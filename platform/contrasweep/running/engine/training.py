@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -169,7 +170,7 @@ def _progress(
         mode=study.mode,
         storage=records.storage,
         total=plan.total,
-        before=len(ended),
+        before=dict(Counter(record.status for record in earlier)),
         slots=0,
         began=time.time(),
         arms={name: ArmState() for name in study.arms},

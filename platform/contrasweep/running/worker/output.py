@@ -38,8 +38,9 @@ CHECK_S = 0.25
 SEND_S = 5.0
 """Seconds between two uploads of a log, at least."""
 EXIT_CALLED = "os._exit was called"
-WARNS = re.compile(rb"\bwarn(ing|ings)?\b|Warning:", re.IGNORECASE)
-"""Matches a line of a log that warns, as Python, its logging and most programs write it."""
+WARNS = re.compile(rb"^.*(\bwarn(ing|ings)?\b|Warning:).*(\n  .*)?", re.IGNORECASE | re.MULTILINE)
+"""Matches a line of a log that warns, as Python, its logging and most programs write it; with the indented line below,
+where Python shows the code that warned."""
 SHARE = 0.01
 """The part of the time that uploads of a log may take."""
 
@@ -124,9 +125,7 @@ class Output:
         # A trial must not fail because of its log.
         with contextlib.suppress(OSError):
             self._shorten()
-            self.warnings = sum(
-                WARNS.search(line) is not None for line in self.path.read_bytes().splitlines()
-            )
+            self.warnings = len(WARNS.findall(self.path.read_bytes()))
             if self.path.stat().st_size == 0:
                 self.path.unlink()
             elif self.local is None:

@@ -57,7 +57,7 @@ def test_a_run_that_waits_for_a_host_counts_all_trials_that_are_to_come():
     """Not only those that were handed to Tune."""
     placements, trials = placed(a=Footprint(cpus=1))
     said = []
-    run_state = RunState("s", "f1", "max", "/runs", total=5, before=1, slots=1, began=0)
+    run_state = RunState("s", "f1", "max", "/runs", total=5, before={"done": 1}, slots=1, began=0)
     loop = SimpleNamespace(
         accounts=SimpleNamespace(active={t.id: SimpleNamespace(trial=t) for t in trials[:2]}),
         placements=placements,

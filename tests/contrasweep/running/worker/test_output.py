@@ -39,6 +39,22 @@ def test_a_trial_that_prints_nothing_leaves_no_log(records):
     assert not log_of(records).exists()
 
 
+def test_a_warning_of_python_is_counted_once(records):
+    """The line of code that Python shows below it has the word too."""
+    file = Path(records.storage) / "warns.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        "import warnings\ndef odd():\n    for n in range(2):\n        warnings.warn(f'odd {n}')\n"
+    )
+    code = (
+        f"sys.path.insert(0, {records.storage!r}); import warns; warns.odd()\n"
+        "print('WARNING: of a program\\nno more')\n"
+        "taken.close(); print(taken.warnings)"
+    )
+    assert in_a_process(records, code).stdout == "3\n"
+    assert log_of(records).read_text().count("warnings.warn(") == 2
+
+
 def test_a_long_log_keeps_its_beginning_and_its_end(records, monkeypatch, capfd):
     monkeypatch.setattr(output, "LIMIT", 40_000)
     monkeypatch.setattr(output, "HEAD", 1000)
