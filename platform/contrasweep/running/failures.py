@@ -63,7 +63,7 @@ def place_of(error: str) -> str:
 
 
 def lacks_metric(record: Record) -> bool:
-    """Return whether a trial trained to its end but failed because its last report lacks the study's metric."""
+    """Whether a trial trained to its end but failed because its last report lacks a finite value of the metric."""
     beginning = LACKS_METRIC.partition("{")[0]
     return record.status.failed and (record.error or "").startswith(beginning)
 

@@ -1,6 +1,7 @@
 """Checks before a run spends anything: the study's name, its finished trials, and which trials run again and why."""
 
 import contextlib
+import math
 import re
 import sys
 import time
@@ -102,7 +103,8 @@ def prepare(
         records: The study in the storage.
         code: The code of the study as it is now.
         extend: Accept a plan that differs from the one of this name in the storage.
-        retry_failed: Let failed trials run again: from their checkpoints, or from the beginning if their code changed.
+        retry_failed: Let failed trials run again: from their checkpoints, or from the beginning if their code changed
+            or their last report has no value.
         rerun: Words that name trials which run again (`selected_trials`).
         changed: What is done with trials of other code.
         spend: Count added arms as a look at the table, so that their comparisons have verdicts.
@@ -215,7 +217,7 @@ class Decision:
     changed: Changed
     selected: frozenset[str]  # ids of trials that run again because the user named them
     failed: frozenset[str]  # ids of failed trials that run again
-    # those of `failed` that start from the beginning, not from a checkpoint
+    # those of `failed` that start from the beginning, not from a checkpoint: of other code, or trained to their end
     restarted: frozenset[str]
     notes: tuple[str, ...]  # lines for the user
     anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest of the search
@@ -235,8 +237,8 @@ class Decision:
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Archive the trials that run again, or accept their code; return the ids of the trials that run again.
 
-        Selected trials, failed trials of other code, and other trials of other code go to an archive each, with the
-        reason. Failed trials of the same code lose only their records, and resume from their checkpoints.
+        Selected trials, failed trials that start from the beginning, and other trials of other code go to an archive
+        each, with the reason. Other failed trials lose only their records, and resume from their checkpoints.
         """
         changed_ids = self._changed_ids
         # Searches that start anew move with all trials of their arms: into the archive of the trials of other code
@@ -247,7 +249,7 @@ class Decision:
         elif self.selected:
             archive_trials(records, self.selected | self.anew_trials, reason, self.anew)
         if self.restarted:
-            archive_trials(records, self.restarted, "failed, and the code has changed since")
+            archive_trials(records, self.restarted, "failed, and runs again from its beginning")
         # The selected trials among those of other code are in an archive already.
         if changed_ids:
             moved = {*changed_ids, *self.anew_trials} - self.selected
@@ -298,9 +300,16 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
-    # Failed trials of other code start from the beginning, those of the same code from their checkpoints.
+    # Failed trials of other code start from the beginning, those of the same code from their checkpoints. Behind the
+    # last report of a trial without a value nothing is left to train, which would fail again at once.
     restarted = {
-        i for i in failed if changed != "accept" and is_of_other_code(not_selected[i], current)
+        i
+        for i in failed
+        if (changed != "accept" and is_of_other_code(not_selected[i], current))
+        or (
+            lacks_metric(not_selected[i])
+            and math.isnan(not_selected[i].reported(plan.study.metric))
+        )
     }
     # A search that chose its candidates by results of other code starts from the beginning, where all its trials are
     # selected and one of them is of other code, or where trials of its arm that are of other code run again.
@@ -359,7 +368,7 @@ def failed_to_run_again(
     mended = {
         i
         for i, record in without_metric.items()
-        if study.metric in record.metrics
+        if not math.isnan(record.reported(study.metric))
         or is_of_other_code(record, current)
         or _is_of_earlier_search(record, study.arms[record.arm])
     }

@@ -1,5 +1,6 @@
 """Unfinished and failed trials of other code, and the words by which trials run again; without Ray."""
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -129,7 +130,22 @@ def test_a_failed_trial_goes_on_under_the_same_code_and_starts_over_under_anothe
     study.decide()  # what failed is in no table
     assert study.decide(retry_failed=True).carry_out(study.records) == {t.id for t in trials}
     assert study.records.begun() == study.records.finished() == set()
-    assert list_archived(study.records)[0].reason == "failed, and the code has changed since"
+    assert list_archived(study.records)[0].reason == "failed, and runs again from its beginning"
+
+
+@pytest.mark.parametrize("metrics", [{"accuracy": math.nan}, {"other": 0.5}], ids=["nan", "none"])
+def test_a_trial_without_a_value_at_its_end_starts_over_where_it_is_asked_for(study, metrics):
+    """It went on behind its last report, and failed again at once: with nan in each run, also without the flag."""
+    other, trial = study.plan.trials[:2]
+    finish(study.execution(other))
+    finish(study.execution(trial))
+    error = LACKS_METRIC.format(metric="accuracy")
+    record = study.records.read_one(trial.id)
+    study.records.reopen(trial.id)
+    study.records.write(replace(record, status=Status.FAILED, error=error, metrics=metrics))
+    assert study.decide().again == set()
+    assert study.decide(retry_failed=True).carry_out(study.records) == {trial.id}
+    assert study.records.begun() == set(), "in the archive"
 
 
 def test_a_record_without_code_is_of_other_code(study):
