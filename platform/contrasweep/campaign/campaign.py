@@ -413,7 +413,11 @@ class Referee:
                 hint="put the function into a module, and import it where you call decide",
             )
         # All trials of the arm have the same settings except for seed and fold, so the first one is used.
-        planned = plan(self.campaign.grid({name: arm}, [0]), storage=self.storage)
+        try:
+            planned = plan(self.campaign.grid({name: arm}, [0]), storage=self.storage)
+        except SpecError as error:  # who asks has declared an arm, and no study with `arms`
+            error.place = error.place.replace(f"arms.{name}.", f"{name}: ", 1)
+            raise
         trial = planned.example_trials[0]
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
         return canonical.digest(

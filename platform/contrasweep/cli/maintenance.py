@@ -232,9 +232,12 @@ def verify(
     from contrasweep.running.upkeep import verify as examine
     from contrasweep.storage.records import StudyRecords
 
-    # A study whose study.json is broken or gone is one too, so its files are asked for.
+    # A study whose study.json is broken or gone is one too, so its files are asked for. A campaign's are no study's.
     records = StudyRecords(storage, name(study))
-    if next(records.store.list(f"{records.study}/"), None) is None:
+    prefix = f"{records.study}/"
+    if next(records.store.list(prefix), None) is None or records.store.exists(
+        f"{prefix}campaign.json"
+    ):
         raise no_such_study(records.study, storage)
     result = examine(records, repair=repair)
     if json:

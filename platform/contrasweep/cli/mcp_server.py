@@ -284,8 +284,8 @@ class Tools:
         return outlook | self._counts(_to_decide(outlook))
 
     def ledger(self, campaign: str) -> Answer:
-        """Return what a campaign has decided so far, entry by entry."""
-        return self._command("ledger", self._declared(campaign))
+        """Return what a campaign has decided so far, entry by entry; its name is enough where it has begun."""
+        return self._command("ledger", self._study(campaign))
 
     def run(
         self, study: str, extend: bool = False, retry_failed: bool = False, wait_seconds: int = 20
@@ -342,7 +342,10 @@ class Tools:
         )
 
     def stop(self, study: str) -> Answer:
-        """Stop the run of a study; its finished trials are kept, and the next run goes on from there."""
+        """Stop the run of a study, or a campaign's decision; its finished trials are kept.
+
+        `run` or `decide`, called as before, then says how it ended; called once more, it goes on from there.
+        """
         # The command prints text, not a document, and says in it why nothing was stopped.
         name = self._study(study)
         process = self._start("stop", f"--storage={self.storage}", "--", name)

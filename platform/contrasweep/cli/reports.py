@@ -1,5 +1,6 @@
 """Commands on what a study has found: its report, one arm against another."""
 
+import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,6 +24,7 @@ from contrasweep.cli.options import (
     width,
 )
 from contrasweep.defaults import STORAGE
+from contrasweep.errors import SpecError
 from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH
 
@@ -224,11 +226,18 @@ def load(study: str, storage: str) -> "Results":
 
 
 def name(study: str) -> str:
-    """Return a study's name: that of the declaration at module:NAME or in a file; any other text is the name itself.
+    """Return the name of a study or campaign that module:NAME or a file declares; any other text is the name itself.
 
     Whether a storage has the study is not asked.
     """
-    declaration = declared(study)
+    from contrasweep.campaign.campaign import load_campaign
+
+    try:
+        declaration = declared(study)
+    except SpecError:
+        with contextlib.suppress(SpecError):
+            return load_campaign(study).name
+        raise
     return study if declaration is None else declaration.name
 
 

@@ -520,6 +520,13 @@ class Results(StudyData):
             *confirmation_notes(self.document.spec, self.records),
             *search.start_notes(self.document),
         ]
+        # As `Campaign.grid` describes its studies.
+        campaign = self.document.description.partition("Of campaign ")[2].split(" ")[0].rstrip(".")
+        if campaign and self.name.startswith(f"{campaign}."):
+            confirmed.append(
+                f"a study of campaign {campaign}, of which its ledger decides, by its own test and levels: "
+                + command_line("ledger", campaign, storage=self.records.storage)
+            )
         return [*confirmed, *self.unused_settings, *self.notices]
 
     @property

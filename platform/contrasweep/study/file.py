@@ -354,7 +354,7 @@ def build_study(fields: MutableConfig, name: str) -> Study:
     has_budget = bool({"trials_per_arm", "budget"} & fields.keys())
     kind = fields.get("type", "sweep" if has_budget else "ablation_grid")
     if kind == "campaign":
-        hint = "contrasweep decide CAMPAIGN CANDIDATE --dry-run says what a decision would train; stop takes its name"
+        hint = "contrasweep decide CAMPAIGN CANDIDATE --dry-run says what a decision would train"
         raise SpecError("a campaign is no study", place=name, hint=hint)
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
     study: Study = built(kinds[kind], fields, name)

@@ -71,6 +71,10 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path, storage)
     better = decide(tmp_path, BETTER, "better", by="ada", why="larger gain")
     assert better.kept and better.verdict == "keep" and better.stage == "confirm"
     assert better.level == 0.025
+    (note,) = Results.load("speed.1.confirm", str(tmp_path)).study_notes
+    assert note.startswith(
+        "a study of campaign speed, of which its ledger decides, by its own test"
+    )
     assert better.low <= 0.05 <= better.high and better.low > 0
     same = decide(tmp_path, arm(gain=0.05, who="noise"), "noise")
     assert not same.kept and same.incumbent == "better"
