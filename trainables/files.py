@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,18 @@ NESTED = ("state_dict", "model")
 """Keys under which training scripts keep the state dict."""
 
 
+def split_digest(text: str) -> tuple[str, str]:
+    """Return path (or name of a dataset) and digest of a `path#digest`; "" for a plain path, which may have a `#`."""
+    path, _, digest = text.rpartition("#")
+    return (path, digest) if re.fullmatch("[0-9a-f]{12,16}", digest) else (text, "")
+
+
 def with_digest(path: str, place: str) -> str:
     """Return `path` as `path#digest`, with the first digits of the file's SHA-256.
 
     A path that has a digest stays as it is. `place` is the setting that an error names.
     """
-    if "#" in path:
+    if split_digest(path)[1]:
         return path
     return f"{path}#{_digest_of(local_path(path, place))[:DIGITS]}"
 
@@ -34,7 +41,7 @@ def checked_file(text: str, place: str) -> Path:
     Raises:
         DataError: The file is not on this host, or its content is another than when the study was planned.
     """
-    path, _, digest = text.partition("#")
+    path, digest = split_digest(text)
     file = local_path(path, place)
     if not file.is_file():
         raise DataError(f"{place}: {path} is not on this host")

@@ -14,7 +14,7 @@ from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.storage.names import local_path
 from contrasweep.trainables.fields import AboveZero, Count, Device, MaybeCount, Positive
-from contrasweep.trainables.files import with_digest
+from contrasweep.trainables.files import split_digest, with_digest
 from contrasweep.trainables.losses import kind_of
 from contrasweep.trainables.pytorch import Tensor, torch
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
@@ -163,7 +163,7 @@ class Settings:
                 resolved, word_vectors=with_digest(self.word_vectors, "word_vectors")
             )
         # A staged dataset, of which the manifest has the digest.
-        name = self.word_vectors.partition("#")[0]
+        name = split_digest(self.word_vectors)[0]
         return dataclasses.replace(
             resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}"
         )
@@ -185,7 +185,7 @@ class Settings:
         """The file that `word_vectors` names, without its digest; None where they are a dataset, or random."""
         if self.word_vectors is None:
             return None
-        file = local_path(self.word_vectors.partition("#")[0], "word_vectors")
+        file = local_path(split_digest(self.word_vectors)[0], "word_vectors")
         return file if file.is_file() else None
 
     def staged_vectors(self, data: Manifest) -> Manifest:
@@ -193,7 +193,7 @@ class Settings:
 
         `SpecError` where there is neither such a dataset nor a file; `DataError` where it is another than planned.
         """
-        name, _, digest = (self.word_vectors or "").partition("#")
+        name, digest = split_digest(self.word_vectors or "")
         try:
             staged = find(name, storage=storage_of(data))
         except DataError as error:

@@ -487,7 +487,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
                 settings = frame.attrs.get("axes") or apart
                 hint = (
                     f"what tells them apart is a part of the arm (--arm {','.join([*roles.arm, *settings])}), or "
-                    f"averaged over by `judge` (--block {','.join(settings)} --over these)"
+                    f"averaged over (`judge` without --board: --block {','.join(settings)} --over these)"
                 )
             raise SpecError("each run is there once", place=place, value=dict(first_run), hint=hint)
     return runs

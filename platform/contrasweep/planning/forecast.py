@@ -308,7 +308,10 @@ class Forecast:
                 why = ", as how many trials the budget pays for"
             return [f"time      unknown{why}; {hosts}"]
         about = "about " if self.counted else ""
-        lines = [f"time      {about}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
+        seconds = 3600 * makespan.hours
+        # Of a short run they are the most.
+        start = " beside the start of Ray and its workers" if 0 < seconds < 60 else ""
+        lines = [f"time      {about}{duration(seconds)}{start}, simulated; {hosts}"]
         if self.counted:
             lines.append(f"          {COUNTED}")
         if self.durations.studies:

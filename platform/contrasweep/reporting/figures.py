@@ -95,7 +95,8 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
 def log_ticks(low: float, high: float) -> list[float]:
     """Return round numbers from 10**`low` to 10**`high` for a logarithmic scale.
 
-    They are 1, 2 and 5, or 1 and 3, or only 1, times powers of 10: the first of these that makes at most six.
+    They are 1, 2 and 5, or 1 and 3, or only 1, times powers of 10: the first of these that makes at most six. Where all
+    make more, they are every second power of 10, or every third, and so on.
     """
     decades = range(math.floor(low), math.ceil(high) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
@@ -106,6 +107,7 @@ def log_ticks(low: float, high: float) -> list[float]:
         ]
         if len(marks) <= 6:
             break
+    marks = marks[:: math.ceil(len(marks) / 6) or 1]
     return marks if len(marks) > 1 else [10 ** max(low, -323.0), 10 ** min(high, 308.25)]
 
 

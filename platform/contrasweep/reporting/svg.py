@@ -24,7 +24,7 @@ RIGHT = 12
 TOP = 12
 BOTTOM = 48
 COLOURS = 12
-LETTER = 5.6  # width of a tick's letter
+LETTER = 5.6  # width of a letter of a tick or label
 
 
 def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
@@ -73,7 +73,7 @@ def _lines(chart: Lines) -> Markup:
     middle = (HEIGHT - BOTTOM + TOP) / 2
     parts.append(
         f'<text class="label" transform="translate(11 {middle}) rotate(-90)" '
-        f'text-anchor="middle">{escape(chart.y_label)}</text>'
+        f'text-anchor="middle">{_fitted(chart.y_label, 2 * middle / LETTER)}</text>'
     )
     if chart.x_names:
         parts += _x_ticks(list(enumerate(chart.x_names)), px)
@@ -84,7 +84,7 @@ def _lines(chart: Lines) -> Markup:
         parts += _x_ticks([(value, short(value)) for value in values], px)
     parts.append(
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" '
-        f'text-anchor="middle">{escape(chart.x_label)}</text>'
+        f'text-anchor="middle">{_fitted(chart.x_label, (WIDTH - LEFT) / LETTER)}</text>'
     )
     parts += [_line(s, px, py) for s in chart.series]
     for d in chart.dots:
@@ -116,12 +116,17 @@ def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: igno
     texts = []
     for i, (value, name) in enumerate(marks):
         y = HEIGHT - BOTTOM + 12 + 10 * (i % rows)
-        shown = name if len(name) <= room else f"{name[: room - 1]}…"
         texts.append(
-            f'<text class="tick" x="{px(value):.1f}" y="{y}" text-anchor="middle">'
-            f"{escape(shown)}<title>{escape(name)}</title></text>"
+            f'<text class="tick" x="{px(value):.1f}" y="{y}" text-anchor="middle">{_fitted(name, room)}</text>'
         )
     return texts
+
+
+def _fitted(text: str, room: float) -> str:
+    """Return what an element with room for so many letters has: a longer text is cut, and stands whole in its title."""
+    if len(text) <= room:
+        return escape(text)
+    return f"{escape(text[: int(room) - 1])}…<title>{escape(text)}</title>"
 
 
 def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
@@ -197,7 +202,7 @@ def _bars(chart: Bars) -> Markup:
                 f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{top + 14}" y2="{top + 31}"/>'
             )
         parts.append(
-            f'<text class="tick" x="0" y="{top + 12}">{escape(name)}</text>'
+            f'<text class="tick" x="0" y="{top + 12}">{_fitted(name, WIDTH / LETTER)}</text>'
             f'<rect class="c{colour} fill" x="0" y="{top + 17}" width="{length:.1f}" height="11" rx="2"/>'
             f'<text class="tick" x="{end + 6:.1f}" y="{top + 26}">{escape(text)}</text>'
         )

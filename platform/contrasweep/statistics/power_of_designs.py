@@ -141,8 +141,10 @@ class PlannedPower:
             # The fewest seeds with which the sign-flip test can reach the level, if any can.
             enough = next((n for n in range(2, EXACT_UP_TO + 2) if smallest_p(n) <= level), None)
             lines.append(missed + (f"; {enough} seeds would be exact" if enough else ""))
-        # Too few replicates for any but large differences.
-        if self.least > LARGE:
+        # Too few replicates for any but large differences; what is large, a declared smallest difference says better.
+        margin = self.family.margin
+        wanted = margin is not None and self.in_units is not None and self.in_units <= margin
+        if self.least > LARGE and not wanted:
             little = (
                 "hardly anything can be decided"
                 if self.least > HARDLY
@@ -163,9 +165,7 @@ class PlannedPower:
         for seeds in range(d.seeds + 1, MAX_SEEDS + 1):
             if _detectable(replace(d, seeds=seeds), self.family.level) <= 1:
                 if d.folds:
-                    return (
-                        f"{seeds} seeds a fold would decide one spread, if the noise is of training"
-                    )
+                    return f"{seeds} seeds on each fold would decide one spread, if the noise is of training"
                 return f"{seeds} seeds would decide one spread"
         return (
             f"{MAX_SEEDS} seeds would not decide one spread: compare less (fewer arms, a reference)"

@@ -186,6 +186,9 @@ def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
         "cost      22 for all hosts as long as it runs, 10.25 for the trials' parts of them"
         in estimate.to_text()
     )
+    assert "beside the start of Ray" not in estimate.to_text()
+    short = planned(grid(), tmp_path / "short", cluster, seconds=3.0)
+    assert "time      3 s beside the start of Ray and its workers, simulated" in short.to_text()
 
 
 @pytest.mark.slow

@@ -427,6 +427,18 @@ def test_ticks_are_round_and_inside():
     assert ticks(0.13, 0.92) == [0.2, 0.4, 0.6, 0.8]
     assert ticks(3, 3) == [3]
     assert ticks(1e-14, 3e-14)[0] == log_ticks(-14, -8)[0] == 1e-14
+    assert log_ticks(-10, 0) == [1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0], "eleven, whose names touch"
+
+
+@pytest.mark.parametrize("letters", [30, 90])
+def test_a_label_that_is_longer_than_its_chart_is_cut_and_whole_in_its_title(letters):
+    name = "y" * letters
+    drawn = str(draw(Lines((), (Dots("a", 0, [1.0], [2.0], ["t"]),), x_label=name, y_label=name)))
+    assert (drawn.count(f">{name}</text>"), drawn.count(f"…<title>{name}</title>")) == (
+        (2, 0) if letters == 30 else (0, 2)
+    )
+    bars = str(draw(Bars("b", [name], [1.0], [""], [math.nan], 0)))
+    assert (f"…<title>{name}</title>" in bars) == (letters == 90)
 
 
 @pytest.mark.parametrize("log", [True, False])

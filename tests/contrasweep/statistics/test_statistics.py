@@ -1,6 +1,7 @@
 """Statistics: against published code, by hand, by law, and by simulation in short (benchmarks/statistics_simulation.py
 in full)."""
 
+import dataclasses
 import json
 import math
 from itertools import product
@@ -216,6 +217,14 @@ def test_a_plan_has_the_power_of_its_own_family():
     assert "10 seeds" in cells.warnings[0]
 
 
+def test_a_plan_that_decides_the_declared_difference_has_no_warning():
+    """It called the design too small by spreads, whatever was declared to matter."""
+    power = planned_power(Design(folds=5, seeds=1), Family(1, margin=0.02))
+    assert power.warnings[0].startswith("only large differences are decided; 7 seeds on each fold")
+    assert dataclasses.replace(power, in_units=0.03).warnings
+    assert dataclasses.replace(power, in_units=0.01).warnings == ()
+
+
 @pytest.mark.slow
 def test_a_plan_says_which_design_decides_nothing_and_what_would():
     assert (
@@ -230,7 +239,7 @@ def test_a_plan_says_which_design_decides_nothing_and_what_would():
     )
     many = planned_power(Design(folds=5, seeds=9), Family(3))
     assert many.least == pytest.approx(five.least / 3), "seeds average out what training draws"
-    assert "12 seeds a fold would decide one spread" in five.warnings[0]
+    assert "12 seeds on each fold would decide one spread" in five.warnings[0]
     assert planned_power(Design(seeds=40), Family(1)).warnings == ()
 
 

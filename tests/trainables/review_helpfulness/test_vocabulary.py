@@ -85,7 +85,7 @@ def test_word_vectors_with_a_byte_order_mark_and_broken_words_are_read(tmp_path)
 
 
 def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(tmp_path):
-    file = tmp_path / "vectors.vec"
+    file = tmp_path / "no. #1.vec"  # a sign that stands before a digest too
     storage = tmp_path / "runs"
     rows = [
         " ".join([word, *(str(i / 8) for i in range(n, n + 8))])
@@ -103,7 +103,7 @@ def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(t
         Settings(word_vectors=name, **small).resolve(data) for name in ("glove", str(file), None)
     )
     assert re.fullmatch(r"glove#\w{12}", str(staged.word_vectors))
-    assert staged.resolve(data) == staged
+    assert (staged.resolve(data), own.resolve(data)) == (staged, own)
     trial = Trial("s", "a", "contrasweep.trainables.review_helpfulness:train", {}, data, None, 0)
     first, second, third = (
         load(trial, settings, (0,)).inputs.product_words for settings in (staged, own, none)
