@@ -326,14 +326,15 @@ def _hints(
     function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
 ) -> Mapping[str, object]:
     """Return the types of these parameters of `function`; types of others may not be importable yet."""
-    constructor = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
-    if not inspect.isfunction(constructor):  # a partial or built-in one
+    # A class has its annotations at its constructor.
+    annotated_by = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
+    if not inspect.isfunction(annotated_by):  # a partial or built-in one
         return {}
     # `get_type_hints` resolves all annotations of an object, so it is given an object that has these alone.
     declared = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
     annotated = types.SimpleNamespace(__annotations__=declared)
     try:
-        return typing.get_type_hints(annotated, constructor.__globals__, include_extras=True)
+        return typing.get_type_hints(annotated, annotated_by.__globals__, include_extras=True)
     except (NameError, TypeError):  # names that exist for type checkers only
         return {}
 

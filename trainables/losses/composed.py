@@ -49,7 +49,10 @@ class ComposedLoss(BatchLoss):
         return bool(self.definition.learned) and bool(self.params.get("learned"))
 
     def of_rows(self, z: Matrix, ids: Ids) -> Scalar:
-        """Compute the loss, in tiles where all scores are too many for one matrix; 0 for no rows."""
+        """Return the loss of rows `z` with each other, in tiles where one matrix of all scores is too large.
+
+        Rows with the same of the `ids` [n] are positives. No rows give 0.
+        """
         # Processes that share a batch divide its tiles, however small it is.
         shared = distributed.processes() > 1
         if not len(z):

@@ -95,11 +95,11 @@ class Joint(nn.Module):
             settings.check_latent(latent_size, classes)
 
     def forward(self, *sides: Tensor) -> Outputs:
-        """Return the outputs for `sides`: (pre, post), or one batch of single inputs.
+        """Return the outputs for `sides`: pre and post, or one batch of single inputs, each [n ...].
 
-        With a branch, its numbers follow the sides, one tensor for each. Both sides go through the encoder in ONE
-        forward. In two, each side would have BatchNorm statistics of its own. That would erase the shift common to all
-        pairs, which carries part of the change.
+        With a `branch`, its inputs follow, [n f] for each side. Both sides go through the encoder in ONE call. In two
+        calls, each side would have BatchNorm statistics of its own. That would erase the shift common to all pairs,
+        which carries part of the change.
         """
         numbers: tuple[Tensor, ...] = ()
         if self.branch is not None:

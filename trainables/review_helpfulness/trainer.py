@@ -259,7 +259,7 @@ class PlateauSchedule:
         return dict(vars(self))
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Go on from `state`."""
+        """Take over the state that `state_dict` gave."""
         vars(self).update(state)
 
 
@@ -284,5 +284,5 @@ class BestWeights:
         return dict(vars(self))
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Go on from `state`."""
+        """Take over the state that `state_dict` gave."""
         vars(self).update(state)

@@ -384,6 +384,7 @@ class Tools:
         begun.waiter.join(max(0.0, until - time.monotonic()))
         budget = self.allowance.to_dict()
         if begun.waiter.is_alive():
+            # The study of this name, or those of the campaign: its name and a dot begin their names.
             studies = [
                 {key: row[key] for key in ("study", "state", "trials", "statuses", "running")}
                 for row in self._command("studies")["studies"]

@@ -468,7 +468,7 @@ class _Walk:
         `name` is the module's, `file` its place in the archive of the code, `package` the one that its relative imports
         start from ("": none), and `path` where it lies ("": nowhere, as of a notebook).
         """
-        digest, imports = parsed(data, _role(name, path or file))
+        digest, imports = parsed(data, _kind_of(name, path or file))
         self.sources[name] = Source(name, file, data, digest, path)
         for imported in imports:
             try:
@@ -482,10 +482,10 @@ class _Walk:
         try:
             if name.startswith(FILE):
                 path = project_file(name.removeprefix(FILE))
-                return parsed(path.read_bytes(), _role(name, str(path)))[0] if path else ""
+                return parsed(path.read_bytes(), _kind_of(name, str(path)))[0] if path else ""
             module = self.find(name)
             if module is not None and module.file:
-                return parsed(module.read(), _role(name, module.file))[0]
+                return parsed(module.read(), _kind_of(name, module.file))[0]
         except OSError:
             pass
         return ""
@@ -571,8 +571,8 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
     return None
 
 
-def _role(name: str, file: str) -> str:
-    """Return how a source counts.
+def _kind_of(name: str, file: str) -> str:
+    """Return the kind of a source, which says what of it counts.
 
     "command" is all of its code, "module" all but the block that runs it as a script, "script" that block's
     assignments too, and "bytes" its bytes.
@@ -593,21 +593,21 @@ UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @functools.lru_cache(4096)
-def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
+def parsed(source: bytes, kind: str = "module") -> tuple[str, tuple[str, ...]]:
     """Return the digest of a source without the parts that change no trial, and its imports as they are written.
 
-    An import may be relative: `..package.name`. Docstrings, comments and layout change no trial. `role`, as `_role`
+    An import may be relative: `..package.name`. Docstrings, comments and layout change no trial. `kind`, as `_kind_of`
     returns it, says which further parts are left out (`_leave_out`); of a "command" none are. With "bytes", and where
     the source is not Python of this version, all its bytes count, and it has no imports.
     """
-    if role == "bytes":
+    if kind == "bytes":
         return short_digest(source), ()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of invalid escapes in the user's strings
             tree = ast.parse(source)
-        if role != "command":
-            _leave_out(tree, role)
+        if kind != "command":
+            _leave_out(tree, kind)
         # Docstrings; comments and layout are in no tree.
         for node in ast.walk(tree):
             if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
@@ -642,7 +642,7 @@ def named_files(script: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _leave_out(tree: ast.Module, role: str) -> None:
+def _leave_out(tree: ast.Module, kind: str) -> None:
     """Take out of a module what changes no trial: the block that runs it as a script, and studies that it declares.
 
     That block does not run where a "module" is imported. The block's assignments stay in a "script", which is
@@ -653,7 +653,7 @@ def _leave_out(tree: ast.Module, role: str) -> None:
     for node in tree.body:
         if not (isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"):
             body.append(node)
-        elif role == "script":
+        elif kind == "script":
             body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
     studies = [
         n

@@ -28,7 +28,7 @@ FOUND = {
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "epoch")
 """Names that a step may have in a row, the most telling first: of several in a row the first one counts."""
 SUFFIXES = ("", ".csv", ".json", ".jsonl", ".txt", ".wandb")
-"""Suffixes of files that can be read; "" for folders."""
+"""Suffixes of files that can be read; the first, "", is that of folders."""
 CHECKPOINT = "checkpoint"
 """The name that the folder of a checkpoint has in a row."""
 Values = dict[str, Any]

@@ -86,7 +86,7 @@ class Pattern:
         return expression
 
     def row(self, line: str) -> Values | None:
-        """Return metric -> number of a line of output; `line` is the match's own number, from 1.
+        """Return metric -> number of a line of output, and as "line" how many lines have matched so far.
 
         None where the line does not match. A group that took no part in the match is left out.
         """

@@ -311,11 +311,11 @@ KINDS: dict[str, Reader] = {
 
 
 def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
-    """Return the runs of a folder, and whether these are curves.
+    """Return the runs of a folder, and whether its files are curves.
 
-    The frame has a row per run, or a row per score of a run. Unless the files name their run themselves, it has the
-    columns `arm`, `run` (where the run lies) and, where all paths name a seed, `seed`. For a curve it has the row that
-    `at` chooses; for another row than the last, only files with curves are read.
+    The frame has a row per run: of a curve the one that `at` chooses. Files with several scores of a run give a row per
+    score. Unless the files name their run themselves, the frame has the columns `arm`, `run` (where the run lies) and,
+    where all paths name a seed, `seed`. With another `at` than `LAST`, only curves are looked for.
 
     Raises:
         SpecError: For a folder without a file of a known kind, and for a broken file.

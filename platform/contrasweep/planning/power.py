@@ -71,6 +71,7 @@ class EarlierNoise:
             for estimate in self.over(cells)
         ]
         value, degrees = stats.median_high(found)
+        # degrees * (estimate / noise)^2 is distributed as chi-squared. `chdtri` takes no infinite degrees.
         degrees = min(degrees, 1e6)
         low, high = (value * math.sqrt(degrees / chdtri(degrees, p)) for p in (0.1, 0.9))
         return value, low, high

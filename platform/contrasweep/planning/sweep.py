@@ -239,7 +239,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         )
 
     def rows_of_trials_to_run(self, known: RecordsById) -> list[int] | None:
-        """Return, for each trial to run in order, the index of its arm; None where the budget does not count trials."""
+        """Return the index of the row of each trial to run, its arm's; None where the budget does not count trials."""
         an_arm = self.search_total_an_arm
         if an_arm is None:
             return None

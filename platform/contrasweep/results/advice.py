@@ -204,7 +204,7 @@ class PowerForecast:
         A size behind ~ does so if the noise is as estimated. A dash says that no such size is known.
         """
         if self.enough_as_estimated is None:
-            return " or ".join(map(str, (size for size, _ in self.enough))) or "–"
+            return " or ".join(str(larger.size) for larger in self.enough) or "–"
         # With one seed on all folds no size is known to decide: only a second seed tells how much a seed changes.
         if self.pair.comparison.evidence.common.seed_unknown:
             price = self.enough_as_estimated.price
@@ -396,7 +396,7 @@ class Advice:
                 *lines,
                 "No look at this study is left: declare a new study, with another name and fresh seeds.",
             ]
-        enough = [size for forecast in forecasts for size, _ in forecast.enough]
+        enough = [larger.size for forecast in forecasts for larger in forecast.enough]
         enough += [f.enough_as_estimated for f in forecasts if f.enough_as_estimated]
         if self.present.unit == "repeats" or {size.unit for size in enough} == {"repeats"}:
             field = "repeats"

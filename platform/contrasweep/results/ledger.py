@@ -215,7 +215,7 @@ class Ledger:
         return entry
 
     def number_of(self, digest: str) -> int | None:
-        """The number of the candidate with this digest; None where it was never asked."""
+        """The number of the candidate with this digest; None where none has it."""
         return next(
             (i for i, e in enumerate(self.entries) if isinstance(e, Asked) and e.digest == digest),
             None,

@@ -597,7 +597,7 @@ class Results(StudyData):
         return growing or ExtensionVerdicts.of(self.records, self.document.spent + earlier)
 
     @cached_property
-    def _seed_part(self) -> SeedPart | None:
+    def _seed_part(self) -> SeedPart:
         """What is known of the variance between seeds, for folds that all have one seed.
 
         It comes from the newest earlier study that has it; unknown (`SeedPart()`) without one.

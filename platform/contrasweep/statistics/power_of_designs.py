@@ -52,7 +52,7 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
     if noncentrality > 30:
         return float(special.chdtr(df, df * (noncentrality / critical) ** 2))
     above = 1 - special.nctdtr(df, noncentrality, critical)
-    # The chance to be below the critical value of the other side, which is small.
+    # The chance to be below the critical value of the other side is small; where it is all but 0, SciPy may give NaN.
     return float(above + np.nan_to_num(special.nctdtr(df, noncentrality, -critical)))
 
 

@@ -477,7 +477,7 @@ def _bound(gains: Floats) -> Floats:
     # Sorted sizes begin with the zeros; `middle` is where the lower median of the others stands.
     sizes = np.sort(np.abs(gains), axis=-1)
     zeros = np.count_nonzero(sizes == 0, axis=-1, keepdims=True)
-    middle = np.minimum(zeros + (sizes.shape[-1] - zeros - 1) // 2, sizes.shape[-1] - 1)
+    middle = zeros + (sizes.shape[-1] - zeros - 1) // 2
     bound: Floats = COLLAPSED * np.take_along_axis(sizes, middle, axis=-1)[..., 0]
     return bound
 

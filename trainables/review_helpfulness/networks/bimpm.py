@@ -89,10 +89,10 @@ class Matching(nn.Module):
         mask_a: Mask,
         mask_b: Bool[Tensor, "b s"],
     ) -> Float[Tensor, "b t m"]:
-        """Match the states of `a` against those of `b`, in both directions.
+        """Match each state of `a` against those of `b`; m is 8 times the number of perspectives.
 
-        Full matching compares with the last valid state of `b` in the forward direction, and with its first state in
-        the backward direction.
+        A state has a half for each direction of reading. For the forward one, full matching compares with the last
+        valid state of `b`, for the backward one with its first state.
         """
         matched = []
         # The halves of a state are those of the forward and of the backward direction. The state in which a direction

@@ -147,7 +147,7 @@ class Reports:
 
 
 class SystemUse:
-    """The memory and utilisation of one trial over time, with the rows of its earlier attempts."""
+    """Writes `system.parquet` of a trial, its memory and utilisation over time; rows of earlier attempts stay."""
 
     def __init__(
         self, trial_id: str, records: StudyRecords, meter: Any, started: float, *, resumed: bool

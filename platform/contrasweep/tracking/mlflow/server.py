@@ -140,7 +140,7 @@ class Server(Target):
         self._evaluations: dict[str, list[Record]] = {}
         self._renamed: set[str] = set()  # names of metrics of which the user was told
         # Trials for which a call failed. It may have worked all the same, and only its answer was lost.
-        self._unsure: set[str] = set()
+        self._ask_again: set[str] = set()
         # MLflow breaks when two calls bring it the same new dataset at once.
         self._datasets = threading.Lock()
 
@@ -162,8 +162,8 @@ class Server(Target):
         parents = []
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
-        self._unsure.clear()
-        # The search gives the newest first. The last run of the study itself, which is the oldest, stays.
+        self._ask_again.clear()
+        # The search gives the newest first. Of several runs of the study itself, the oldest is taken.
         for run in self._search() if trials else self._search(f"tags.`{ROLE_TAG}` = 'study'"):
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
@@ -177,14 +177,14 @@ class Server(Target):
             if run.tags.get(PARENT_TAG) != self.parent_id:  # somebody has deleted the study's run
                 self._log(run, tags={PARENT_TAG: self.parent_id})
         if trials:
-            self._settle()
+            self._match_storage()
 
     def find(self, trial_id: str) -> Run | None:
         """Ask MLflow for the run of a trial; None where it has none."""
         self.runs.pop(trial_id, None)
         for found in self._search(f"tags.{TRIAL_TAG} = '{trial_id}'"):
             self._remember(trial_id, found)
-        self._unsure.discard(trial_id)
+        self._ask_again.discard(trial_id)
         return self.runs.get(trial_id)
 
     def is_reachable(self) -> bool:
@@ -215,7 +215,7 @@ class Server(Target):
 
     def doubt(self, trial_id: str) -> None:
         """Forget what is known of a trial's run after a failed call, so that MLflow is asked again."""
-        self._unsure.add(trial_id)
+        self._ask_again.add(trial_id)
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial as running since `started` (unix seconds), with the reports that it has made so far."""
@@ -289,7 +289,7 @@ class Server(Target):
         Unless the study still runs, its run is ended. Runs of trials that have begun and not ended are then marked as
         waiting for the next time that the study runs.
         """
-        self._settle()
+        self._match_storage()
         statuses = Counter(trial.status for trial in ended.values())
         planned = len(ended) if self.study.trials is None else self.study.trials
         counts = ", ".join(f"{statuses[status]} {status}" for status in Status if statuses[status])
@@ -425,7 +425,7 @@ class Server(Target):
         """Set tags of the study's own run."""
         self._log(Run(self.parent_id, {}), tags=tags)
 
-    def _settle(self) -> None:
+    def _match_storage(self) -> None:
         """Delete the runs of trials whose records are gone, such as archived ones, and mark what the table has."""
         # The records are listed after the runs were: a trial that has ended in between is not taken for a removed one.
         recorded = self.records.finished()
@@ -502,7 +502,7 @@ class Server(Target):
         other values than the trial's, is replaced.
         """
         trial_id = description.trial_id
-        run = self.find(trial_id) if trial_id in self._unsure else self.runs.get(trial_id)
+        run = self.find(trial_id) if trial_id in self._ask_again else self.runs.get(trial_id)
         if run is not None:
             shows_record = run.is_final and run.ended
             # None: the run shows an earlier record, or has other values, and is replaced.
