@@ -170,8 +170,9 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("running")
 def test_a_worker_that_asks_for_a_task_waits_for_it_and_one_that_trains_or_is_idle_does_not(
-    ray_session,
+    ray_core,
 ):
     @ray.remote(num_cpus=0)
     class Trains:
