@@ -64,7 +64,7 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
             real = Path(path).resolve()
             if real.is_relative_to(top):
                 contents[real.relative_to(top).as_posix()] = data
-        committed = _blobs(Path(top), sorted({name.partition("/")[0] for name in contents}))
+        committed = _blobs(top, commit, frozenset(name.partition("/")[0] for name in contents))
     except (OSError, ValueError, subprocess.SubprocessError):
         return "", False
     return commit, any(
@@ -72,15 +72,16 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
     )
 
 
-def _blobs(top: Path, names: list[str]) -> dict[str, str]:
-    """Return path -> object id of the files below some `names` at the top of the commit's tree.
+@functools.lru_cache(maxsize=8)
+def _blobs(top: str, commit: str, names: frozenset[str]) -> Mapping[str, str]:
+    """Return path -> object id of the files below some `names` at the top of a commit's tree, which never changes.
 
     An entry of git's list is `MODE TYPE OBJECT`, a tabulator, and the path.
     """
     if not names:
         return {}
     listed = git(
-        top, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", *names
+        Path(top), "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", commit, "--", *names
     )
     entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}

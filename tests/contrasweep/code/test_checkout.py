@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from folders import make_files
 
-from contrasweep.code import code_of
+from contrasweep.code import code_of, version
 from contrasweep.code.version import checkout_of
 
 
@@ -34,8 +34,8 @@ def checkout(tmp_path, monkeypatch):
 
 
 def state(folder):
-    version = code_of("own.method:train").version
-    return version.commit == git(folder, "rev-parse", "HEAD").strip(), version.dirty
+    own = code_of("own.method:train").version
+    return own.commit == git(folder, "rev-parse", "HEAD").strip(), own.dirty
 
 
 def test_the_commit_is_that_of_the_users_checkout(checkout):
@@ -53,6 +53,15 @@ def test_dirty_is_code_that_the_commit_lacks_and_nothing_else(checkout):
     git(checkout, "commit", "-qam", "third")
     (checkout / "own/new.py").write_text("")
     assert state(checkout) == (True, True), "a module that git does not know"
+
+
+def test_the_files_of_a_commit_are_listed_once(checkout, monkeypatch):
+    assert state(checkout) == (True, False)
+    asked = []
+    monkeypatch.setattr(
+        version, "git", lambda *words, ask=version.git: (asked.append(words[1]), ask(*words))[1]
+    )
+    assert state(checkout) == (True, False) and asked == ["rev-parse"]
 
 
 def test_windows_line_ends_are_no_change(checkout):
