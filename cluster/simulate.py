@@ -220,9 +220,9 @@ class _Simulation:
 
     def _fill(self, h: int) -> None:
         """Start on host `h` all waiting trials that fit, each in its turn."""
+        host = self.hosts[h]
         # A heap of (turn of the first waiting trial, kind): the trials of one kind wait in turns, so the first entry
         # is the first of all waiting trials.
-        host = self.hosts[h]
         firsts = [
             (self.turns[kind.waiting[0]], kind)
             for kind in self.kinds.values()

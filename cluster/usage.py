@@ -78,8 +78,7 @@ class Meter:
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
         self._gpu_now = gpu
         # Torch's peak is exact, also between two samples, but leaves out CUDA's own memory. NVML's figure has that, but
-        # only for this moment. So the larger one counts, and of several devices the
-        # fullest, by which trials are placed.
+        # only for this moment. So the larger counts, and of several devices the fullest, by which trials are placed.
         if (cuda := _torch_cuda()) is not None:
             self._gpu_now = max(gpu, *(cuda.memory_reserved(i) for i in range(cuda.device_count())))
             gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))

@@ -2,8 +2,8 @@
 
 Every process gathers all embeddings and ids and gets the joined batch's loss. Its gradient reaches the process's own
 rows, times the number of processes. DistributedDataParallel averages the gradients of parameters over processes, and
-this average is the gradient of the joined batch's loss. Without such averaging (a manual sum of
-gradients), divide the loss by the number of processes.
+this average is the gradient of the joined batch's loss. Without such averaging (a manual sum of gradients), divide the
+loss by the number of processes.
 """
 
 from contrasweep.trainables.pytorch import Shaped, Tensor, dist, torch

@@ -62,7 +62,7 @@ def study_names(storage: str) -> list[str]:
 def none_there(storage: str) -> str:
     """Return a sentence for a storage without studies, with the addresses below it that have some.
 
-    Looked through are the first `MAX_KEYS` objects; in a folder none, which may be as large as the disk.
+    Only the first `MAX_KEYS` objects are looked through, and none of a folder, which may be as large as the disk.
     """
     store = open_store(storage)
     listed = () if isinstance(store, LocalStore) else islice(store.list(), MAX_KEYS)
@@ -111,9 +111,9 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         if not planned or record.trial_id in planned or record.notes.phase == Phase.SEARCH
     ]
     live = read_live(records)
-    # Before its first state a run starts Ray, which takes seconds.
-    is_newest = live is not None and is_living(live)
-    alive = is_newest or is_held(records)
+    # A run that holds the study has no state yet while it starts Ray, which takes seconds.
+    is_renewed = live is not None and is_living(live)
+    alive = is_renewed or is_held(records)
     # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
     confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
     scored = [
@@ -152,9 +152,9 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
                 [record.status.value for record in recorded] + [Status.BROKEN.value] * len(broken)
             )
         ),
-        running=len(live.running) if live is not None and is_newest else 0,
+        running=len(live.running) if live is not None and is_renewed else 0,
         alive=alive,
-        waits=live.waits if live is not None and is_newest else "",
+        waits=live.waits if live is not None and is_renewed else "",
         archived=len(removed - {record.trial_id for record in recorded}),
         state=state,
         started=document.created,

@@ -510,7 +510,7 @@ class Progress:
             first = trial is not None and len(self.over) <= self.state.slots
             # A trial takes its place for longer than it trains, such as by the start of its worker.
             seconds = record.seconds if trial is None else time.time() - trial.started
-            # None of this run has warned so far.
+            # No trial of this run has warned before.
             if record.warnings and self._warned.isdisjoint(self.over):
                 logs_command = command_line(
                     "logs", self.state.study, record.trial_id[:8], storage=self.state.storage
@@ -572,11 +572,11 @@ class Progress:
             self._failed.add(record.trial_id)
         if confirms:
             # A confirmation of a newly found configuration takes the place of an earlier one.
-            place = record.arm, record.fold, record.seed
-            replaced = self._confirmations.setdefault(place, record)
+            replicate = record.arm, record.fold, record.seed
+            replaced = self._confirmations.setdefault(replicate, record)
             if replaced.trial_id != record.trial_id:
                 self._failed.discard(replaced.trial_id)
-                self._confirmations[place] = record
+                self._confirmations[replicate] = record
                 ended_here = replaced.trial_id in self.over
                 counts = self.state.statuses if ended_here else self.state.before
                 counts[replaced.status] -= 1

@@ -230,7 +230,7 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
 
 
 def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bool:
-    """Return whether a recorded confirmation continues this one: it had begun when fewer arms had ended."""
+    """Return whether a recorded confirmation continues this one: when a run goes on, its arms end one by one again."""
     return any(earlier.goes_on(confirmation) for earlier in recorded)
 
 

@@ -100,7 +100,7 @@ class Lease:
         self.store = records.store
         self.folder = f"{records.study}/lease/"
         self.holder = Holder.here()
-        self.generation = 0
+        self.generation = 0  # the lease's number, once it is held
         self.lost = ""
         self._socket: socket.socket | None = None  # see `_socket_name`
         self._end = threading.Event()
@@ -242,7 +242,7 @@ class Lease:
     def _renew(self) -> None:
         """Renew the lease, in its thread, until it is released or lost; ask a storage that does not answer again."""
         while not self._end.wait(HEARTBEAT_S):
-            now = time.time()
+            now = time.time()  # this clock goes on while the machine sleeps
             try:
                 generation, holder = self.newest()
                 # The lease is not lost where its file cannot be read (a holder without a token). Nor is it where only
@@ -254,7 +254,6 @@ class Lease:
                         f"gave no sign for {EXPIRY_S:.0f} s; nothing is lost"
                     )
                     return
-                # A clock that goes on while the machine sleeps.
                 renewed = replace(self.holder, renewals=self.holder.renewals + 1, renewed=now)
                 self.store.write(self._key(self.generation), HOLDER_FILE.encode(renewed))
                 self.holder = renewed
@@ -280,7 +279,7 @@ def is_held(records: StudyRecords) -> bool:
 
 
 class Successor:
-    """Sees whether a later run holds a study that has not kept a state yet: it prepares, or starts Ray."""
+    """Sees whether a later run holds a study and has kept no state yet, as while it prepares or starts Ray."""
 
     def __init__(self, records: StudyRecords) -> None:
         self._lease = Lease(records, print)  # never acquired

@@ -370,7 +370,7 @@ class Record:
     def to_json(self) -> bytes:
         """Return the content of record.json."""
         members = asdict(self) | {"notes": self.notes.to_dict()}
-        # Fields that are empty in most records are then left out; a reader gives them their defaults.
+        # These are empty in most records, and left out where they are; a reader gives them their defaults.
         for name in ("unused_settings", "cause", "start", "warnings"):
             if not members[name]:
                 del members[name]

@@ -236,7 +236,7 @@ class StudyRecords:
     def write_system(self, trial_id: str, rows: list[Row]) -> None:
         """Write what a trial used over time, a row every few seconds.
 
-        A row has step (seconds since the first row), time (unix seconds) and the quantities of
+        A row has step (seconds since the trial began), time (unix seconds) and the quantities of
         `contrasweep.cluster.usage.Meter.timeline`.
         """
         self.store.write(self.key(trial_id, SYSTEM_FILE), encode_table(_wide(rows)))

@@ -212,7 +212,7 @@ class LocalStore:
             """Make the hidden file a second name of the object, or a copy of it."""
             # Two names may share a file, because a file is replaced and never written in place.
             try:
-                # Else, from Python 3.15 on, what a link leads to would be in the storage.
+                # By default, Python 3.15 and later follow a link: what it leads to would be in the storage.
                 os.link(self._path(key), temporary, follow_symlinks=False)
             except OSError:
                 self.get_file(key, temporary)

@@ -307,14 +307,14 @@ def _entry_line(document: StudyDocument, entry: LogEntry) -> str:
         return ""
     # Each change begins with the name of its field.
     fields = [change.partition(" ")[0] for change in entry.changes]
-    asked = [
+    verdict_changes = [
         change
         for change, name in zip(entry.changes, fields, strict=True)
         if name in (*VERDICT, "arms")
     ]
     # A change on which no verdict depends, as of a budget, is named only where the entry counts as a look. An entry
     # without a declaration has one line, such as `study.json was missing`, which is always named.
-    changes = entry.changes if entry.spent or entry.spec is None else asked
+    changes = entry.changes if entry.spent or entry.spec is None else verdict_changes
     if not changes:
         return ""
     line = ", ".join(changes)
@@ -328,7 +328,7 @@ def _entry_line(document: StudyDocument, entry: LogEntry) -> str:
         line += f"; verdicts are of {', '.join(values)}"
     if entry.spent:
         line += f"; {'each' if entry.spent > 1 else 'this'} counts as a look"
-    elif document.family and any(change.startswith("arms + ") for change in asked):
+    elif document.family and any(change.startswith("arms + ") for change in verdict_changes):
         line += f"; comparisons with other arms than {', '.join(document.family)} are exploratory"
     return line
 

@@ -143,7 +143,7 @@ class ToldTracker(Target):
         self._kept = False
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Close the tracker, and keep what it has received."""
+        """Close the tracker; `keep`, which is called next, writes what it has received."""
         if self.tracker is not None:
             _tried(self.tracker.close, 30.0)
 

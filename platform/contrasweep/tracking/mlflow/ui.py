@@ -29,8 +29,8 @@ def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> i
     Args:
         uri: The tracking store. For one that is a server already, its address is printed, and that is all.
         port: Where to serve; a taken port gives way to the next free one.
-        study: Whose page the address opens; None: the list of all studies. So it is for a server where MLflow is not
-            installed here.
+        study: Whose page the address opens. None, and for a server where MLflow is not installed here: the list of
+            all studies.
 
     Raises:
         SpecError: There is nothing to show, or no port is free.
