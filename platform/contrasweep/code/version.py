@@ -335,15 +335,10 @@ class _Walk:
         self.interactive: dict[str, dict[str, object]] = {}
 
     def module(self, name: str) -> None:
-        """Queue a module, if there is one of this name, and the packages on the way to it: importing it runs those too.
-
-        Nothing below a package that counts by its version is queued.
-        """
+        """Queue a module, if there is one of this name, and the packages on the way to it, which importing it runs."""
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             prefix = ".".join(parts[:end])
-            if prefix in self.by_version:
-                return
             if prefix not in self.seen:
                 self.seen.add(prefix)
                 self.queue.append(prefix)
