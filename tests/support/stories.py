@@ -40,6 +40,25 @@ folds: 5
 metric: f1_macro
 smallest_difference: 0.02
 """
+FLOORS = """
+name: floors
+arms:
+  pixels: {trainable: "contrasweep.trainables.raw_pixels:train"}
+  views: {trainable: contrastive, config: {encoder: cnn}}
+  tuned: {trainable: finetune, config: {encoder: cnn}}
+  towers: {trainable: two_tower, config: {encoder: cnn}}
+data: imagenet-lt?size=64
+"""
+PAIRS = """
+name: pairs
+arms:
+  colours: {trainable: "contrasweep.trainables.paired.colour_baseline:train"}
+  before: {trainable: "contrasweep.trainables.paired.colour_baseline:train", config: {input: pre}}
+  pairs: {trainable: paired_images, config: {encoder: {name: resnet10, width: 8}}}
+data: xbd
+folds: 5
+"""
+HOSTS = "nodes: [{name: host, count: 2, cpus: 8, memory_gib: 64}]"
 SEARCH = """
 type: sweep
 name: tuned
@@ -127,7 +146,7 @@ def measure(storage, name):
 
 
 def grid(folder):
-    """Three arms x two batch sizes x three folds x two seeds: two trials failed, the last two are pending."""
+    """Three arms, two batch sizes, three folds, two seeds: two failed, the last two are pending. And one seed alone."""
     study = AblationGrid(
         "grid", arms("abc"), "digits-lt", axes={"batch_size": [16, 32]}, folds=3, seeds=[0, 1]
     )
@@ -135,6 +154,7 @@ def grid(folder):
     value = lambda trial: accuracy(trial, c=0.05)  # noqa: E731
     drive_looks(study, folder / "runs", value, failed=lost, stop_after=34)
     measure(folder / "runs", "grid")
+    drive_looks(replace(study, folds=None, seeds=[0]), folder / "once", value)
 
 
 def arms(names, **config):
@@ -198,9 +218,9 @@ def searched(folder):
 
 
 def planned(folder):
-    """Study files and a cluster's inventory."""
-    files = {"cluster.yaml": CLUSTER, "wide.yaml": WIDE, "search.yaml": SEARCH}
-    make_files(folder, files)
+    """Study files and inventories of clusters."""
+    studies = {"wide.yaml": WIDE, "search.yaml": SEARCH, "floors.yaml": FLOORS, "pairs.yaml": PAIRS}
+    make_files(folder, {"cluster.yaml": CLUSTER, "hosts.yaml": HOSTS} | studies)
 
 
 def campaign(folder):
