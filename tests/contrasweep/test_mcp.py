@@ -448,6 +448,11 @@ def test_a_call_returns_in_its_seconds_and_says_what_is_used_so_far(tools, tmp_p
     ]
     tools.decide(*words, wait_seconds=3600)
     assert (round(tools.allowance.spent, 3), tools.allowance.used) == (0.004, 0.0)
+    # A storage that does not answer at the end: all that was left counts as spent.
+    answers = iter([1.0])
+    monkeypatch.setattr(Tools, "_spent_by", lambda *given: next(answers))
+    tools.decide(*words, wait_seconds=3600)
+    assert (round(tools.allowance.spent, 3), tools.allowance.used) == (0.01, 0.0)
 
 
 def test_a_plan_takes_the_noise_that_a_file_of_the_folder_has(tools):

@@ -383,7 +383,9 @@ def test_the_order_of_the_data_can_vary_alone(make_trial):
     """The same seed as the trial's changes nothing; another one changes the order and not the initial weights."""
     runs = [
         method_of(trial)
-        for trial in (make_trial(), make_trial(order_seed=0), make_trial(order_seed=1))
+        for trial in (
+            make_trial(seed=1, **given) for given in ({}, {"order_seed": 1}, {"order_seed": 0})
+        )
     ]
     starts = [torch.cat([p.detach().flatten() for p in run.model.parameters()]) for run in runs]
     assert torch.equal(starts[0], starts[1]) and torch.equal(starts[0], starts[2])

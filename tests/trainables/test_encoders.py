@@ -5,8 +5,9 @@ import torch
 from refusals import refused
 from torch import nn
 
+from contrasweep.canonical import file_digest
 from contrasweep.errors import SpecError
-from contrasweep.trainables.encoders import ENCODERS, HEADS
+from contrasweep.trainables.encoders import ENCODERS, HEADS, encoder_of
 
 torch.set_num_threads(1)
 
@@ -39,6 +40,14 @@ def test_the_same_seed_gives_the_same_weights(name):
             torch.cat([p.detach().flatten() for p in ENCODERS[name]((1, 8, 8)).parameters()])
         )
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("digest", [True, False])
+def test_weights_come_from_a_file_whose_digest_may_be_declared(digest, tmp_path):
+    net, file = nn.Linear(2, 3), tmp_path / "weights.pt"
+    torch.save(net.state_dict(), file)
+    encoder = encoder_of(nn.Linear(2, 3), 3, str(file), file_digest(file) if digest else "")
+    assert torch.equal(encoder.body.weight, net.weight)
 
 
 def test_small_images_keep_their_size_through_the_stem_of_a_resnet():

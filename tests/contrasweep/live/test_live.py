@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.console import Console
 import contrasweep as cs
 from contrasweep import AblationGrid, Arm
 from contrasweep.data.manifest import Manifest
-from contrasweep.live.displays import Lines, LiveFile, Quiet, View, to_html
+from contrasweep.live.displays import Lines, LiveFile, Notebook, Quiet, View, to_html
 from contrasweep.live.state import (
     LIVE,
     ArmState,
@@ -424,10 +425,23 @@ def test_what_is_odd_about_a_trial_stands_in_its_row():
     assert any("0.61" in line and "no report for 6 min" in line for line in drawn(shown, 200))
 
 
-def test_a_notebook_shows_the_same_as_html():
-    page = to_html(example(), ["failed: <b>"])
-    assert "7/200" in page and "0.7312" in page
-    assert "failed: &lt;b&gt;" in page and page.count("<pre") == 1
+def test_a_notebook_shows_the_same_as_html_in_one_place(monkeypatch):
+    shown = []
+    handle = SimpleNamespace(update=lambda page: shown.append((page.data, "again")))
+
+    def display(page, **_):
+        shown.append((page.data, "new"))
+        return handle
+
+    monkeypatch.setattr("IPython.display.display", display)
+    notebook = Notebook()
+    notebook.show(example())
+    notebook.say("failed: <b>")
+    notebook.close(example())
+    (first, how), (page, again) = shown
+    assert (how, again) == ("new", "again") and page == to_html(example(), ["failed: <b>"])
+    assert page == "<div>failed: &lt;b&gt;</div>" + first
+    assert "7/200" in page and "0.7312" in page and page.count("<pre") == 1
 
 
 def test_a_run_is_read_again_from_the_storage_and_a_broken_file_is_none(tmp_path, records):

@@ -59,13 +59,24 @@ def test_one_dripping_answer_is_asked_for_again(s3, store, faults, monkeypatch):
     assert S3Store(s3.uri).read("there") == b"content"
 
 
-def test_a_refusal_is_final_after_a_second_and_not_logged(store, faults, caplog):
-    faults.on("PUT", "new", "403", "...")
+@pytest.mark.parametrize(
+    ("method", "verb", "call"),
+    [
+        ("GET", "read", lambda store: store.read("new")),
+        ("PUT", "write", lambda store: store.write("new", b"x")),
+        ("PUT", "copy", lambda store: store.copy("new", "new")),
+        ("DELETE", "delete", lambda store: store.delete("new")),
+    ],
+)
+def test_a_refusal_is_final_after_a_second_and_not_logged(
+    method, verb, call, store, faults, caplog
+):
+    faults.on(method, "new", "403", "...")
     with refused(
         StorageDenied,
-        match=r"could not write .*/new 4 times \(403 AccessDenied\); .* denies access",
+        match=rf"could not {verb} .*new 4 times \(403 AccessDenied\); .* denies access",
     ):
-        store.write("new", b"x")
+        call(store)
     assert len(faults.done) == s3_retry.DENIED_ATTEMPTS
     assert not caplog.records
 

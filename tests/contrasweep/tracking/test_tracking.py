@@ -421,6 +421,17 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study):
     assert study.parent().info.status == "FINISHED" and len(study.children()) == len(study.trials)
 
 
+def test_a_driver_waits_no_longer_because_the_process_goes_on_to_tell_what_is_left():
+    process = object.__new__(TrackingProcess)
+    process.name, process.study = "mlflow", "s"
+    lines = "for i in $(seq 60); do echo '{\"left\": 2}'; sleep 0.1; done"
+    process.process = subprocess.Popen(["sh", "-c", lines], stdin=-1, stdout=-1, text=True)
+    assert f"of study s yet: process {process.process.pid} goes on" in process.close(
+        "complete", 1.0
+    )
+    process.process.kill()
+
+
 @pytest.mark.parametrize("searches", [True, False])
 def test_the_first_view_averages_what_the_table_averages(study, searches):
     """Trials of a search, and what failed or was interrupted after some reports, are in the second view alone."""

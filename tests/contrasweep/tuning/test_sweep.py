@@ -100,9 +100,8 @@ def test_start_points_are_tried_first_and_once_within_the_budget(tmp_path, searc
     assert "start points: short 0, long 2" in note
     document = study_document(plan(sweep()))
     assert not start_notes(document)
-    # Extended by another space of one arm.
-    arms = document.spec["arms"]
-    before = {**arms, "long": {**arms["long"], "space": {}}}
+    # Extended by another space of one arm, and by the other arm.
+    before = {"long": {**document.spec["arms"]["long"], "space": {}}}
     log = (LogEntry(1.0, spec=document.spec | {"arms": before}), LogEntry(2.0, spec=document.spec))
     (note,) = start_notes(dataclasses.replace(document, log=log))
     assert note.startswith("the space of long was another before")

@@ -66,6 +66,8 @@ def test_it_asks_for_no_gpu(make_trial):
     pair, pre = (colour_baseline.memory({"input": side}, data) for side in ("pair", "pre"))
     assert pair.device == pre.device == "cpu"
     assert pair.count().resident - pre.count().resident == 240 * 8 * 8 * 3  # the other side, uint8
+    tested = replace(data, splits=data.splits | {"test": data.splits["train"]})
+    assert colour_baseline.memory({}, tested).resident_bytes == 2 * pair.resident_bytes
 
 
 @pytest.mark.slow

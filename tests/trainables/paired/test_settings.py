@@ -40,9 +40,12 @@ CLASSES = (images.Settings, texts.Settings)
             {"input": "pre_single", "beta": 0.0},
             {"augmentation.name": "photos", "augmentation.flip": 0.5},
         ),
-        (
-            {"input": "post", "augmentation": {"name": "pairs", "jitter": 0.0}},
-            {"augmentation.jitter": 0.0},
+        *(
+            (
+                {"input": "post", "augmentation": {"name": name, "jitter": 0.0}},
+                {"augmentation.name": "pairs", "augmentation.jitter": 0.0},
+            )
+            for name in ("pairs", "auto")
         ),
     ],
 )

@@ -14,6 +14,7 @@ import ray
 from command_line import python
 from raylets import wait_for
 
+from contrasweep.commands import PATH as COMMAND_PATH
 from contrasweep.errors import error_of
 from contrasweep.running import stacks
 from contrasweep.running.engine.accounts import (
@@ -284,6 +285,9 @@ def test_a_failure_in_a_line_names_the_own_code_and_what_to_do():
     for folder, empty in {"": 1, "data/": 1, "/data/": 0}.items():
         line = failure_line(replace(record, error=missing % folder), "/st")
         assert line.count("directory is empty: Path(__file__).parent / FILE;") == empty
+    # A command runs where its study was started.
+    line = failure_line(replace(record, error=missing % "", trainable=COMMAND_PATH), "/st")
+    assert "directory is empty" not in line
     assert place_of("no traceback") == ""
     group = '  |   File "m.py", line 1\n  |     fails()\n  | ExceptionGroup: all (1 sub-exception)'
     assert error_of(group) == "ExceptionGroup: all (1 sub-exception)"

@@ -174,8 +174,10 @@ def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
 
 def test_ray_is_asked_by_plain_values():
     placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6, cpus=2, host_memory_gib=4))
-    requested = bundles(json.loads(json.dumps({"place": placements.place_description(trial)})))
+    place = placements.place_description(trial)
+    requested = bundles(json.loads(json.dumps({"place": place})))
     assert requested.bundles == [{"CPU": 2.0, "GPU": 0.5, "memory": 4.0 * 2**30}]
+    assert not place["limit_host_memory"], "CUDA reserves more than a host has"
 
 
 def test_what_is_learned_of_memory_keeps_processes_where_cores_are_short():
