@@ -214,17 +214,6 @@ def test_text_of_many_arms_is_laid_out_in_few_steps(frame, monkeypatch):
     assert sum(laid_out) < 10 * 60
 
 
-def test_verdicts_are_sentences(frame):
-    text = table(frame).to_text()
-    assert "batch_size 4: ocl is better than supcon: +" in text and "undecided" in text
-    said = " ".join(text.split())
-    assert (
-        "Verdicts: f1_macro in each cell, for new training sets of this size (corrected t-test over 5 folds"
-        in said
-    )
-    assert said.count("Holm over 6 comparisons") == 1 == said.count("alpha")
-
-
 def test_frames_hold_every_cell_and_comparison(frame, tmp_path):
     built = table(frame)
     cells = built.to_frame()
