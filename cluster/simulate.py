@@ -257,6 +257,7 @@ def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
 
     () for a trial without a GPU; None where the trial does not fit on the host now.
     """
+    # What trials give back may be less than they took, by rounding.
     if host.cpus + 1e-9 < kind.cpus or host.memory_gib + 1e-9 < kind.memory_gib:
         return None
     if not kind.gpus:

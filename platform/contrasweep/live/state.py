@@ -409,7 +409,7 @@ class Progress:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         # An arm's total is what waits and what has ended; None where no trial is known to wait, as in a search.
-        planned_of = Counter(arm for arm, _ in self.planned.values())
+        planned_of = Counter(cell.arm for cell in self.planned.values())
         for name, arm in state.arms.items():
             arm.total = planned_of[name] or None
         for record in earlier:

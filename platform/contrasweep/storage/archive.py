@@ -113,7 +113,7 @@ def archive_trials(
         when = f"{now}-{number}"
         number += 1
     about = About(reason, tuple(ids), searches, time.time())
-    _begin(records, Move(when, (*_places(ids, searches), *files), about))
+    _carry_out(records, Move(when, (*_places(ids, searches), *files), about))
     return when
 
 
@@ -138,7 +138,7 @@ def restore_trials(
             records, present, f"restored as they were {archived.when}", archived.searches
         )
     # A move without `about` goes from the archive back to the study.
-    _begin(records, Move(archived.when, tuple(_places(archived.trial_ids, archived.searches))))
+    _carry_out(records, Move(archived.when, tuple(_places(archived.trial_ids, archived.searches))))
     records.store.delete(f"{records.study}/archive/{archived.when}/about.json")
 
 
@@ -239,8 +239,8 @@ def finish_move(records: StudyRecords) -> None:
     store.delete(intention)
 
 
-def _begin(records: StudyRecords, move: Move) -> None:
-    """Write the intention of a move, and carry it out."""
+def _carry_out(records: StudyRecords, move: Move) -> None:
+    """Write the intention of a move, then move the files."""
     MOVE_FILE.write(records.store, f"{records.study}/archive/moving.json", move)
     finish_move(records)
 

@@ -125,14 +125,14 @@ class Follower:
             outcome: Waits for the given seconds at most, and returns how the study stands once it is over, else None.
             on_left: Is called after each look once the study is over, with the number of trials that are left.
         """
-        how: Outcome | None = None
+        final: Outcome | None = None  # once the study is over
         away_since = math.inf
         while True:
-            how = how or outcome(0.0)
+            final = final or outcome(0.0)
             try:
-                self.look(last=how is not None, seconds=BUSY_S)
-                if how is not None and not self.waiting:
-                    self.close(how)
+                self.look(last=final is not None, seconds=BUSY_S)
+                if final is not None and not self.waiting:
+                    self.close(final)
                     self._note("")
                     return
                 self._note("")
@@ -147,7 +147,7 @@ class Follower:
             except (TrackingError, StorageError) as error:
                 # The tracker or the storage is away: all is looked at anew when it is back.
                 self._connected = False
-                pause = MAX_PAUSE_S if how is None else 1.0
+                pause = MAX_PAUSE_S if final is None else 1.0
                 away_since = min(away_since, time.monotonic())
                 self._note(str(error))
                 if isinstance(error, TrackingError) and not error.retryable:
@@ -156,13 +156,13 @@ class Follower:
                     self._read_records()
                     return
             # A tracker that is away for so long is given up.
-            if how is not None and time.monotonic() > away_since + AWAY_S:
+            if final is not None and time.monotonic() > away_since + AWAY_S:
                 return
-            if how is not None:
+            if final is not None:
                 on_left(len(self.waiting))
                 time.sleep(pause)
             elif pause:
-                how = outcome(pause)
+                final = outcome(pause)
 
     def compare(self) -> dict[str, int]:
         """Compare what the tracker showed before this follower with the records, value by value; add what is missing.

@@ -149,7 +149,7 @@ class ArmSearch:
         """
         self._take(record)
         self._tell()
-        self._settle()
+        self._close_if_spent()
 
     def retry(self, trial_id: str) -> bool:
         """Let a trial that ended as infeasible run again, which the caller then starts; return whether it may run.
@@ -216,10 +216,10 @@ class ArmSearch:
         for record in recorded.values():
             self._take(record)
         self._tell()
-        self._settle()
+        self._close_if_spent()
         return True
 
-    def _settle(self) -> None:
+    def _close_if_spent(self) -> None:
         """Close the search where its budget has no room for another candidate, and never will have."""
         # While trials run, a budget of epochs or hours may get room again: they may take less than was assumed. A
         # budget of configurations gets no room once all are asked for.
@@ -265,7 +265,7 @@ class ArmSearch:
             self._replay_trials(self.candidates)
         self._leave_infeasible()
         self._tell()
-        self._settle()
+        self._close_if_spent()
 
     def _replay_trials(self, candidates: list[Candidate]) -> None:
         """Pass the stored reports of these candidates' trials to the pruner, and take their records.
