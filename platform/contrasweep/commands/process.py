@@ -32,14 +32,21 @@ class CommandFailed(RuntimeError):
 class Process:
     """A command in a process group of its own, which its supervisor ends when this process stops it or dies.
 
-    `words` is the command, `folder` where it runs, `environment` its variables. `pid` is the command's, `returncode` is
-    None until `ended` has seen its end, `tail` has the last lines that it has printed. Raises `OSError` where the
-    command cannot be started.
+    `words` is the command, `folder` where it runs, `environment` its variables, `log` gets its output (None: the
+    standard output). `pid` is the command's, `returncode` is None until `ended` has seen its end, `tail` has the last
+    lines that it has printed. Raises `OSError` where the command cannot be started.
     """
 
-    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        log: IO[str] | None = None,
+    ) -> None:
         self.words = list(words)
         self.folder = folder
+        self.log = log
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.returncode: int | None = None
         self.lines: deque[str] = deque()  # of its output that nobody has taken yet
@@ -173,10 +180,10 @@ class Process:
         return line.decode().split()
 
     def _pass_on(self, output: IO[str]) -> None:
-        """Keep each line of the output and print it into the trial's log, until the output ends; runs in a thread."""
+        """Keep each line of the output and print it into the log, until the output ends; runs in a thread."""
         with contextlib.closing(output):
             for line in output:
                 text = printable(line)
                 self.tail.append(text.rstrip("\n"))
                 self.lines.append(text)
-                print(line, end="", flush=True)
+                print(line, end="", flush=True, file=self.log)

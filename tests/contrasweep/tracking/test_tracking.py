@@ -3,11 +3,13 @@
 What a follower and `sync` read is what the storage has: the tests write there what a worker and a driver write.
 """
 
+import errno
 import json
 import math
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -1077,8 +1079,13 @@ def test_processes_that_open_a_fresh_store_at_once_share_it(tmp_path):
 
 
 def test_the_ui_of_a_server_is_the_server(server_uri, capsys):
-    assert serve(server_uri, study=TrackedStudy("no such study")) == 0
-    assert capsys.readouterr().out == f"{server_uri}/#/experiments?workflowType=machine_learning\n"
+    assert serve(server_uri, study=TrackedStudy("absent", storage="a b")) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{server_uri}/#/experiments?workflowType=machine_learning\n"
+    assert printed.err == (
+        f"study absent is not in {server_uri}; to record it there: contrasweep sync absent --storage 'a b' --tracking "
+        f"{server_uri}\n"
+    )
 
 
 def test_there_is_no_ui_without_tracking():
@@ -1087,8 +1094,10 @@ def test_there_is_no_ui_without_tracking():
 
 
 @pytest.mark.long
-def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, mlflow_uri):
-    """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study."""
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_the_ui_shows_a_study_until_it_is_ended(end, tmp_path, mlflow_uri):
+    """`serve` in a process of its own, as `contrasweep ui` runs it: the address it tells has the study. However the
+    process ends, its server ends too."""
     from mlflow import MlflowClient
 
     study = study_at(mlflow_uri, "shown", tmp_path / "s", MlflowClient(mlflow_uri))
@@ -1109,8 +1118,15 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, mlflow_uri):
             )
             assert study.trials[0].id in replace(study, client=MlflowClient(base)).children()
         finally:
-            shown.send_signal(signal.SIGTERM)
-        assert shown.wait(60) == 0
+            shown.send_signal(end)
+        assert shown.wait(60) == (0 if end == signal.SIGTERM else -end)
+    until = time.monotonic() + 60
+    answers = 0
+    while answers == 0 and time.monotonic() < until:
+        with socket.socket() as probe:
+            answers = probe.connect_ex(("127.0.0.1", int(base.rpartition(":")[2])))
+        time.sleep(0.2)
+    assert answers == errno.ECONNREFUSED
 
 
 def test_mlflow_is_used_by_its_public_names_alone():

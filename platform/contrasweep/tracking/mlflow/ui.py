@@ -1,17 +1,18 @@
 """`contrasweep ui`: the MLflow UI on a tracking store, in the foreground."""
 
-import contextlib
 import os
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
+from contrasweep.commands.process import Process
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.imports import is_installed
+from contrasweep.shell import command_line
 from contrasweep.tracking.mlflow.address import UI_PORT, checked_uri
 from contrasweep.tracking.mlflow.client import SETTINGS, new_client
 from contrasweep.tracking.mlflow.server import PAGE_KIND, find_experiment, study_page
@@ -20,6 +21,7 @@ from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 STUDIES = f"#/experiments?{PAGE_KIND}"
 """The page with the list of all studies."""
 PORTS_TRIED = 20
+POLL_S = 0.2
 START_S = 240.0  # seconds for the server to start on a busy machine; an idle one takes 10
 
 
@@ -49,7 +51,11 @@ def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> i
         experiment = find_experiment(client, study) if study else None
     except TrackingError as error:
         raise StorageError(f"tracking: {error}") from None
-    # The list of studies where none is named, or it was never tracked.
+    if study and not experiment:
+        sync = command_line("sync", study.name, storage=study.storage or None, tracking=address)
+        print(
+            f"study {study.name} is not in {address}; to record it there: {sync}", file=sys.stderr
+        )
     page = study_page(experiment.experiment_id) if experiment else STUDIES
     if address.is_server:
         print(f"{address}/{page}")
@@ -64,17 +70,17 @@ def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> i
     words = shlex.split(
         f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --uvicorn-opts '--log-level warning'"
     )
-    server = subprocess.Popen([sys.executable, *words], env=settings, start_new_session=True)
+    server = Process([sys.executable, *words], Path.cwd(), settings, sys.stderr)
     try:
         _wait_until_up(server, port)
         print(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)", flush=True)
-        return server.wait()
+        while not server.ended(POLL_S):
+            pass
+        return server.returncode or 0
     except KeyboardInterrupt:
         return 0
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)  # its workers too
-        server.wait()
+        server.stop()
         signal.signal(signal.SIGTERM, before)
 
 
@@ -97,11 +103,11 @@ def _free_port(wanted: int) -> int:
     )
 
 
-def _wait_until_up(server: "subprocess.Popen[bytes]", port: int) -> None:
+def _wait_until_up(server: Process, port: int) -> None:
     """Return when the server answers; `StorageError` where it ends or does not answer in time."""
     until = time.monotonic() + START_S
     while time.monotonic() < until:
-        if server.poll() is not None:
+        if server.ended(POLL_S):
             raise StorageError(
                 f"the MLflow server ended with status {server.returncode}: its own message is above"
             )
@@ -109,5 +115,5 @@ def _wait_until_up(server: "subprocess.Popen[bytes]", port: int) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
             return
         except OSError:
-            time.sleep(0.2)
+            pass
     raise StorageError(f"the MLflow server did not answer on port {port} within {START_S:g} s")
