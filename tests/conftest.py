@@ -1,5 +1,6 @@
 """Fixtures that every area of the tests shares."""
 
+import functools
 import gc
 import os
 import pkgutil
@@ -12,6 +13,7 @@ import filelock
 import hypothesis
 import pytest
 import shapes
+import typer.main
 
 # Nothing depends on time: machines are shared. The same examples in every run of CI, so that a failure there is the
 # change's; new ones are found where people work.
@@ -29,6 +31,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes here im
 sys.dont_write_bytecode = False
 for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size says which
     os.environ.pop(name, None)
+
+# A process of tests runs hundreds of commands, and writes thousands of files: Typer's description of all commands is
+# made once, and nothing waits for a disk, since no test cuts the power.
+typer.main.get_command = functools.cache(typer.main.get_command)
+os.fsync = os.fstat
 
 # What other code has decoded or staged on this machine is not this code's.
 CACHE = "" if "PYTEST_XDIST_WORKER" in os.environ else tempfile.mkdtemp(prefix="contrasweep-tests-")

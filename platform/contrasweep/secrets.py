@@ -11,9 +11,11 @@ from urllib.parse import unquote
 from contrasweep.errors import SpecError
 
 HIDDEN = "***"
-_SCHEME = r"[a-z][a-z0-9+.-]{0,30}:\\?/\\?/"  # in JSON of some programs slashes are escaped
+_SCHEME = r"[a-z][a-z0-9+.-]*+:\\?/\\?/"  # in JSON of some programs slashes are escaped
 _ADDRESS = re.compile(
-    rf"""({_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})[^\s?#])+(?:[?#](?:(?!['"(\[|]{_SCHEME})\S)*)?|[?#]\S*)""",
+    # Tried at the first sign of a word alone, so that a long word takes no longer than short ones.
+    r"((?<![a-z0-9+.-])[0-9+.-]*+"
+    rf"""{_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})[^\s?#])+(?:[?#](?:(?!['"(\[|]{_SCHEME})\S)*)?|[?#]\S*)""",
     re.ASCII | re.IGNORECASE,
 )
 """A scheme and what follows it, up to white space or to another address behind a separator.
@@ -25,7 +27,8 @@ _END = re.compile(r"[\"'`)\]}>,.:;!?]*$")
 _HOST = re.compile(r"(\[[^\]]*\]|[^:@]*)(:([0-9]{0,5}|[A-Z]+))?")
 """A host, in brackets where it is a number of IPv6, with a port or the word that stands for one."""
 _USER_IS_SHOWN = re.compile(
-    r"(postgres|mysql|mariadb|mssql|oracle|mongodb|abfs|wasb|az|hdfs|sftp|ssh|smb)", re.IGNORECASE
+    r"[0-9+.-]*(postgres|mysql|mariadb|mssql|oracle|mongodb|abfs|wasb|az|hdfs|sftp|ssh|smb)",
+    re.IGNORECASE,
 )
 """Beginnings of schemes whose part before the host is a user or a container; of other schemes it may be a token."""
 _SERVICES = re.compile(

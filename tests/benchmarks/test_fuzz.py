@@ -7,8 +7,6 @@ import pytest
 from command_line import python
 from places import ROOT, module_path
 
-FILES = 60
-READINGS = 32
 FUZZ = """
 import sys
 from benchmarks import fuzz
@@ -18,26 +16,20 @@ sys.exit(fuzz.run())
 
 
 @pytest.mark.slow
-def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("files", "readings"), [(40, 16), pytest.param(60, 32, marks=pytest.mark.long)]
+)
+def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(files, readings, tmp_path):
     output = tmp_path / "fuzz.json"
-    words = [
-        "--files",
-        str(FILES),
-        "--readings",
-        str(READINGS),
-        "--seed",
-        "5",
-        "--output",
-        str(output),
-    ]
+    words = f"--files {files} --readings {readings} --seed 5 --output {output}".split()
     done = python(
         "-c", FUZZ, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": module_path(ROOT)}
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     counted = json.loads(output.read_text())["5"]
     assert {kind: count["commands"] for kind, count in counted.items()} == {
-        "files": FILES,
-        "readings": READINGS,
+        "files": files,
+        "readings": readings,
     }
     for count in counted.values():
         assert not count["findings"]

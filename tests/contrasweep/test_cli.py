@@ -25,14 +25,6 @@ QUICK = "contrasweep.search_spaces.quickstart:STUDY"
 
 
 @pytest.mark.slow
-def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
-    done = python("-m", "contrasweep", "run", QUICK, "--set", "metrik=f1", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("contrasweep: ") and "did you mean 'metric'?" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.slow
 def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp_path, runs):
     storage = StudyRecords(runs, "quickstart")
     storage.claim(StudyDocument(name="quickstart", metric="accuracy", plan_digest="another"))
@@ -224,8 +216,7 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
     assert printed_nowhere("report", "life", "--json") == (1, [said]), "what it is for"
     assert printed_nowhere("run", "none.yaml")[0] == 2
     for words in (("report", "life"), ("ledger",)):
-        program = [sys.executable, "-m", "contrasweep", *words, "--json", "-o", "out.json"]
-        subprocess.check_call([*program, "--storage", runs], env=environment, cwd=tmp_path)
+        printed(tmp_path, *words, "--json", "-o", "out.json", "--storage", runs)
         assert json.loads((tmp_path / "out.json").read_text())["schema"].partition("/")[0] in (
             "report",
             "comparisons",

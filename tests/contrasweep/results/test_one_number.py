@@ -5,7 +5,6 @@ import dataclasses
 import html
 import io
 import json
-import os
 import re
 from collections import Counter
 
@@ -30,7 +29,15 @@ from contrasweep.storage.record import Phase
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.tracker import TrackedStudy
 
-STUDIES = int(os.environ.get("GENERATED_STUDIES", "6"))
+
+def seeds(fast, every):
+    """Of generated studies; `make test-long` has the others."""
+    return [
+        *range(fast),
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(fast, every)),
+    ]
+
+
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?!\w)")
 SAID = re.compile(
     r"(?P<a>\w+) (?:(?:is (?P<word>better|worse) than|against|and) (?P<b>\w+)|- (?P<other>\w+))"
@@ -305,7 +312,7 @@ def told_alike(results, pair):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3 * STUDIES))
+@pytest.mark.parametrize("seed", seeds(9, 18))
 def test_every_form_says_the_same_and_no_line_contradicts_itself(seed, tmp_path):
     for results in Generated(seed).run(tmp_path):
         check(results)
@@ -446,7 +453,7 @@ def check_sweep(results, searched):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(STUDIES))
+@pytest.mark.parametrize("seed", seeds(4, 6))
 def test_every_form_of_a_sweep_says_the_same_of_its_search_and_of_its_confirmation(
     seed, tmp_path, runs, mlflow_uri
 ):

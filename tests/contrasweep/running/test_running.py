@@ -181,31 +181,10 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(storage, capsys):
     assert "seed=0: storage /" in result and "checkpoint/2/state cannot be written" in result
 
 
-def local():
-    """A function that no worker can import, so it must travel."""
-
+def test_a_metric_of_a_local_function_may_be_called_as_a_key_of_tunes_results(storage):
     def train(trial, resume=None):
-        from contrasweep.trial import Report
-
-        yield Report(1, {trial.config["metric"]: 0.5 + trial.fold / 10})
-
-    return train
-
-
-def test_a_function_of_the_caller_is_a_trainable(storage):
-    arms = {"own": Arm(local(), config={"metric": "accuracy"})}
-    results = run(study(arms=arms), storage=storage, tracking="none")
-    assert [record.metrics["accuracy"] for record in results.trial_records.values()] == [
-        0.5,
-        0.6,
-        0.7,
-    ]
-
-
-def test_a_metric_may_be_called_as_a_key_of_tunes_results(storage):
-    def train(trial, resume=None):
-        for step in (1, 2, 3, 4):
-            yield Report(step, {"done": step / 4})
+        for step in (1, 2):
+            yield Report(step, {"done": step / 2})
             time.sleep(1.2)  # so that the driver has reports before the record
 
     declared = AblationGrid("done", {"a": Arm(train)}, "digits", seeds=[0], metric="done")

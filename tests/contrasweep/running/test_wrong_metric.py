@@ -41,7 +41,13 @@ SWEEP = Sweep(
 )
 
 
-@pytest.mark.parametrize("study", [grid(), SWEEP], ids=["grid", "sweep"])
+@pytest.mark.parametrize(
+    "study",
+    [
+        pytest.param(grid(), id="grid"),
+        pytest.param(SWEEP, id="sweep", marks=pytest.mark.long),
+    ],
+)
 def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(
     tmp_path, storage, study, capsys
 ):

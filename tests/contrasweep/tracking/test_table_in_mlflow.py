@@ -20,7 +20,7 @@ from contrasweep.tracking.links import read_links
 pytestmark = pytest.mark.xdist_group("tracking")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("server", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", pytest.param("server", marks=pytest.mark.long)])
 def store(request, mlflow_uri, template, tmp_path):
     """The address of a store of a test's own: a file, or a real server over HTTP."""
     if request.param == "sqlite":

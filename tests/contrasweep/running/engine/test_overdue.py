@@ -240,7 +240,7 @@ print("ended")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_thread_asks_a_worker_any_more_once_ray_is_shut_down(tmp_path):
     """A thread that waited for an answer of another host ended a driver with a segmentation fault."""
     done = python("-c", ASKS_A_BUSY_HOST, str(tmp_path / "asked"), cwd=tmp_path)
