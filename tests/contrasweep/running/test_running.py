@@ -13,6 +13,7 @@ from sweeps import ARMS, sweep
 
 from contrasweep import AblationGrid, Arm, Report
 from contrasweep.running.driver import run
+from contrasweep.trainables import raw_pixels
 
 pytestmark = [
     pytest.mark.slow,
@@ -71,21 +72,16 @@ def test_a_run_fills_the_table_and_leaves_its_study_compacted(calm):
 
 
 def test_a_lost_worker_costs_its_steps_only(calm, tmp_path, runs):
-    """Killed, or told to end with the answer to it come out of the trainable as an exception of its own."""
-    signals = {"slow": "SIGKILL", "fast": "SIGTERM"}
-    arms = {
-        name: Arm(
-            "toy:train",
-            config=dict(arm.config)
-            | {"die_at": 2, "die_of": signals[name], "once": str(tmp_path / name)},
-        )
-        for name, arm in study().arms.items()
-    }
+    """Told to end with the answer to it come out of the trainable as an exception of its own."""
+    once = str(tmp_path / "once")
+    arms = study().arms
+    dies = {**arms["fast"].config, "die_at": 2, "die_of": "SIGTERM", "once": once}
+    arms = {**arms, "fast": Arm("toy:train", config=dies)}
     shaken = run(study(arms=arms), storage=runs, tracking="none")
-    assert {record.arm for record in shaken.trial_records.values() if record.attempts == 2} == set(
-        signals
-    )
-    assert all((tmp_path / name).exists() for name in signals)
+    assert {record.arm for record in shaken.trial_records.values() if record.attempts == 2} == {
+        "fast"
+    }
+    assert Path(once).exists()
     pd.testing.assert_frame_equal(
         values(shaken).drop(columns="trial_id"), values(calm).drop(columns="trial_id")
     )
@@ -215,9 +211,10 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(storage
 
 
 def test_an_arm_that_is_below_a_floor_is_named_once(storage, capsys):
-    arms = {
-        "a": Arm("valued:train", config={"lr": 99.0}),
-        "pixels": Arm("contrasweep.trainables.raw_pixels:train"),
-    }
+    def pixels(trial, resume=None):
+        yield Report(1, {"accuracy": 0.9})
+
+    pixels.floor = raw_pixels.train.floor
+    arms = {"a": Arm("valued:train", config={"lr": 99.0}), "pixels": Arm(pixels)}
     run(study(name="floored", arms=arms), storage=storage, tracking=None)
     assert capsys.readouterr().err.count("arm a: it is below pixels: accuracy ") == 1
