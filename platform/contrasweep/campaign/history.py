@@ -215,7 +215,7 @@ class History:
             [line],
             [dots("kept", 0, True), dots("not kept", 1, False)],
             "candidates in order",
-            f"{self.metric} minus the first {INCUMBENT}'s",
+            f"{self.metric} - first {INCUMBENT}'s",
             whole_x=True,
         )
 

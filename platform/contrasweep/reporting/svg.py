@@ -24,7 +24,8 @@ RIGHT = 12
 TOP = 12
 BOTTOM = 48
 COLOURS = 12
-LETTER = 5.6  # width of a letter of a tick or label
+LETTER = 5.6  # width of a tick's letter
+LABEL_LETTER = 6.4  # and of a label's, in a wide font
 
 
 def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
@@ -73,7 +74,7 @@ def _lines(chart: Lines) -> Markup:
     middle = (HEIGHT - BOTTOM + TOP) / 2
     parts.append(
         f'<text class="label" transform="translate(11 {middle}) rotate(-90)" '
-        f'text-anchor="middle">{_fitted(chart.y_label, 2 * middle / LETTER)}</text>'
+        f'text-anchor="middle">{_fitted(chart.y_label, 2 * middle / LABEL_LETTER)}</text>'
     )
     if chart.x_names:
         parts += _x_ticks(list(enumerate(chart.x_names)), px)
@@ -84,7 +85,7 @@ def _lines(chart: Lines) -> Markup:
         parts += _x_ticks([(value, short(value)) for value in values], px)
     parts.append(
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" '
-        f'text-anchor="middle">{_fitted(chart.x_label, (WIDTH - LEFT) / LETTER)}</text>'
+        f'text-anchor="middle">{_fitted(chart.x_label, (WIDTH - LEFT) / LABEL_LETTER)}</text>'
     )
     parts += [_line(s, px, py) for s in chart.series]
     for d in chart.dots:

@@ -86,11 +86,12 @@ def test_the_best_of_a_sweep_is_that_of_its_confirmations(records):
     assert (entry["best"], entry["best_arm"]) == (0.5, "ocl")
 
 
+@pytest.mark.parametrize("arms", [("zeta", "alpha"), ("alpha", "zeta")])
 @pytest.mark.parametrize("mode", ["max", "min"])
-def test_of_equal_trials_status_names_the_first_arm_by_name(tmp_path, mode):
+def test_of_equal_trials_status_names_the_first_arm_by_name(tmp_path, mode, arms):
     records = StudyRecords(str(tmp_path), "s")
-    records.claim(StudyDocument(name="s", metric="f1", mode=mode, arms=("zeta", "alpha")))
-    for at, arm in enumerate(("zeta", "alpha", "zeta")):
+    records.claim(StudyDocument(name="s", metric="f1", mode=mode, arms=arms))
+    for at, arm in enumerate(arms):
         trial = dataclasses.replace(TRIALS[0], arm=arm, config={"lr": at})
         records.write(Record.of(trial, status=Status.DONE, metrics={"f1": 0.5}))
     assert [entry.best_arm for entry in overviews(records.storage)] == ["alpha"]
