@@ -291,7 +291,8 @@ def build_part(
     """
     # Bound before it is called, so that a TypeError from within is not taken for a wrong option.
     try:
-        inspect.signature(target).bind(*first, **options)
+        signature = inspect.signature(target)
+        signature.bind(*first, **options)
     except TypeError as error:
         raise SpecError(
             f"the {kind} does not take these options",
@@ -301,6 +302,17 @@ def build_part(
         ) from None
     except ValueError:  # of a class written in C, whose arguments nobody knows
         pass
+    else:
+        for option, parameter in signature.parameters.items():
+            value = options.get(option, parameter.default)
+            kinds = {type(parameter.default), type(value)}
+            if bool in kinds and kinds & {int, float}:
+                raise SpecError(
+                    "a truth value is no number",
+                    place=f"{kind}_options.{option}",
+                    value=value,
+                    hint=f"by default {parameter.default}",
+                )
     with errors_named(f"{name} cannot be built as a {kind}", kind):
         return target(*first, **options)
 

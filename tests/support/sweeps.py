@@ -89,11 +89,12 @@ def step_by_step(study, storage, *, stop_after=10**9):
         answer = places.pop(0)
         trial = answer.trial
         rows = records.metrics(answer.trial.id)
-        rows.append(
-            {"step": len(rows) + 1, "time": 0.0, "accuracy": value_of(trial) + 0.01 * len(rows)}
-        )
-        records.write_metrics(trial.id, rows)
-        created.append((trial.id, len(rows)))
+        if len(rows) < trial.config["epochs"]:  # else it was killed before its record
+            rows.append(
+                {"step": len(rows) + 1, "time": 0.0, "accuracy": value_of(trial) + 0.01 * len(rows)}
+            )
+            records.write_metrics(trial.id, rows)
+            created.append((trial.id, len(rows)))
         last = len(rows) == trial.config["epochs"]
         if len(created) == stop_after or (not last and source.keep_going(trial.id, rows[-1:])):
             places.append(answer)

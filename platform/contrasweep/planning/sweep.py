@@ -20,10 +20,10 @@ from contrasweep.storage.interim_log import (
     write_looks,
 )
 from contrasweep.storage.planned import is_whole, write_planned
-from contrasweep.storage.record import Phase, RecordsById
+from contrasweep.storage.record import Phase, Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import DeclaredSearch
-from contrasweep.study.arm_budget import search_costs
+from contrasweep.study.arm_budget import of_search, search_costs
 from contrasweep.study.file import to_plain
 from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import SettingsOfArms, can_search
@@ -204,7 +204,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         """Return the row of an arm in a forecast, with what its search has spent by the finished records `known`."""
         study = self.study
         space = list(study.arms[arm].space)
-        cost = search_costs(known.values(), study.arms)[arm]
+        cost = search_costs(self._searched(known), study.arms)[arm]
         ended = self._ended(known)
         search_ended = ended[arm, Phase.SEARCH]
         confirmation_ended = ended[arm, Phase.CONFIRM]
@@ -259,16 +259,19 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
         Of trials of earlier confirmations those do not count that another trial replaces, or that have another seed.
         """
-        searched = [record.arm for record in known.values() if record.notes.phase is Phase.SEARCH]
         confirmed = {
             (record.arm, record.fold, record.seed)
             for record in known.values()
             if record.notes.phase is Phase.CONFIRM
         }
         return Counter(
-            [(arm, Phase.SEARCH) for arm in searched]
+            [(record.arm, Phase.SEARCH) for record in self._searched(known)]
             + [(arm, Phase.CONFIRM) for arm, *key in confirmed if tuple(key) in self.replicates]
         )
+
+    def _searched(self, known: RecordsById) -> list[Record]:
+        """Return the records of the search, without those of earlier searches with another seed or folds."""
+        return of_search(known.values(), self.study.search_seed, self.search_folds)
 
     def totals(self, known: RecordsById) -> dict[str, int | None]:
         """Return numbers of trials by name: `trials`, `search_trials` and `ended`.
@@ -291,7 +294,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             trials = f"{self.total}: {self.search_total} of the search, {self.confirmation_total} of the confirmation"
         data = self._search_data()
         confirmed_on = self._confirmation_data() + plural(len(study.all_seeds), "fresh seed")
-        costs = search_costs(known.values(), study.arms)
+        costs = search_costs(self._searched(known), study.arms)
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.title}",
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {data}",
@@ -374,9 +377,13 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
             )
     if can_search():
         for name, arm in study.arms.items():
-            # Some samplers find out only when they are asked that they cannot search the space.
+            # Some samplers find out only when they are asked that they cannot search the space. Most options are read
+            # after some random configurations.
             try:
-                planned.searcher(name, arm.config).ask()
+                searcher = planned.searcher(name, arm.config)
+                for _ in range(12 if study.searcher_options else 1):
+                    if (config := searcher.ask()) is not None:
+                        searcher.tell(config, 0.5)
             except SpecError:
                 raise
             except ValueError as error:

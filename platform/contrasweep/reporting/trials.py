@@ -17,7 +17,7 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import TRIAL_COLUMNS
 from contrasweep.rows import FrameRow, row_tuples
-from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
+from contrasweep.storage.record import COUNTING, Phase, Record, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 
@@ -149,7 +149,9 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
         }
         values |= {name: getattr(record, name) for name in fields}
         values["status"] = record.status.value
-        trials.append(_SweepTrial("search", values, record))
+        # An earlier confirmation may have had other seeds or configurations.
+        phase = "search" if record.notes.phase == Phase.SEARCH else "confirmation"
+        trials.append(_SweepTrial(phase, values, record))
     rows = []
     for trial in trials:
         settings = dict.fromkeys(names)

@@ -300,7 +300,9 @@ class Results(StudyData):
         if self.document.search is None:
             return {}
         budget = ArmBudget(**self.document.search.budget)
-        costs = search_costs(self.search_records.values(), self.document.arms)
+        costs = search_costs(
+            search.searched(self.search_records.values(), self.document), self.document.arms
+        )
         return {arm: cost.spent_of(budget) for arm, cost in costs.items()}
 
     def table(

@@ -13,9 +13,10 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import row_beside
 from contrasweep.schema import validate
-from contrasweep.storage.record import COUNTING, Phase, Record, RecordsById, Status
+from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study import dotted
+from contrasweep.study.arm_budget import of_search
 from contrasweep.study.replicates import extended
 from contrasweep.study.space import Parameter, drawn_from
 
@@ -23,10 +24,15 @@ if TYPE_CHECKING:  # brings SciPy along
     from contrasweep.results.table import Cell
 
 
+SEARCHER = ("searcher", "searcher_options", "pruner", "pruner_options", "slots")
+SEARCHED = ("space", "config", "start_points")
+"""Fields of a study, and of an arm, by which another search may try other configurations with the same seed."""
+
+
 def start_notes(document: StudyDocument) -> list[str]:
     """Return a sentence on how many known good settings each arm's search began with, unless all have as many.
 
-    And one that names the arms whose space was declared otherwise before.
+    And one that names the arms whose search was declared otherwise before.
     """
     arms = document.spec.get("arms", {}) if document.search else {}
     notes = []
@@ -34,18 +40,20 @@ def start_notes(document: StudyDocument) -> list[str]:
     if len(set(counts.values())) > 1:
         known = ", ".join(f"{arm} {n}" for arm, n in counts.items())
         notes.append(f"start points: {known}; arms with more knew more")
-    earlier = [entry.spec.get("arms", {}) for entry in document.log if entry.spec]
+    # What is declared of each arm's search. The trials of one with another seed or other folds are left out.
+    now, *before = [
+        {
+            arm: [spec.get(name) for name in SEARCHER] + [fields.get(name) for name in SEARCHED]
+            for arm, fields in spec.get("arms", {}).items()
+        }
+        for spec in (document.spec, *(entry.spec for entry in document.log if entry.spec))
+    ]
     moved = [
-        arm
-        for arm, declared in arms.items()
-        if any(
-            before.get(arm, declared).get("space") != declared.get("space") for before in earlier
-        )
+        arm for arm in arms if any(earlier.get(arm, now[arm]) != now[arm] for earlier in before)
     ]
     if moved:
         notes.append(
-            f"the space of {', '.join(moved)} was another before: configurations and the best score of the search "
-            "are of both"
+            f"the search of {', '.join(moved)} was another before: its configurations and best score are of both"
         )
     return notes
 
@@ -61,6 +69,18 @@ def settings(frame: pd.DataFrame) -> list[str]:
     return [str(column) for column in frame.columns if column not in CONFIGURATION_COLUMNS]
 
 
+def _folds(document: StudyDocument) -> list[int | None]:
+    """Return the folds of the search; [None]: it has the dataset's own split."""
+    return (
+        [None] if document.spec.get("folds") is None else document.spec.get("search_folds") or [0]
+    )
+
+
+def searched(records: Iterable[Record], document: StudyDocument) -> list[Record]:
+    """Return the records of the search of a study, without those of earlier searches with another seed or folds."""
+    return of_search(records, document.spec.get("search_seed") or 0, _folds(document))
+
+
 def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
     """Return the configurations of a search, in the order in which the searcher proposed them.
 
@@ -69,13 +89,15 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
         a fold has none), status (of the first fold that is not done, else `done`), and the searched settings. Of a
         setting that changed while the trial trained, it has the last value. NaN: the configuration lacks the setting.
     """
-    folds_searched = len(document.spec.get("search_folds") or [0])
+    folds_searched = len(_folds(document))
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     # The trials of each arm and configuration, one for each fold.
     folds_of: dict[tuple[str, str], list[Record]] = {}
-    for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
-        if record.notes.phase == Phase.SEARCH:
-            folds_of.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
+    order = sorted(
+        searched(records, document), key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)
+    )
+    for record in order:
+        folds_of.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
     rows = []
     for (arm, _), folds in folds_of.items():
         to_run = folds_searched - len(folds)
@@ -92,10 +114,10 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
             }
         )
     frame = pd.DataFrame(rows, columns=None if rows else CONFIGURATION_COLUMNS)
-    # pandas would make NaN of None, which may be an option.
+    # pandas would make NaN of None, which may be an option, and 3.0 of 3 where a configuration lacks the setting.
     for name in settings(frame):
         column = [row.get(name, np.nan) for row in rows]
-        if None in column:
+        if len({*map(type, column)}) > 1:
             frame[name] = pd.Series(column, dtype=object)
     return frame
 
@@ -202,7 +224,6 @@ def best_of_search(
             continue
         # The score is the best one of the search, whatever was confirmed: a confirmation has a mean of its own.
         row = of_arm.iloc[int((sign * of_arm["value"]).argmax())]
-        # The frame has whole numbers as floats, where another arm lacks the setting; the record has them as declared.
         config = configs[arm] if arm in configs else searched[row["trial_id"]].config
         settings = drawn_from(validate(dict[str, Parameter], document.space(arm)), config)
         best = Best(arm, settings, len(of_arm), float(row["value"]))

@@ -1,9 +1,10 @@
 """The search budget, the same for every arm, and what each arm has spent of it, counted from its trials' files."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from contrasweep import canonical
 from contrasweep.errors import SpecError, plural
 from contrasweep.schema import checked
 from contrasweep.storage.record import Phase, Record
@@ -182,20 +183,27 @@ def hours_text(hours: float) -> str:
     return f"{hours:.3g}" if hours == 0 or hours >= 0.001 else "below 0.001"
 
 
-def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, SearchCost]:
-    """Return arm -> what its search has cost, from the records of its ended trials.
+def of_search(records: Iterable[Record], seed: int, folds: Collection[int | None]) -> list[Record]:
+    """Return the records of the search with this seed on these folds; earlier ones and confirmations are left out."""
+    return [
+        record
+        for record in records
+        if record.notes.phase == Phase.SEARCH and record.seed == seed and record.fold in folds
+    ]
 
-    `records` may have trials of a confirmation, which are passed over. Each of `arms` is in it, with zeros where it has
-    no search yet.
+
+def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, SearchCost]:
+    """Return arm -> what its search has cost, from the `records` of its ended trials.
+
+    Each of `arms` is in it, with zeros where it has no search yet.
     """
     by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
     for record in records:
-        if record.notes.phase == Phase.SEARCH:
-            # Arms that the study has no more are listed too.
-            by_arm.setdefault(record.arm, []).append(record)
+        # Arms that the study has no more are listed too.
+        by_arm.setdefault(record.arm, []).append(record)
     return {
         arm: SearchCost(
-            configurations=len({record.notes.candidate for record in searched}),
+            configurations=len({canonical.dumps(record.config) for record in searched}),
             trials=len(searched),
             epochs=sum(record.step for record in searched),
             gpu_hours=sum(map(gpu_hours, searched)),

@@ -16,6 +16,7 @@ from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.schema import checked
+from contrasweep.storage.record import LARGEST
 from contrasweep.study import dotted, foreign
 
 When = Config
@@ -40,6 +41,9 @@ class _Range:
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise SpecError("low must not exceed high", place="low", value=(self.low, self.high))
+        # Points between its ends are reckoned in floats.
+        if self.high - self.low > LARGEST:
+            raise SpecError(f"a range is at most {LARGEST:g} wide", place="high", value=self.high)
         if self.log and self.low <= 0:
             raise SpecError("a logarithmic range must start above 0", place="low", value=self.low)
         if self.step is not None and self.step <= 0:

@@ -63,17 +63,23 @@ def _stand_in(path: str) -> Function:
 def unchecked_settings(study: Study) -> tuple[str, ...]:
     """Return sentences on what a plan of `study` could not check here; empty where it could check all.
 
-    Not checked are the settings of trainables without `settings`, and what needs packages that are not installed here.
+    Not checked are the settings of trainables without `settings`, the types of those in a plain dataclass, and what
+    needs packages that are not installed here.
     What is doubtful of an arm with a command has a sentence too.
     """
     axes = set(study.axis_names) - {DATA_AXIS}
     with_settings = [name for name, arm in study.arms.items() if arm.config or arm.space or axes]
-    arms = [
-        name
+    settings = {
+        name: getattr(find_trainable(study.arms[name], f"arms.{name}.trainable"), "settings", None)
         for name in with_settings
-        if not hasattr(find_trainable(study.arms[name], f"arms.{name}.trainable"), "settings")
+    }
+    arms = [name for name, cls in settings.items() if cls is None]
+    notes = [
+        f"the settings of arm {name} are a plain dataclass, whose types are not checked; contrasweep.schema.checked "
+        "in place of dataclass checks them"
+        for name, cls in settings.items()
+        if dataclasses.is_dataclass(cls) and not hasattr(cls, "__pydantic_fields__")
     ]
-    notes = []
     if arms:
         owner = f"arms {', '.join(arms)}: their trainables have"
         if len(arms) == 1:

@@ -386,10 +386,14 @@ class ArmSearch:
         """Return how many of the first candidates must have ended before the next one is asked for.
 
         0 without declared slots. With slots, the n-th candidate (from 1) waits for the first n - slots candidates. It
-        is chosen by their outcomes alone, whichever others have ended.
+        is chosen by their outcomes alone, whichever others have ended. Candidates without trials of their own take no
+        slot, and are not counted in this.
         """
-        slots = self.study.slots
-        return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)
+        if self.study.slots is None:
+            return 0
+        last = self._configs - self.study.slots  # the number of the last one that must have ended
+        numbers = [candidate.number for candidate in self.candidates]
+        return numbers.index(last) + 1 if last >= 0 else 0
 
     def _tell(self) -> None:
         """Tell the searcher the outcome of each complete candidate, once.

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from made_up import declared, train, trained
 from refusals import refused
-from sweeps import ARMS, finished, record_of, sweep, value_of
+from sweeps import ARMS, drive, finished, record_of, sweep, value_of
 
 import contrasweep as cs
 from contrasweep.reporting import render
+from contrasweep.reporting.trials import trials_of_sweep
 from contrasweep.results.search import rerun, search_frame
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.record import Status
@@ -32,6 +33,24 @@ def test_the_best_of_a_search_is_what_was_confirmed_with_both_scores(tmp_path, s
         assert best.loc[arm, "mean"] == pytest.approx(np.mean([value_of(t) for t in confirmed]))
         assert best.loc[arm, "configurations"] == len(searched)
         assert best.loc[arm, "n"] == len(confirmed)
+
+
+def test_trials_of_a_search_with_another_seed_are_of_no_configuration(tmp_path):
+    """The study was extended by another seed of its search, which comes to the same configurations."""
+    study = sweep(
+        searcher="random",
+        arms={"short": replace(ARMS["short"], space={"lr": cs.Choice([0.1, 0.2, 0.3, 0.4, 0.5])})},
+    )
+    drive(replace(study, confirm_seeds=[7]), tmp_path)
+    again = replace(study, search_seed=4, search_folds=[0])
+    results, trials = finished(again, tmp_path)
+    searched = [t for t in trials if t.seed == 4]
+    assert len(searched) == 5 and sorted(results.search["value"]) == sorted(map(value_of, searched))
+    assert results.spent()["short"].startswith("5 of 5 configurations, 20 epochs")
+    planned = cs.plan(again, storage=str(tmp_path))
+    assert planned.totals(results.all_records)["ended"] == 5 + 2
+    phases = trials_of_sweep(results)["phase"].value_counts()
+    assert dict(phases) == {"search": 10, "confirmation": 4}
 
 
 def test_a_configuration_has_failed_where_one_of_its_folds_has(tmp_path):
@@ -63,6 +82,23 @@ def test_an_option_of_none_is_a_value_of_its_setting(tmp_path):
     results, _ = finished(study, tmp_path, record=record)
     assert {*results.search["once"]} == {None, "x"}
     assert results.importance().set_index("setting").loc["once", "share"] > 0
+
+
+def test_whole_numbers_that_not_every_configuration_has_have_an_importance(tmp_path):
+    def record(trial, notes, status):
+        return record_of(trial, notes, status, metrics={"accuracy": trial.config.get("k", 0) / 9})
+
+    whole = {"lr": cs.Float(0.1, 1.0), "k": cs.Int(1, 9)}
+    sometimes = {"c": cs.Choice(["x", "y"]), "k": cs.Int(1, 9, when={"c": "x"})}
+    spaces = {"whole": whole, "sometimes": sometimes, "lacks": {"lr": cs.Float(0.1, 1.0)}}
+    arms = {name: cs.Arm("made_up:train", space=space) for name, space in spaces.items()}
+    results, _ = finished(
+        sweep(arms=arms, searcher="random", trials_per_arm=20), tmp_path, record=record
+    )
+    frame = results.importance().set_index(["arm", "setting"])
+    assert list(frame.groupby("arm", sort=False)["configurations"].first()) == [20, 10, 20]
+    assert frame.loc[("whole", "k"), "verdict"] == "matters"
+    assert {type(k) for k in results.search["k"]} == {int, float}  # NaN where there is none
 
 
 def test_an_arm_that_is_not_confirmed_yet_has_its_search_alone(tmp_path):

@@ -16,7 +16,14 @@ from contrasweep.planning.planner import plan
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.storage.record import Cause, Record, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.arm_budget import MOST_SILENT, ArmBudget, Spending, hours_text, search_costs
+from contrasweep.study.arm_budget import (
+    MOST_SILENT,
+    ArmBudget,
+    Spending,
+    hours_text,
+    of_search,
+    search_costs,
+)
 from contrasweep.trial import Trial
 from contrasweep.tuning.sweep_source import SweepSource
 
@@ -54,7 +61,8 @@ def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(
     assert (len(searched(ended, "short")), len(searched(ended, "long"))) == (short, long)
     assert set(confirmed[-1].best) == {"short", "long"}
     records = StudyRecords(str(tmp_path), study.name)
-    costs = search_costs(records.read(records.finished()).values(), study.arms)
+    ended_records = records.read(records.finished()).values()
+    costs = search_costs(of_search(ended_records, 0, [0]), study.arms)
     assert (costs["long"].epochs, costs["long"].gpu_hours) == (4 * long, pytest.approx(0.02 * long))
     if "epochs" in budget and budget["epochs"] > 4:
         assert f"{4 * long} of 21 epochs" in costs["long"].spent_of(study.arm_budget)

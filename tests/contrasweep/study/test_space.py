@@ -88,6 +88,8 @@ def test_a_conditional_is_there_only_under_its_condition():
     ("make", "says"),
     [
         (lambda: Float(2, 1), "low must not exceed high"),
+        (lambda: Float(-1e308, 1e308), "high: a range is at most 1e+150 wide"),
+        (lambda: Int(1, 10**400, log=True), "high: a range is at most 1e+150 wide"),
         (lambda: Float(0, 1, log=True), "a logarithmic range must start above 0"),
         (lambda: Float(1, 2, log=True, step=0.1), "takes no step"),
         (lambda: Int(1, 3, step=0), "step must be above 0"),

@@ -1,5 +1,6 @@
 """What an arm may name as its trainable, and what the plan says of anything else."""
 
+import dataclasses
 import functools
 import sys
 import types
@@ -8,10 +9,11 @@ from collections.abc import Generator, Iterator
 import pytest
 from refusals import refused
 
-from contrasweep import Arm
+from contrasweep import AblationGrid, Arm
 from contrasweep.errors import SpecError
+from contrasweep.schema import checked
 from contrasweep.study.file import study_schema
-from contrasweep.study.trainables import check_trainable
+from contrasweep.study.trainables import check_trainable, unchecked_settings
 from contrasweep.trial import Report
 
 
@@ -55,6 +57,24 @@ GOOD = [
 @pytest.mark.parametrize("function", GOOD)
 def test_generators_in_every_form_are_trainables(function):
     check_trainable(function, "arms.a.trainable")
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (checked, ()),
+        (dataclasses.dataclass, ("the settings of arm a are a plain dataclass",)),
+        (None, ("the settings of arm a: its trainable has no `settings`",)),
+    ],
+)
+def test_a_plan_says_which_settings_it_cannot_check(monkeypatch, made, says):
+    class Settings:
+        lr: float = 0.1
+
+    if made is not None:
+        monkeypatch.setattr(plain, "settings", made(Settings), raising=False)
+    notes = unchecked_settings(AblationGrid("g", {"a": Arm(plain, {"lr": True})}, "digits-lt"))
+    assert len(notes) == len(says) and all(map(str.startswith, notes, says))
 
 
 def test_a_plain_function_of_a_notebook_may_report(monkeypatch):

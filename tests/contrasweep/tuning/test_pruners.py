@@ -275,7 +275,8 @@ def test_halving_closes_a_bracket_that_stays_short():
         ("halving", {"bracket": 0}, "bracket must be a whole number of at least 2, got 0"),
         ("median", {"grace_steps": "x"}, "grace_steps must be a whole number of at least 0"),
         ("median", {"grace_steps": None}, "grace_steps must be a whole number of at least 0"),
-        ("median", {"min_trials": True}, "min_trials must be a whole number of at least 1"),
+        ("median", {"min_trials": True}, "pruner_options.min_trials: a truth value is no number"),
+        ("halving", {"bracket": True}, "bracket must be a whole number of at least 2, got True"),
     ],
 )
 def test_a_wrong_pruner_is_refused(name, options, says):

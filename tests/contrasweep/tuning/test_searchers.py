@@ -276,10 +276,19 @@ def test_a_share_that_noise_would_show_is_no_finding():
             {"n_startup_trials": 3},
             "searcher_options: the searcher does not take these options",
         ),
-        ("tpe", {"startup": 3}, "searcher_options: the sampler does not take these options"),
+        ("tpe", {"startup": 3}, "searcher_options: the searcher does not take these options"),
+        (
+            "tpe",
+            {"n_startup_trials": True},
+            "searcher_options.n_startup_trials: a truth value is no number, got True; by default 10",
+        ),
         *(
-            ("grid", {"levels": levels}, "searcher_options.levels: a setting has one level or more")
-            for levels in (0, -3, True, {"b": 0}, {"b": "3"})
+            (
+                "grid",
+                {"levels": levels},
+                "searcher_options.levels: a setting has 1 to 20,000 levels",
+            )
+            for levels in (0, -3, True, {"b": 0}, {"b": "3"}, 10**9)
         ),
     ],
 )
@@ -292,5 +301,7 @@ def test_a_wrong_searcher_is_refused(name, options, says):
 def test_a_grid_beyond_the_budget_is_refused(settings):
     """One of 40 settings would not be listed in a lifetime."""
     space = {f"s{i}": Choice([1, 2, 3]) for i in range(settings)}
-    with refused(SpecError, "the grid is larger than the budget, got 8"):
+    with refused(SpecError, "budget: the grid is larger than the budget, got 8"):
         build("grid", space, budget=8)
+    with refused(SpecError, "budget: a grid is larger than can be listed, got 20000"):
+        build("grid", {name: Int(0, 50) for name in "abc"}, budget=None, levels=40)

@@ -104,7 +104,10 @@ def test_start_points_are_tried_first_and_once_within_the_budget(tmp_path, searc
     before = {"long": {**document.spec["arms"]["long"], "space": {}}}
     log = (LogEntry(1.0, spec=document.spec | {"arms": before}), LogEntry(2.0, spec=document.spec))
     (note,) = start_notes(dataclasses.replace(document, log=log))
-    assert note.startswith("the space of long was another before")
+    assert note.startswith("the search of long was another before")
+    log = (LogEntry(1.0, spec=document.spec | {"searcher": "random", "search_seed": 7}),)
+    (note,) = start_notes(dataclasses.replace(document, log=log))
+    assert note.startswith("the search of short, long was another before")
 
 
 def test_a_search_with_start_points_is_another_search_than_without():
@@ -173,10 +176,12 @@ SCHEDULES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pruner", list(SCHEDULES))
+@pytest.mark.parametrize(
+    ("pruner", "slots"), [*((name, None) for name in SCHEDULES), ("halving", 4)]
+)
 @pytest.mark.parametrize("trainable", ["toy:train", "toy:coarse"])
 @pytest.mark.parametrize("kill", [9, 26])
-def test_early_stopping_outlives_the_driver(tmp_path, pruner, trainable, kill):
+def test_early_stopping_outlives_the_driver(tmp_path, pruner, slots, trainable, kill):
     """Killed at any point, the search goes on from where each trial was: every step is trained once, no trial that was
     stopped goes on but by promotion, and rules that wait for all peers end exactly as without the kill. So it is, too,
     where configurations come to the same trials."""
@@ -188,6 +193,7 @@ def test_early_stopping_outlives_the_driver(tmp_path, pruner, trainable, kill):
         pruner_options=SCHEDULES[pruner],
         trials_per_arm=10,
         search_folds=[0, 1],
+        slots=slots,
     )
     calm = step_by_step(study, tmp_path / "calm")
     first = step_by_step(study, tmp_path / "shaken", stop_after=kill)
@@ -338,6 +344,9 @@ def test_an_equal_budget_is_what_the_plan_says(storage):
             {"searcher_options": {"seed": 1}},
             "searcher_options: fields of the study set this, got 'seed'",
         ),
+        # What a sampler reads after its first random configurations, and what it does with their outcomes.
+        ({"searcher_options": {"n_ei_candidates": 0}}, "searcher: TPESampler fails; ValueError"),
+        ({"searcher_options": {"constraints_func": 3}}, "searcher: TPESampler fails; TypeError"),
     ],
 )
 def test_a_wrong_sweep_is_refused_before_anything_is_spent(storage, fields, says):

@@ -9,7 +9,7 @@ import numpy as np
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
-from contrasweep.study.space import Choice, Space, product, sample
+from contrasweep.study.space import FINITE, Choice, Space, product, sample
 from contrasweep.tuning.searchers.optuna_searcher import optuna_searcher
 from contrasweep.tuning.searchers.searcher import ListSearcher, OwnSearcher, Problem, Searcher
 
@@ -47,14 +47,15 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     """
     space = problem.space
     budget = problem.budget
+    most = budget or FINITE
 
     def grid(counts: Mapping[str, int]) -> dict[str, MutableConfig]:
         """Return the configurations of a grid with these numbers of levels, by their canonical text.
 
-        A grid that is larger than the budget is cut at one more than the budget.
+        A grid that is larger than `most` is cut at one more.
         """
         values = {name: space[name].grid(counts.get(name, 2)) for name in space}
-        return product(space, problem.fixed, values, budget)
+        return product(space, problem.fixed, values, most)
 
     if levels is None:
         if budget is None:
@@ -77,16 +78,20 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
             levels = max(levels, 2)
     counts = levels if isinstance(levels, Mapping) else dict.fromkeys(space, levels)
     for count in counts.values():
-        if type(count) is not int or count < 1:
+        if type(count) is not int or not 1 <= count <= FINITE:
             raise SpecError(
-                "a setting has one level or more", place="searcher_options.levels", value=count
+                f"a setting has 1 to {FINITE:,} levels",
+                place="searcher_options.levels",
+                value=count,
             )
     configs = grid(counts)
-    if budget is not None and len(configs) > budget:
+    if len(configs) > most:
         raise SpecError(
-            "the grid is larger than the budget",
-            place="trials_per_arm",
-            value=budget,
+            "the grid is larger than the budget"
+            if budget
+            else "a grid is larger than can be listed",
+            place="budget",
+            value=most,
             hint="set searcher_options.levels, or search at random",
         )
     return ListSearcher(space, problem.fixed, iter(list(configs.values())))

@@ -1,17 +1,18 @@
 """A searcher that asks an Optuna sampler, and search spaces as Optuna's distributions."""
 
+import functools
 import importlib
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
-from contrasweep.errors import SpecError
-from contrasweep.imports import errors_named
+from contrasweep.imports import build_part, errors_named
 from contrasweep.study.space import Choice, Float, Int, configurations, drawn_by, levels, sample
 from contrasweep.tuning.searchers.searcher import Problem
 
@@ -125,13 +126,14 @@ class OptunaSearcher:
 
         # Each trial of Optuna is told once.
         trial = self.open.pop(canonical.dumps(config))
-        if value is None or not math.isfinite(value):
-            self._fail(trial)
-        elif pruned_at is not None:
-            trial.report(value, pruned_at)
-            self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-        else:
-            self.study.tell(trial, value)
+        with self._errors_named():
+            if value is None or not math.isfinite(value):
+                self._fail(trial)
+            elif pruned_at is not None:
+                trial.report(value, pruned_at)
+                self.study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            else:
+                self.study.tell(trial, value)
 
     def replay(self, config: MutableConfig) -> None:
         """Enqueue `config` as a suggestion and open its trial, so that the outcome can be told."""
@@ -145,11 +147,15 @@ class OptunaSearcher:
             seeds = [self.seed, self.ask_count, self.ask_count + attempt]
             seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
             self.study.sampler = self.sampler(seed)
-        with errors_named(f"{type(self.study.sampler).__name__} fails", "searcher"):
+        with self._errors_named():
             trial = self.study.ask()
             return trial, drawn_by(
                 self.space, self.fixed, lambda name: suggest(trial, name, self.space[name])
             )
+
+    def _errors_named(self) -> AbstractContextManager[None]:
+        """Return a context in which errors of the sampler are `SpecError`s with its name."""
+        return errors_named(f"{type(self.study.sampler).__name__} fails", "searcher")
 
     def _enqueue(self, config: MutableConfig) -> MutableConfig:
         """Make Optuna suggest `config` next, so that its outcome can be told; return `config`."""
@@ -208,14 +214,11 @@ def optuna_searcher(
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            try:
-                return sampler_class(seed=seed, **options)
-            except (TypeError, ValueError) as error:
-                raise SpecError(
-                    "the sampler does not take these options",
-                    place="searcher_options",
-                    value=dict(options),
-                    hint=str(error),
-                ) from None
+            return build_part(
+                "searcher",
+                sampler_class.__name__,
+                functools.partial(sampler_class, seed=seed),
+                options=options,
+            )
 
     return OptunaSearcher(problem, sampler, fresh=fresh)
