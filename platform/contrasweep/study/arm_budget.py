@@ -49,6 +49,11 @@ def gpu_hours(record: Record) -> float:
     return record.seconds * (record.notes.gpus or 1.0) / 3600
 
 
+def _steps(record: Record) -> int:
+    """Return the last step that a trial has reported; 1 where it reported at step 0 alone."""
+    return record.step or int(bool(record.metrics))
+
+
 @dataclass
 class Spending:
     """The account of one arm.
@@ -76,7 +81,7 @@ class Spending:
 
     def end(self, record: Record) -> None:
         """Count an ended trial, with the hours in its record; without any step, note why it was silent."""
-        self.report(record.trial_id, record.step)
+        self.report(record.trial_id, _steps(record))
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
             why: Silence = "method" if record.status.failed else "infeasible"
@@ -205,7 +210,7 @@ def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Se
         arm: SearchCost(
             configurations=len({canonical.dumps(record.config) for record in searched}),
             trials=len(searched),
-            epochs=sum(record.step for record in searched),
+            epochs=sum(map(_steps, searched)),
             gpu_hours=sum(map(gpu_hours, searched)),
             on_gpus=any(record.notes.gpus for record in searched),
         )

@@ -75,6 +75,16 @@ def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(
     ]
 
 
+@pytest.mark.parametrize("budget", [{"trials": 12}, {"epochs": 12}])
+def test_trials_that_report_at_step_0_alone_count_as_one_step_each(tmp_path, budget):
+    def record(trial, notes, status):
+        return record_of(trial, notes, status, step=0)
+
+    study = sweep(trials_per_arm=None, budget=budget)
+    ended, _ = drive(study, tmp_path, record=record)
+    assert len(searched(ended, "short")) == len(searched(ended, "long")) == 12
+
+
 @pytest.mark.parametrize("budget", [{"epochs": 30}, {"gpu_hours": 0.15}])
 def test_what_was_spent_before_a_restart_is_spent(tmp_path, budget):
     study = sweep(trials_per_arm=None, budget=budget)
