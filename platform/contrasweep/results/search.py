@@ -69,16 +69,10 @@ def settings(frame: pd.DataFrame) -> list[str]:
     return [str(column) for column in frame.columns if column not in CONFIGURATION_COLUMNS]
 
 
-def _folds(document: StudyDocument) -> list[int | None]:
-    """Return the folds of the search; [None]: it has the dataset's own split."""
-    return (
-        [None] if document.spec.get("folds") is None else document.spec.get("search_folds") or [0]
-    )
-
-
 def searched(records: Iterable[Record], document: StudyDocument) -> list[Record]:
     """Return the records of the search of a study, without those of earlier searches with another seed or folds."""
-    return of_search(records, document.spec.get("search_seed") or 0, _folds(document))
+    folds = document.spec.get("search_folds") or [0]
+    return of_search(records, document.spec.get("search_seed") or 0, [None, *folds])
 
 
 def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
@@ -89,14 +83,12 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
         a fold has none), status (of the first fold that is not done, else `done`), and the searched settings. Of a
         setting that changed while the trial trained, it has the last value. NaN: the configuration lacks the setting.
     """
-    folds_searched = len(_folds(document))
+    folds_searched = len(document.spec.get("search_folds") or [0])
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     # The trials of each arm and configuration, one for each fold.
     folds_of: dict[tuple[str, str], list[Record]] = {}
-    order = sorted(
-        searched(records, document), key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)
-    )
-    for record in order:
+    trials = searched(records, document)
+    for record in sorted(trials, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
         folds_of.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
     rows = []
     for (arm, _), folds in folds_of.items():

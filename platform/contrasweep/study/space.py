@@ -52,8 +52,8 @@ class _Range:
             raise SpecError("a logarithmic range takes no step", place="step", value=self.step)
 
     def grid(self, n: int) -> list[Any]:
-        """Return `n` values, evenly spread on the parameter's own scale, with both ends; for 1 the middle."""
-        return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
+        """Return at most `n` distinct values, evenly spread on the own scale, with both ends; for 1 the middle."""
+        return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
         """Whether `value` is a number in the range; with a step, it must lie a whole number of steps above `low`."""
@@ -167,10 +167,6 @@ class Int(_Range):
     def index(self, value: int) -> int:
         """Return how many steps lie between `low` and `value`, rounded down."""
         return (value - self.low) // (self.step or 1)
-
-    def grid(self, n: int) -> list[int]:
-        """Return at most `n` distinct values, evenly spread on the parameter's own scale."""
-        return sorted(set(super().grid(n)))
 
 
 @checked

@@ -229,6 +229,7 @@ def test_the_default_grid_is_the_largest_within_the_budget():
         collected.append(config)
     assert len(collected) == 9
     assert sorted({c["t"] for c in collected}) == pytest.approx([0.1, 0.55, 1.0])
+    assert Float(0, 1, step=0.5).grid(64) == [0, 0.5, 1]  # 64 to the power of four take hours
 
 
 def test_importance_finds_what_matters():

@@ -8,8 +8,8 @@ import numpy as np
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, check_known
-from contrasweep.imports import import_path
-from contrasweep.study.space import FINITE, Choice, Space, product, sample
+from contrasweep.imports import build_part, import_path
+from contrasweep.study.space import FINITE, Space, product, sample
 from contrasweep.tuning.searchers.optuna_searcher import optuna_searcher
 from contrasweep.tuning.searchers.searcher import ListSearcher, OwnSearcher, Problem, Searcher
 
@@ -64,18 +64,11 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
                 place="searcher_options.levels",
                 hint="set it, or budget.trials",
             )
-        # The finest grid that fits the budget.
-        levels = 1
-        while (
-            levels < budget
-            and levels < 64
-            and len(grid(dict.fromkeys(space, levels + 1))) <= budget
-        ):
+        # The finest grid that fits the budget. One level of a range searches nothing, so two are the least: if they do
+        # not fit, the error below says so.
+        levels = 2
+        while levels < min(64, budget) and len(grid(dict.fromkeys(space, levels + 1))) <= budget:
             levels += 1
-        # One level of a range searches nothing, so two are the least. If they do not fit the budget, the error below
-        # says so.
-        if any(not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()):
-            levels = max(levels, 2)
     counts = levels if isinstance(levels, Mapping) else dict.fromkeys(space, levels)
     for count in counts.values():
         if type(count) is not int or not 1 <= count <= FINITE:
@@ -179,15 +172,9 @@ def build(
         return cast(Searcher, OwnSearcher(searcher, target, problem, options))
     names = [*SEARCHERS, "package.module:Class"]
     check_known(searcher, "searchers", names, "there is no such searcher", place="searcher")
-    try:
-        return SEARCHERS[searcher](problem, **options)
-    except TypeError as error:
-        raise SpecError(
-            "the searcher does not take these options",
-            place="searcher_options",
-            value=options,
-            hint=str(error),
-        ) from None
+    return cast(
+        Searcher, build_part("searcher", searcher, SEARCHERS[searcher], problem, options=options)
+    )
 
 
 def _startup(problem: Problem) -> int:

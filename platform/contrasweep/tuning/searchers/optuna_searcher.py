@@ -5,7 +5,6 @@ import importlib
 import math
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -44,10 +43,10 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
     if isinstance(parameter, Choice):
         return parameter.options[trial.suggest_categorical(name, form.choices)]
     # For a range with a step Optuna suggests the number of steps.
-    if parameter.step is not None:
-        return parameter.value(trial.suggest_int(name, form.low, form.high, log=form.log))
-    draw = trial.suggest_int if isinstance(parameter, Int) else trial.suggest_float
-    return draw(name, form.low, form.high, log=form.log)
+    is_float = isinstance(parameter, Float) and parameter.step is None
+    draw = trial.suggest_float if is_float else trial.suggest_int
+    drawn = draw(name, form.low, form.high, log=form.log)
+    return drawn if parameter.step is None else parameter.value(drawn)
 
 
 def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
@@ -126,7 +125,7 @@ class OptunaSearcher:
 
         # Each trial of Optuna is told once.
         trial = self.open.pop(canonical.dumps(config))
-        with self._errors_named():
+        with errors_named(f"{type(self.study.sampler).__name__} fails", "searcher"):
             if value is None or not math.isfinite(value):
                 self._fail(trial)
             elif pruned_at is not None:
@@ -147,15 +146,11 @@ class OptunaSearcher:
             seeds = [self.seed, self.ask_count, self.ask_count + attempt]
             seed = int(np.random.SeedSequence(seeds).generate_state(1)[0])
             self.study.sampler = self.sampler(seed)
-        with self._errors_named():
+        with errors_named(f"{type(self.study.sampler).__name__} fails", "searcher"):
             trial = self.study.ask()
             return trial, drawn_by(
                 self.space, self.fixed, lambda name: suggest(trial, name, self.space[name])
             )
-
-    def _errors_named(self) -> AbstractContextManager[None]:
-        """Return a context in which errors of the sampler are `SpecError`s with its name."""
-        return errors_named(f"{type(self.study.sampler).__name__} fails", "searcher")
 
     def _enqueue(self, config: MutableConfig) -> MutableConfig:
         """Make Optuna suggest `config` next, so that its outcome can be told; return `config`."""
