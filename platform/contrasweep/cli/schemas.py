@@ -368,7 +368,8 @@ class ComparisonRow(TypedDict):
 
     - `standard_error` of the difference, its `degrees` of freedom, and `deviation`, the standard deviation of one
       paired difference.
-    - `variance_*`: the variances of one paired difference between folds, seeds, test items, and of the rest.
+    - `variance_*`: the variances of one paired difference between folds, seeds, test items, and of the rest. Like the
+      standard error and deviation null for less than two replicates.
     - `n`: independent replicates. `pairs`, `unpaired`: pairs of runs that are compared, and runs without a partner.
     - `failed_a`, `failed_b`, `missing_a`, `missing_b`: pairs where that arm failed by its method, or is missing for a
       cause outside it. `pending`, of `planned` pairs: those that are still to run. `collapsed_a`, `collapsed_b`: the

@@ -494,8 +494,8 @@ class Comparison:
         """Return every number of the comparison by its name, for JSON.
 
         Returns:
-            Name -> value; differences are in units of the metric. A number that is infinite or NaN is None, and so is
-            the p of less than two replicates. Names that begin with `earlier_` are of the look that decided the
+            Name -> value; differences are in units of the metric. A number that is infinite or NaN is None, and so are
+            p and noise of less than two replicates. Names that begin with `earlier_` are of the look that decided the
             comparison first.
         """
         common = self.evidence.common
@@ -530,9 +530,11 @@ class Comparison:
                 for name in EARLIER
             },
         }
-        # Less than two replicates are not tested.
+        # Less than two replicates are not tested, and tell nothing about noise.
         if self.n < 2:
-            row |= dict.fromkeys(("p_value", "raw_p", "equivalence_p"))
+            unknown = ["p_value", "raw_p", "equivalence_p", "standard_error", "deviation"]
+            unknown += [name for name in row if name.startswith("variance_")]
+            row |= dict.fromkeys(unknown)
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in row.items()
