@@ -35,8 +35,8 @@ def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
     holds no images, or images of other channels. `SpecError` where a dataset cannot be split as `data` is, or two have
     one name in metrics.
     """
-    of_metrics = [_metric_name(name.partition("#")[0]) for name in names]
-    repeated = [name for i, name in enumerate(names) if of_metrics[i] in of_metrics[:i]]
+    metric_names = [_metric_name(name.partition("#")[0]) for name in names]
+    repeated = [name for i, name in enumerate(names) if metric_names[i] in metric_names[:i]]
     if repeated:
         rule = "two datasets of one name give scores of one name"
         raise SpecError(rule, place="transfer", value=repeated[0])

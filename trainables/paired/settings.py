@@ -234,7 +234,7 @@ class PairedSettings(TrainingSettings):
         self.check_batch(rows_to_train(data))
 
     def check_latent(self, size: Sequence[int], classes: int) -> None:
-        """Raise `SpecError` where l, a map of this `size`, has fewer dimensions than classes: not all are orthogonal.
+        """Raise `SpecError` where l, of this `size`, has fewer dimensions than classes: these cannot all be orthogonal.
 
         Without `beta` there is no l.
         """

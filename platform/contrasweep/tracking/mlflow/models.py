@@ -45,7 +45,7 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
 
 
 def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: int) -> None:
-    """Let MLflow write a module as a model of the run. Its store, of which a process has one, is set meanwhile."""
+    """Let MLflow write a module as a model of the run; the store that this process has set is replaced meanwhile."""
     import mlflow.pytorch
     import torch
 
