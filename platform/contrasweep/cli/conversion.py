@@ -233,7 +233,13 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
         return _converted(file)
     except SpecError:
         raise
-    except Exception as error:  # a text where a mapping is meant, a parameter without an end, no Python, a folder, ...
+    except OSError as error:
+        raise SpecError(
+            "this file cannot be read", place="--from", value=str(file), hint=error.strerror or ""
+        ) from None
+    except (
+        Exception
+    ) as error:  # a text where a mapping is meant, a parameter without an end, no Python, ...
         raise SpecError(
             "this file breaks a rule of the program that it is for",
             place="--from",

@@ -200,6 +200,7 @@ class AblationGrid(StudyBase):
                         f"axis {axis!r} and the config of arm {arm!r} {problem}",
                         place=f"{place_of_axes}.{axis}",
                         value=axis,
+                        hint="leave it out of the config, or of the axes",
                     )
 
     def _check_axis(self, axis: str, place: str) -> None:

@@ -454,12 +454,12 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
                 place = self.loop.placements.place(waiting[0].trial)
                 gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
                 why = (
-                    f"no host has {gpu}{plural(place.cpus, 'core')} and {place.host_memory_gib:g} GiB free"
-                    f"{self.loop.queue.hosts.rule(place.host_memory_gib)}"
+                    f"the first is starting, or no host has {gpu}{plural(place.cpus, 'core')} and "
+                    f"{place.host_memory_gib:g} GiB free{self.loop.queue.hosts.rule(place.host_memory_gib)}"
                 )
             else:
                 why = self.loop.placements.footprints.why_not(too_large[0].trial)
-            self.loop.progress.waits(f"no trial runs: {left} to come, and {why}")
+            self.loop.progress.waits(f"no trial runs: {left} to come; {why}")
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call a function of the loop. An error of ours, as of the storage, ends the run; any other one is logged."""

@@ -74,8 +74,10 @@ def test_a_run_that_waits_for_a_host_counts_all_trials_that_are_to_come():
     callback.idle_message_at = callback.watch_at = 0.0
     callback._watch([])
     handed_out, queued = said
-    assert handed_out.startswith("no trial runs: 4 to come, and no host has 1 core and ")
-    assert queued.startswith("no trial runs: 4 to come, and the trial needs 1000 cores, ")
+    assert handed_out.startswith(
+        "no trial runs: 4 to come; the first is starting, or no host has 1 core and "
+    )
+    assert queued.startswith("no trial runs: 4 to come; the trial needs 1000 cores, ")
 
 
 def record(trial, gpu, **fields):
