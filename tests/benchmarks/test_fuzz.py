@@ -17,16 +17,18 @@ sys.exit(fuzz.run())
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("files", "readings"), [(40, 16), pytest.param(60, 32, marks=pytest.mark.long)]
+    ("seed", "files", "readings"), [(1, 24, 16), pytest.param(5, 60, 32, marks=pytest.mark.long)]
 )
-def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(files, readings, tmp_path):
+def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(
+    seed, files, readings, tmp_path
+):
     output = tmp_path / "fuzz.json"
-    words = f"--files {files} --readings {readings} --seed 5 --output {output}".split()
+    words = f"--files {files} --readings {readings} --seed {seed} --output {output}".split()
     done = python(
         "-c", FUZZ, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": module_path(ROOT)}
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    counted = json.loads(output.read_text())["5"]
+    counted = json.loads(output.read_text())[str(seed)]
     assert {kind: count["commands"] for kind, count in counted.items()} == {
         "files": files,
         "readings": readings,
