@@ -98,7 +98,7 @@ class Job:
         )
 
     def died_of_memory(self) -> bool:
-        """Whether the job was ended because memory ran out, as Ray says of it or it printed itself."""
+        """Whether the job was ended because memory ran out, by what Ray says of it or its log says."""
         message = Dashboard(self.address).read(
             lambda answer: str(answer.get("message") or ""), "GET", self._path
         )

@@ -112,7 +112,7 @@ def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return the memory of the trees' training, on the host: images of both parts, one side of them in float32."""
+    """Return the memory of the trees' training, on the host: images of both parts, and one side in float32 too."""
     sides = len(Settings(**config).sides)
     values = data.rows("train", "test") * math.prod(image_shape(data, "pre"))
     # Bytes of a value: 1 on each side as it is stored, 4 in float32.

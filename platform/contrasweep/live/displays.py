@@ -82,7 +82,7 @@ class Quiet(Lines):
         """Print nothing."""
 
     def say(self, text: str) -> None:
-        """Print a line if it is about a failure."""
+        """Print a line that begins with one of `TROUBLE`."""
         if text.startswith(TROUBLE):
             super().say(text)
 
