@@ -119,7 +119,9 @@ def judge(
     from contrasweep.judging.judged import rank
     from contrasweep.results.requirement import Requirement
 
-    check_known(format, "formats", FORMATS, "there is no such format", place="--format")
+    check_known(
+        format, "formats beside --json", FORMATS, "there is no such format", place="--format"
+    )
     requirement = Requirement.parse(require) if require else None
     # Both ways of judging take these options by the same names.
     options = {name: context.params[name] for name in OPTIONS}

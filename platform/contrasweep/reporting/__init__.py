@@ -207,7 +207,7 @@ def render_comparison(versus: Versus, format: str) -> bytes:
 
 
 def _check(format: str, known: Sequence[str]) -> None:
-    check_known(format, "formats", known, "there is no such format", place="--format")
+    check_known(format, "formats beside --json", known, "there is no such format", place="--format")
 
 
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
