@@ -398,6 +398,8 @@ class Progress:
         self.planned = dict(planned or {})
         # Trial id -> status, of the trials that ended in this run.
         self.over: dict[str, Status] = {}
+        # The same of those that ended in earlier runs.
+        self.earlier = {record.trial_id: record.status for record in earlier}
         self._messages = list[str]()  # messages that no display has yet
         self._warned = set[str]()  # ids of trials that printed warnings
         self._confirming = False  # whether a search has come to its confirmations
@@ -451,9 +453,13 @@ class Progress:
         """Note that a worker begins a trial, or goes on with it."""
         with self._lock:
             self.state.waits = ""
-            if trial.id in self.over:  # a stopped trial that goes on after all
-                self.state.statuses[self.over.pop(trial.id)] -= 1
-                self.state.arms[trial.arm].ended -= 1
+            for over, counts in (
+                (self.over, self.state.statuses),
+                (self.earlier, self.state.before),
+            ):
+                if trial.id in over:  # a stopped trial that goes on after all
+                    counts[over.pop(trial.id)] -= 1
+                    self.state.arms[trial.arm].ended -= 1
             self.planned.pop(trial.id, None)
             self._failed.discard(trial.id)
             # A trial's last step is that of ended trials of its cell, else its setting of epochs, else unknown.

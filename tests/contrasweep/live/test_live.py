@@ -265,6 +265,12 @@ def test_a_run_that_goes_on_counts_the_trials_of_earlier_runs(capsys):
     # Another configuration is confirmed in the place of an earlier one, which counts no more.
     watched.ended(replace(confirmed, trial_id="other"))
     assert (watched.state.done, watched.state.before["done"]) == (3, 0)
+    # A trial that a search had paused goes on.
+    paused = ended(trials[3], 0.5, Status.PRUNED)
+    watched = progress(trials, [paused], before={"pruned": 1})
+    watched.started(trials[3])
+    watched.ended(ended(trials[3], 0.6))
+    assert watched.state.done == watched.state.arms["ocl"].ended == 1
 
 
 def test_of_equal_arms_the_first_by_name_is_the_best_in_every_view():
