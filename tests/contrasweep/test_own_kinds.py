@@ -5,7 +5,7 @@ import pytest
 from folders import importable
 from refusals import refused
 
-from contrasweep import Choice, DataError, SpecError
+from contrasweep import Choice, DataError, Float, Int, SpecError
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.storage.fsspec_store import FsspecStore
 from contrasweep.tuning import pruners
@@ -148,6 +148,10 @@ def test_an_own_searcher_suggests():
     searcher = build("own_kinds:Backwards", SPACE, skip=1)
     searcher.replay({"x": "a"})
     assert [searcher.ask(), searcher.ask()] == [{"x": "b"}, None]
+    numbers = {"k": np.int64(3), "t": np.float32(0.5)}
+    space = {"k": Int(1, 4), "t": Float(0.0, 1.0)}
+    suggested = build("own_kinds:Says", space, config=numbers).ask()
+    assert suggested == numbers and [*map(type, suggested.values())] == [int, float]
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,9 @@ class _Range:
             raise SpecError(f"a range is at most {LARGEST:g} wide", place="high", value=self.high)
         if self.log and self.low <= 0:
             raise SpecError("a logarithmic range must start above 0", place="low", value=self.low)
-        if self.step is not None and self.step <= 0:
-            raise SpecError("step must be above 0", place="step", value=self.step)
+        if self.step is not None and self.step <= (self.high - self.low) / 2**53:
+            rule = "step must be above 0, and above a 2^53rd of the range"
+            raise SpecError(rule, place="step", value=self.step)
         if self.log and self.step is not None:
             raise SpecError("a logarithmic range takes no step", place="step", value=self.step)
 

@@ -94,6 +94,7 @@ def test_a_conditional_is_there_only_under_its_condition():
         (lambda: Float(0, 1, log=True), "a logarithmic range must start above 0"),
         (lambda: Float(1, 2, log=True, step=0.1), "takes no step"),
         (lambda: Int(1, 3, step=0), "step must be above 0"),
+        (lambda: Float(0, 1, step=1e-320), "step must be above 0, and above a 2^53rd of the range"),
         (lambda: Int(1, "x"), "high: input should be a valid integer"),
         (lambda: Choice([]), "at least one option"),
         (lambda: Float(1, 2, logg=True), "did you mean 'log'?"),  # type: ignore[call-arg]

@@ -112,13 +112,13 @@ class OwnSearcher(UsersPart):
         """
         # `__getattr__` returns the method of the user's object; `self.ask` would be this method.
         config = self.__getattr__("ask")()
-        if config is None:
-            return None
-        self._check(config)
-        return dict(config)
+        return None if config is None else self._checked(config)
 
-    def _check(self, config: Any) -> None:
-        """Raise `SpecError` where `config` is no mapping, has the wrong settings, or a value outside its range."""
+    def _checked(self, config: Any) -> MutableConfig:
+        """Return the suggestion `config` with Python's numbers in place of NumPy's.
+
+        Raises `SpecError` where it is no mapping, has the wrong settings, or a value outside its range.
+        """
         rule = f"{self.name}.ask gives a setting for each parameter of the space"
         if not isinstance(config, Mapping):
             raise SpecError(
@@ -127,6 +127,7 @@ class OwnSearcher(UsersPart):
                 value=config,
                 hint="a dict of name -> value, or None at the end",
             )
+        config = canonical.Config(config, "searcher")
         space = self.problem.space
         fixed = self.problem.fixed
         # Whether a conditional setting exists depends on the other values of the same configuration.
@@ -141,3 +142,4 @@ class OwnSearcher(UsersPart):
                 raise SpecError(
                     rule, place="searcher", value={key: value}, hint=f"{key} is {space[key]}"
                 )
+        return dict(config)
