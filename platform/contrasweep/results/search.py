@@ -24,9 +24,17 @@ if TYPE_CHECKING:  # brings SciPy along
     from contrasweep.results.table import Cell
 
 
-SEARCHER = ("searcher", "searcher_options", "pruner", "pruner_options", "slots")
-SEARCHED = ("space", "config", "start_points")
-"""Fields of a study, and of an arm, by which another search may try other configurations with the same seed."""
+SEARCH_FIELDS = (
+    "searcher",
+    "searcher_options",
+    "pruner",
+    "pruner_options",
+    "slots",
+    "space",
+    "config",
+    "start_points",
+)
+"""Fields of a study and of an arm by which another search may try other configurations with the same seed."""
 
 
 def start_notes(document: StudyDocument) -> list[str]:
@@ -40,13 +48,14 @@ def start_notes(document: StudyDocument) -> list[str]:
     if len(set(counts.values())) > 1:
         known = ", ".join(f"{arm} {n}" for arm, n in counts.items())
         notes.append(f"start points: {known}; arms with more knew more")
-    # What is declared of each arm's search. The trials of one with another seed or other folds are left out.
+    # What is declared of each arm's search, now and before. Of one with another seed no trial is shown (`searched`).
     now, *before = [
         {
-            arm: [spec.get(name) for name in SEARCHER] + [fields.get(name) for name in SEARCHED]
+            arm: [{**spec, **fields}.get(name) for name in SEARCH_FIELDS]
             for arm, fields in spec.get("arms", {}).items()
         }
         for spec in (document.spec, *(entry.spec for entry in document.log if entry.spec))
+        if spec.get("search_seed") == document.spec.get("search_seed")
     ]
     moved = [
         arm for arm in arms if any(earlier.get(arm, now[arm]) != now[arm] for earlier in before)

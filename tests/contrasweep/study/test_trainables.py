@@ -59,20 +59,14 @@ def test_generators_in_every_form_are_trainables(function):
     check_trainable(function, "arms.a.trainable")
 
 
-@pytest.mark.parametrize(
-    ("made", "says"),
-    [
-        (checked, ()),
-        (dataclasses.dataclass, ("the settings of arm a are a plain dataclass",)),
-    ],
-)
-def test_a_plan_says_which_settings_it_cannot_check(monkeypatch, made, says):
+@pytest.mark.parametrize("made", [checked, dataclasses.dataclass])
+def test_a_plan_says_that_types_in_a_plain_dataclass_are_not_checked(monkeypatch, made):
     class Settings:
         lr: float = 0.1
 
     monkeypatch.setattr(plain, "settings", made(Settings), raising=False)
     notes = unchecked_settings(AblationGrid("g", {"a": Arm(plain, {"lr": True})}, "digits-lt"))
-    assert len(notes) == len(says) and all(map(str.startswith, notes, says))
+    assert [" plain dataclass, " in note for note in notes] == [True] * (made is not checked)
 
 
 def test_a_plain_function_of_a_notebook_may_report(monkeypatch):

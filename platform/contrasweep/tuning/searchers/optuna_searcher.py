@@ -1,7 +1,6 @@
 """A searcher that asks an Optuna sampler, and search spaces as Optuna's distributions."""
 
 import functools
-import importlib
 import math
 import warnings
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import numpy as np
 
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
-from contrasweep.imports import build_part, errors_named
+from contrasweep.imports import build_part, errors_named, import_path
 from contrasweep.study.space import Choice, Float, Int, configurations, drawn_by, levels, sample
 from contrasweep.tuning.searchers.searcher import Problem
 
@@ -199,9 +198,7 @@ def optuna_searcher(
     `options` are arguments of the class. `fresh` is that of `OptunaSearcher`. Raises `SpecError` where the class does
     not take the options.
     """
-    sampler_class = (
-        getattr(importlib.import_module("optuna.samplers"), kind) if isinstance(kind, str) else kind
-    )
+    sampler_class = import_path(f"optuna.samplers:{kind}") if isinstance(kind, str) else kind
 
     def sampler(seed: int) -> Any:
         """Return a sampler with this seed; `SpecError` where the class does not take the options."""
