@@ -218,6 +218,24 @@ def test_the_doctor_of_a_laptop_does_not_call_a_missing_ray_a_failure(work):
     ), printed
 
 
+def test_what_watches_a_study_by_name_or_file_needs_no_more(work):
+    printed = client(
+        work,
+        """
+        import contextlib
+        from contrasweep.cli import main
+        for command in ("logs", "status", "watch", "stop"):
+            for study in ("nowhere", "wrong.yaml", "search_spaces.quickstart:NONE"):
+                sys.argv = ["contrasweep", command, study]
+                with contextlib.redirect_stderr(sys.stdout), contextlib.suppress(SystemExit):
+                    main()
+        """,
+    )
+    assert "is not installed" not in printed and len(printed.split("\ncontrasweep: ")) == 12, (
+        printed
+    )
+
+
 def test_the_extras_of_the_distribution():
     """Everything that is imported somewhere is in the client's set or in `all`; `test` has `all`."""
     import tomllib

@@ -230,12 +230,13 @@ def name(study: str) -> str:
 
     Whether a storage has the study is not asked.
     """
-    from contrasweep.campaign.campaign import load_campaign
-
     try:
         declaration = declared(study)
     except SpecError:
-        with contextlib.suppress(SpecError):
+        # Campaigns need packages that a machine which only submits and watches may lack.
+        with contextlib.suppress(SpecError, ModuleNotFoundError):
+            from contrasweep.campaign.campaign import load_campaign
+
             return load_campaign(study).name
         raise
     return study if declaration is None else declaration.name
