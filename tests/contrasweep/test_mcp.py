@@ -415,6 +415,7 @@ def test_a_call_returns_in_its_seconds_and_says_what_is_used_so_far(tools, tmp_p
     """The forecast, which takes longest, did not count; what was used was told at the end alone."""
     gate = tmp_path / "gate"
     late = threading.Timer(10, gate.touch)  # for a call that waits for the end
+    late.start()
     clock = [0.0]
     used = [1.0]
 
@@ -424,7 +425,6 @@ def test_a_call_returns_in_its_seconds_and_says_what_is_used_so_far(tools, tmp_p
         return outlook | {"screening_trials": 1, "confirmation_trials": 1, "studies": []}
 
     def begin(self, *words):
-        late.start()
         return subprocess.Popen(
             [sys.executable, "-c", GATED, str(gate)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
