@@ -61,9 +61,6 @@ def test_a_misspelt_column_and_equal_pairs_are_said(folder, caplog):
     assert manifest.source["copies"] == {"within": 1}
     assert "equal to one before them in every pixel: 1 within; folds may part" in caplog.text
     assert "not used" not in caplog.text
-    # Two crops of one pair are two pairs.
-    crops = "pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8\na0.png,b0.png,1,8,8,8\n"
-    assert "copies" not in pairs(folder, crops, to="crops").source
 
 
 def test_a_split_is_known_in_capitals_and_with_blanks(folder):
