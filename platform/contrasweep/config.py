@@ -30,6 +30,11 @@ def lookup(config: Config, key: str, default: Any = None) -> Any:
     return value
 
 
+def name_of(value: Any) -> Any:
+    """Return a component's name; a mapping without a name, and any other setting, is returned unchanged."""
+    return value.get(NAME, value) if isinstance(value, Mapping) else value
+
+
 def flatten(config: Config) -> MutableConfig:
     """Return every setting of a nested config by its dotted key; an empty mapping is a setting too."""
     flat: MutableConfig = {}

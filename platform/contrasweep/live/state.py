@@ -640,7 +640,7 @@ def axes_as_text(axes: Sequence[str], trial: TrialLike | Record) -> dict[str, st
     """
     config = trial.config["config"] if trial.trainable == EVALUATION else trial.config
     values = {**config, "data": trial.data.name}
-    by_axis = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
+    by_axis = {axis: dotted.name_of(dotted.lookup(values, axis)) for axis in axes}
     return {
         axis: f"{value:.4g}" if isinstance(value, float) else str(value)
         for axis, value in by_axis.items()

@@ -157,7 +157,7 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
         settings = dict.fromkeys(names)
         if trial.record is not None:
             config = trial.record.config
-            settings = {name: dotted.name(dotted.lookup(config, name)) for name in names}
+            settings = {name: dotted.name_of(dotted.lookup(config, name)) for name in names}
         # A metric that has the name of a setting is left out.
         taken = {"phase", *names}
         others = {name: value for name, value in trial.values.items() if name not in taken}

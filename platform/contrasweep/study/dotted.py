@@ -12,6 +12,7 @@ from contrasweep.config import NAME as NAME
 from contrasweep.config import Config, MutableConfig
 from contrasweep.config import flatten as flatten
 from contrasweep.config import lookup as lookup
+from contrasweep.config import name_of as name_of
 from contrasweep.errors import SpecError
 
 Leaf = tuple[str, bool]
@@ -84,11 +85,6 @@ def _merged(below: Any, above: Any) -> Any:
         below = {NAME: below}
     are_mappings = isinstance(below, Mapping) and isinstance(above, Mapping)
     return merge(below, above) if are_mappings else above
-
-
-def name(value: Any) -> Any:
-    """Return a component's name; a mapping without a name, and any other setting, is returned unchanged."""
-    return value.get(NAME, value) if isinstance(value, Mapping) else value
 
 
 def holds(value: Any, wanted: Any) -> bool:
