@@ -44,7 +44,16 @@ from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, cho
 from contrasweep.planning.budget import Spent
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
-from contrasweep.results.ledger import FIRST, Asked, Began, Decided, Granted, Ledger, campaign_names
+from contrasweep.results.ledger import (
+    FIRST,
+    OF_CAMPAIGN,
+    Asked,
+    Began,
+    Decided,
+    Granted,
+    Ledger,
+    campaign_names,
+)
 from contrasweep.results.results import Results
 from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
@@ -194,7 +203,7 @@ class Campaign:
             metric=self.metric,
             mode=self.mode,
             seeds=list(seeds),
-            description=f"Of campaign {self.name}. {self.description}".rstrip(),
+            description=f"{OF_CAMPAIGN}{self.name}. {self.description}".rstrip(),
             reference=INCUMBENT if INCUMBENT in arms else None,
         )
 

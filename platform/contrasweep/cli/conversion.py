@@ -237,9 +237,8 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
         raise SpecError(
             "this file cannot be read", place="--from", value=str(file), hint=error.strerror or ""
         ) from None
-    except (
-        Exception
-    ) as error:  # a text where a mapping is meant, a parameter without an end, no Python, ...
+    # A text where a mapping is meant, a parameter without an end, no Python, ...
+    except Exception as error:
         raise SpecError(
             "this file breaks a rule of the program that it is for",
             place="--from",

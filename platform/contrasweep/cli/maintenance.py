@@ -229,15 +229,14 @@ def verify(
     Exit status: 0 where nothing broken is left, else 1.
     """
     from contrasweep.live.overview import no_such_study
+    from contrasweep.results.ledger import DECLARED
     from contrasweep.running.upkeep import verify as examine
     from contrasweep.storage.records import StudyRecords
 
     # A study whose study.json is broken or gone is one too, so its files are asked for. A campaign's are no study's.
     records = StudyRecords(storage, name(study))
     prefix = f"{records.study}/"
-    if next(records.store.list(prefix), None) is None or records.store.exists(
-        f"{prefix}campaign.json"
-    ):
+    if next(records.store.list(prefix), None) is None or records.store.exists(prefix + DECLARED):
         raise no_such_study(records.study, storage)
     result = examine(records, repair=repair)
     if json:

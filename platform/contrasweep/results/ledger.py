@@ -30,6 +30,8 @@ from contrasweep.storage.store import open_store
 Verdict = Literal["keep", "discard", "undecided", "equivalent"]
 MAX_ENTRIES = 100_000
 DECLARED = "campaign.json"
+OF_CAMPAIGN = "Of campaign "
+"""What the description of a campaign's study begins with, before the campaign's name and a full stop."""
 FIRST = 0
 """The number of the incumbent that a campaign begins with; another has the number of the entry that asked for it."""
 

@@ -24,6 +24,7 @@ from contrasweep.results.answer import Answer, Pair, Versus, versus
 from contrasweep.results.building import DecisionRule, build_table, names_of
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import item_values
+from contrasweep.results.ledger import OF_CAMPAIGN
 from contrasweep.results.notes import read_notes
 from contrasweep.results.notices import mark_mixed_code
 from contrasweep.results.rendering import DisplayNames
@@ -516,14 +517,13 @@ class Results(StudyData):
         """Sentences that belong below any table of the study.
 
         They say how the study was confirmed, with how many known settings its searches began and where, which settings
-        no trial read, and what its trials report of themselves.
+        no trial read, which ledger decides, and what its trials report of themselves.
         """
         confirmed = [
             *confirmation_notes(self.document.spec, self.records),
             *search.start_notes(self.document),
         ]
-        # As `Campaign.grid` describes its studies.
-        campaign = self.document.description.partition("Of campaign ")[2].split(" ")[0].rstrip(".")
+        campaign = self.document.description.partition(OF_CAMPAIGN)[2].split(" ")[0].rstrip(".")
         if campaign and self.name.startswith(f"{campaign}."):
             confirmed.append(
                 f"a study of campaign {campaign}, of which its ledger decides, by its own test and levels: "
