@@ -524,7 +524,7 @@ class Results(StudyData):
             *search.start_notes(self.document),
         ]
         campaign = self.document.description.partition(OF_CAMPAIGN)[2].split(" ")[0].rstrip(".")
-        if campaign and self.name.startswith(f"{campaign}."):
+        if self.name.startswith(f"{campaign}."):
             confirmed.append(
                 f"a study of campaign {campaign}, of which its ledger decides, by its own test and levels: "
                 + command_line("ledger", campaign, storage=self.records.storage)

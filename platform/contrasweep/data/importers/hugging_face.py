@@ -99,12 +99,12 @@ def _values_by_split(files: list[Path], column: str) -> dict[str, set[str]]:
             found.setdefault(split, set()).add(value)
     if "train" not in found:
         raise DataError(f"{files[0].parent}: no row of the column {column!r} is of train")
-    if "val" in found and "test" in found:
-        log.warning(
-            "left out rows that are neither of train nor of test: those of %s", found["val"]
-        )
-    test = found.get("test", found.get("val"))
-    return {"train": found["train"], **({"test": test} if test else {})}
+    val = found.pop("val", set())
+    if val and "test" in found:
+        log.warning("left out rows that are neither of train nor of test: those of %s", val)
+    elif val:
+        found["test"] = val
+    return {"train": found.pop("train"), **found}
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:

@@ -131,9 +131,14 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
         ]
         pairs = _pairs(path, labelled, settings.size, specs, rejected, copies, colours)
         splits[shown.get(name, name)] = pair_tables(pairs, specs, _columns)
-    folds = _folds(path, rows)
     return Content(
-        "image-pair", splits, classes, specs, folds, rejected=rejected, copies=copies.counts
+        "image-pair",
+        splits,
+        classes,
+        specs,
+        _folds(path, rows),
+        rejected=rejected,
+        copies=copies.counts,
     )
 
 
