@@ -1,15 +1,15 @@
 """Sweeps of other programs as a study: `contrasweep init --from FILE`. Files are read, never run.
 
 W&B's `sweep.yaml`, SEML's experiments, Hydra's configuration with the Optuna sweeper; Python scripts with Optuna's
-`suggest_*`, with a `param_space` of Ray Tune, or with flags of argparse.
+`suggest_*`, with a `param_space` of Ray Tune, or with flags of argparse. Of a script, literals are read, and names that
+are assigned once; all else is listed as without a counterpart.
 """
 
 import ast
 import math
-import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,21 +33,6 @@ WANDB = {
     "${args_json_file}": "{config}",
 }
 """Words of W&B's commands, and ours."""
-_ASHA = {"reduction_factor": ("reduction", 4), "grace_period": ("min_step", 1)}
-EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
-    "ASHAScheduler": ("asha", _ASHA),
-    "AsyncHyperBandScheduler": ("asha", _ASHA),
-    "HyperBandScheduler": ("halving", {"reduction_factor": ("reduction", 3)}),
-    "SuccessiveHalvingPruner": (
-        "asha",
-        {"reduction_factor": ("reduction", 4), "min_resource": ("min_step", 1)},
-    ),
-    "MedianPruner": (
-        "median",
-        {"n_warmup_steps": ("grace_steps", 0), "n_startup_trials": ("min_trials", 5)},
-    ),
-}
-"""Class of Ray Tune or Optuna -> our pruner, and a mapping: parameter -> (option of the pruner, class default)."""
 PRESUMED_TRIALS = 20
 """Trials of a search whose source does not say how many it takes."""
 SEARCHERS = {
@@ -60,40 +45,24 @@ SEARCHERS = {
     "qmc": "quasi-random",
 }
 """Methods, samplers and search algorithms of the others -> our searcher."""
-CALLS = {
-    "create_study": "direction pruner sampler study_name",
-    "optimize": "func n_trials",
-    "run": "run_or_experiment name metric mode stop config num_samples resources_per_trial scheduler search_alg",
-    "RunConfig": "name stop",
-    "TuneConfig": "mode metric search_alg scheduler num_samples",
-    "Tuner": "trainable param_space tune_config run_config",
+CALLS: Mapping[str, Sequence[str]] = {
+    "create_study": (),
+    "optimize": ("func", "n_trials"),
+    "run": ("run_or_experiment",),
+    "RunConfig": (),
+    "TuneConfig": (),
+    "Tuner": ("trainable",),
 }
-"""Calls of Optuna and Ray Tune that declare a search, and their arguments that are read."""
-WALKED = "config func param_space run_config run_or_experiment trainable tune_config"
-"""Arguments of these calls that hold a further call, a mapping or a function, which is read as a node of its own."""
-WRAPPERS = {
-    **dict.fromkeys(("ConcurrencyLimiter", "Repeater"), ("searcher", "argument 1")),
-    "OptunaSearch": ("sampler",),
-}
-"""Search algorithm of Ray Tune that only wraps another one -> names of the argument that holds the inner one."""
-SPACES = ("param_space", "config")
-"""Arguments of calls of Ray Tune that are the space."""
+"""Calls of Optuna and Ray Tune that declare a search -> names of their arguments by place."""
+READ = ("direction", "metric", "mode", "n_trials", "name", "num_samples", "stop", "study_name")
+"""Arguments of these calls whose values are read."""
+FUNCTIONS = ("func", "run_or_experiment", "trainable")
+"""Arguments of these calls that name the function which trains."""
+DRAWN = (*foreign.TUNE, "choice", "grid_search")
+"""Functions of `tune` that declare a parameter."""
+FLAG_ALONE = ("store_true", "store_false")
 WITH_VALUE = ("store", "append", "extend")
-ON_OR_OFF = "BooleanOptionalAction"
-"""Actions of argparse whose flags take a value, and the one of a pair of flags, `--amp` and `--no-amp`."""
-SHORTER = re.compile("smoke|test|debug|quick|short")
-"""Words in the condition of `a if smoke_test else b`, where the search runs b."""
-COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda value, options: value in options,
-    ast.NotIn: lambda value, options: value not in options,
-}
-"""Comparison in the condition of an `if` -> the function that tells whether it holds."""
+"""Actions of argparse whose flags take no value, and those whose flags take one."""
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
@@ -119,7 +88,6 @@ class Found:
             has to write or to change.
         searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
         trials: Trials that the search may take for each arm; None where the source does not say.
-        search_seed: The field `search_seed` of the study; empty without one.
         pruner: The fields `pruner` and `pruner_options` of the study; empty without early stopping.
     """
 
@@ -131,7 +99,6 @@ class Found:
     left_out: list[str] = field(default_factory=list)
     searcher: str = ""
     trials: int | None = None
-    search_seed: MutableConfig = field(default_factory=dict)
     pruner: MutableConfig = field(default_factory=dict)
 
     def note_unread(self, fields: Config, read: str, place: str = "") -> None:
@@ -153,16 +120,6 @@ class Found:
         if short not in SEARCHERS:
             self.left_out.append(f"{place}: {kind}; the search is by tpe")
         self.searcher = SEARCHERS.get(short, "tpe")
-
-    def take_seed(self, seed: object) -> bool:
-        """Take the seed of a sampler as that of the search, and return whether it can be.
-
-        It cannot from 1000 on, where the seeds of confirmations are.
-        """
-        is_taken = type(seed) is int and 0 <= seed < 1000
-        if is_taken:
-            self.search_seed = {"search_seed": seed}
-        return is_taken
 
     def study_fields(self) -> MutableConfig:
         """Return the study's fields: of a grid where all values are listed and all arms vary the same, else of a sweep.
@@ -192,7 +149,6 @@ class Found:
             **self.study,
             "confirm_on": "all",
             "searcher": self.searcher,
-            **self.search_seed,
             "trials_per_arm": self.trials or PRESUMED_TRIALS,
             **self.pruner,
             "arms": declared,
@@ -227,10 +183,12 @@ class Found:
 def converted(file: Path) -> tuple[MutableConfig, list[str]]:
     """Return the fields of a study from a file of another program, and what of it has no counterpart.
 
-    Raises `SpecError` for a file that holds no sweep, or that breaks the rules of its program.
+    Raises `SpecError` for a file that holds no sweep, that breaks the rules of its program, or of which no study can be
+    made.
     """
     try:
-        return _converted(file)
+        found = _read(file)
+        study = found.study_fields()
     except SpecError:
         raise
     except OSError as error:
@@ -245,24 +203,25 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
             value=str(file),
             hint=" ".join(f"{type(error).__name__}: {error}".split()),
         ) from None
+    as_study(study)  # raises where it cannot be one
+    return study, found.left_out
 
 
-def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
-    """Return the study's fields and what has no counterpart, as `converted` does.
+def _read(file: Path) -> Found:
+    """Return what a file declares. Its suffix and keys tell which program it is for.
 
-    The file's suffix and keys tell which program it is for. Raises `SpecError` for a program that is not known here,
-    and where the study breaks a rule of ours; `ValueError`, `KeyError` and others where the file breaks a rule of its
-    program.
+    `SpecError` for a program that is not known here; `ValueError`, `KeyError` and others where the file breaks a rule
+    of its program.
     """
     found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
-    is_script = file.suffix == ".py"
-    content = None if is_script else read_yaml(text, str(file), "the file is not YAML")
+    if file.suffix == ".py":
+        _read_script(found, file, text)
+        return found
+    content = read_yaml(text, str(file))
     fields = content if isinstance(content, Mapping) else {}
     sweeper = lookup(fields, "hydra.sweeper")
-    if is_script:
-        _read_script(found, file, text)
-    elif isinstance(sweeper, Mapping) and {"params", "search_space"} & set(sweeper):
+    if isinstance(sweeper, Mapping) and "params" in sweeper:
         _read_hydra(found, file, fields, sweeper)
     elif "seml" in fields:
         _read_seml(found, file, fields)
@@ -273,9 +232,7 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
         raise SpecError(
             "this file holds no sweep that is known", place="--from", value=str(file), hint=hint
         )
-    study = found.study_fields()
-    as_study(study)  # raises where it cannot be one
-    return study, found.left_out
+    return found
 
 
 def _values(fields: MutableConfig) -> list[Any]:
@@ -472,11 +429,7 @@ def _seml_parameter(key: str, fields: Config) -> MutableConfig:
 def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> None:
     """Read a configuration of Hydra with the Optuna sweeper into `found`; what has no counterpart is noted there.
 
-    Args:
-        found: What was found, which is filled here.
-        file: The file of the configuration.
-        content: The whole configuration.
-        sweeper: Its part `hydra.sweeper`.
+    `content` is that of the whole `file`, `sweeper` its part `hydra.sweeper`.
     """
     direction = sweeper.get("direction", "minimize")
     if isinstance(direction, list):
@@ -491,57 +444,32 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
     overrides = MutableConfig()
     for entry in content.get("defaults", ()):
         if isinstance(entry, Mapping):
-            overrides |= {key.rpartition("hydra/")[2]: value for key, value in entry.items()}
+            overrides |= {key: value for key, value in entry.items() if "hydra/" in key}
     sampler = sweeper.get("sampler", {})
-    kind = sampler.get("_target_") or overrides.get("sweeper/sampler", "tpe")
-    found.search_by(kind, "sampler")
-    for part in ("launcher", "sweep"):
-        if choice := content["hydra"].get(part) or overrides.get(part):
-            found.left_out.append(f"hydra.{part}: {choice}")
-    seed = "seed" if found.take_seed(sampler.get("seed")) else ""
-    found.note_unread(sampler, f"_target_ {seed}", "hydra.sampler.")
+    kind = overrides.get("override hydra/sweeper/sampler", "tpe")
+    found.search_by(sampler.get("_target_", kind), "sampler")
+    found.note_unread(sampler, "_target_", "hydra.sampler.")
+    chosen = {key.rpartition("hydra/")[2]: value for key, value in overrides.items()}
+    found.note_unread(content["hydra"] | chosen, "sweeper sweeper/sampler", "hydra.")
     found.trials = sweeper.get("n_trials", found.trials)
-    for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
+    for name, override in sweeper["params"].items():
+        text = str(override).strip()
         try:
-            found.space[name] = _hydra_parameter(text)
-        except (SyntaxError, KeyError, ValueError, TypeError, IndexError):
+            found.space[name] = _override_parameter(text, ast.parse(text, mode="eval").body)
+        except (SyntaxError, ValueError, TypeError, IndexError):
             found.left_out.append(f"{name}: {text}")
-    read = "_target_ direction n_trials params sampler search_space study_name"
+    read = "_target_ direction n_trials params sampler study_name"
     found.note_unread({key: value for key, value in sweeper.items() if value}, read)
     found.left_out.append(
         "what the function returns: name in metrics where the script prints or writes it"
     )
-    found.arm = {"command": ["python", _hydra_script(file.stem), "{args:hydra}"]}
-
-
-def _hydra_script(config_name: str) -> str:
-    """Return the path of the script below the current folder that Hydra runs with this config, which is a guess.
-
-    It is one that names the config, of these one with `train` in its name, of these the one with the shortest path.
-    """
-    files = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
-    # False sorts before True.
-    files.sort(
-        key=lambda script: (
-            config_name.encode() not in script.read_bytes(),
-            "train" not in script.name,
-            len(script.parts),
-        )
+    # Of the scripts that use Hydra, one that names this config, and lies less deep, is meant.
+    scripts = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
+    scripts.sort(
+        key=lambda script: (file.stem.encode() not in script.read_bytes(), len(script.parts))
     )
-    return str(files[0]) if files else "main.py"
-
-
-def _hydra_parameter(text: Any) -> MutableConfig:
-    """Return the parameter of a value of Hydra's `params`, or of a mapping of its older `search_space`.
-
-    Raises `KeyError`, `SyntaxError`, `ValueError` and others where it has no counterpart.
-    """
-    if not isinstance(text, Mapping):
-        text = str(text).strip()
-        return _override_parameter(text, ast.parse(text, mode="eval").body)
-    fields = {key: value for key, value in text.items() if key != "type"}
-    names = {"categorical": "suggest_categorical", "int": "suggest_int", "float": "suggest_float"}
-    return foreign.optuna_fields(names[text["type"]], [], fields)
+    script = str(scripts[0]) if scripts else "main.py"
+    found.arm = {"command": ["python", script, "{args:hydra}"]}
 
 
 def _override_parameter(text: str, node: ast.expr) -> MutableConfig:
@@ -587,19 +515,18 @@ def _plain(text: str, node: ast.expr) -> Any:
 class _Script:
     """A Python script that searches with Ray Tune or Optuna, or takes flags of argparse; parsed and never run.
 
-    `read` is called with each node of `tree`, and adds what that node says.
+    `read` is called with each call in `tree`, and adds what that call says.
 
     Attributes:
         tree: The parsed module.
-        found: The space, the searcher and the pruner that were read, and what has no counterpart.
-        search: What the calls that declare the search say, by our name: `metric`, `mode`, `resources`, `max_t` (the
-            step at which the scheduler ends every trial) and others. Empty: no call declares a search.
+        found: The space and the searcher that were read, and what has no counterpart.
+        search: What the calls that declare the search say, by the names of `READ`, `study_name` as `name`.
         function: The function of the script that the search calls to train; "" where none was found.
         flags: Name of a flag -> its default.
         names: Name of a flag -> the flag, of those with one dash.
         is_tune: Whether the script calls Ray Tune.
         seed_words: The words of the command that pass the seed; empty where the script has no `--seed`.
-        exits: Line that may end the function -> names of the parameters that it suggests behind that line.
+        spaces: All parts of the mappings that were read as a space of Ray Tune.
     """
 
     def __init__(self, found: Found, text: str, file: Path) -> None:
@@ -610,148 +537,58 @@ class _Script:
         self.function = ""
         self.flags: MutableConfig = {}
         self.names: dict[str, str] = {}
+        self.is_tune = False
         self.seed_words: list[str] = []
-        self.exits: dict[int, dict[str, None]] = {}
-        # Name -> assignments to it.
-        self._assignments: dict[str, list[ast.Assign]] = {}
-        nodes = list(ast.walk(self.tree))
-        for node in nodes:
-            if isinstance(node, ast.Assign):
-                self._assignments.setdefault(ast.unparse(node.targets[0]), []).append(node)
+        self.spaces: set[ast.AST] = set()
         self._functions = {
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
-        self._parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+        nodes = list(ast.walk(self.tree))
         # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
-        self._times_set = Counter(
+        times_set = Counter(
             getattr(node, "id", "") or getattr(node, "arg", "")
             for node in nodes
             if isinstance(node, ast.arg) or isinstance(getattr(node, "ctx", None), ast.Store)
         )
-        _name_tune(nodes)
-        self._calls = calls = [node for node in nodes if isinstance(node, ast.Call)]
-        self.is_tune = any(re.match(r"(ray\.)?tune\.", ast.unparse(call.func)) for call in calls)
-        # The mapping that a call names as the space, else the first one that has calls of `tune`.
-        mappings = [node for node in nodes if isinstance(node, ast.Dict) and _tune_calls(node)]
-        words = [word for call in calls for word in call.keywords]
-        named = [self._assigned(word.value) for word in words if word.arg in SPACES]
-        self._space = next((node for node in [*named, *mappings] if node in mappings), None)
-        self._strays = set(_tune_calls(self.tree))
-        if self._space is not None:
-            self._strays -= set(_tune_calls(self._space))
+        # Name -> what is assigned to it. Only the value of a name that is set once is known without running the script.
+        self._assigned: dict[str, ast.expr] = {}
+        self._conditional: set[ast.AST] = set()
+        for node in nodes:
+            if isinstance(node, ast.Assign) and times_set[ast.unparse(node.targets[0])] == 1:
+                self._assigned[ast.unparse(node.targets[0])] = node.value
+            if isinstance(node, ast.If | ast.IfExp | ast.Match):
+                self._conditional.update(ast.walk(node))
 
-    def read(self, node: ast.AST) -> None:
-        """Take what `node` says of a search: a space, a call that declares it, a parameter, a flag of the script.
+    def read(self, call: ast.Call) -> None:
+        """Take what a call says of a search: what declares it, a parameter, a flag of the script.
 
-        Nothing is taken of any other node. `ValueError` or `TypeError` where its values are not known without running
+        Nothing is taken of any other call. `ValueError` or `TypeError` where its values are not known without running
         the script.
         """
-        if self._space is not None and node is self._space:
-            _read_tune_space(self.found, self._space, self.value)
-        if not isinstance(node, ast.Call):
-            return
-        if node in self._strays:  # it stands outside of the space
-            raise ValueError(node)
-        function = ast.unparse(node.func)
-        trial, _, name = function.rpartition(".")
-        # Many functions are called `run`, such as `asyncio.run`, which calls the script's `main`.
-        declares_search = name in CALLS and (name != "run" or function.endswith("tune.run"))
-        if declares_search:
-            for key, argument in _arguments(node, CALLS[name].split()):
-                try:
-                    self._take_argument(name, key, argument)
-                except (ValueError, TypeError):
-                    text = f"{key}: {ast.unparse(self._assigned(argument))}"
-                    if key in ("n_trials", "num_samples"):
-                        text += f"; {PRESUMED_TRIALS} stand for it"
-                        self.found.trials = PRESUMED_TRIALS
-                    self.found.left_out.append(text)
-        if name == "with_parameters":
-            self.found.left_out.append(ast.unparse(node))
-        elif name == "with_resources":
-            self._take_resources(dict(_arguments(node, ("trainable", "resources")))["resources"])
-        elif declares_search and name in ("Tuner", "optimize", "run"):
-            self._take_function(node)
+        function = ast.unparse(call.func)
+        name = function.rpartition(".")[2]
+        # Many functions are called `run`, such as `asyncio.run`.
+        if name in CALLS and (name != "run" or function.endswith("tune.run")):
+            self.is_tune |= name in ("run", "Tuner")
+            self._declare(call, CALLS[name])
         elif name in foreign.OPTUNA:
-            first, *rest = map(self.value, node.args)
-            keywords = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
+            first, *rest = map(self.value, call.args)
+            keywords = {word.arg: self.value(word.value) for word in call.keywords if word.arg}
             fields = foreign.optuna_fields(name, rest, keywords)
-            when = self._condition(node, first, trial)
-            known = dict(self.found.space.get(first, fields | {"when": when}))
-            # Suggested at several places, it exists where the condition of any of them holds.
-            before = known.pop("when", {})
-            if known != fields:
+            if self.found.space.setdefault(first, fields) != fields:
                 raise ValueError(first)
-            when = {
-                key: before[key] + [value for value in when[key] if value not in before[key]]
-                for key in when.keys() & before.keys()
-            }
-            self.found.space[first] = fields | ({"when": when} if when else {})
+            if call in self._conditional:
+                self.found.left_out.append(
+                    f"{first}: line {call.lineno} suggests it under a condition; write `when`"
+                )
         elif name == "add_argument":
-            self._take_flag(node)
+            self._take_flag(call)
         elif name == "set_defaults":
             raise ValueError(name)
 
-    def _condition(self, node: ast.AST, name: str, trial: str) -> MutableConfig:
-        """Return the `when` of the parameter `name` that `node` suggests: what the `if`s above it demand.
-
-        In a function that is given the `trial` at one place these are those above that place too. A condition that
-        compares no parameter whose values are listed is noted: `name` is searched always then.
-        """
-        when: MutableConfig = {}
-        helpers = set()
-        while parent := self._parents.get(node):
-            for line in _exits_before(node, parent):
-                self.exits.setdefault(line, {})[name] = None
-            test = getattr(parent, "test", None)
-            if isinstance(parent, ast.If | ast.IfExp | ast.match_case) and node is not test:
-                body = parent.body if isinstance(parent.body, list) else [parent.body]
-                try:
-                    key, values = self._compared(test, holds=node in body)
-                    when[key] = [value for value in when.get(key, values) if value in values]
-                except (AttributeError, KeyError, TypeError, ValueError):
-                    line = getattr(node, "lineno", 0)
-                    self.found.left_out.append(
-                        f"{name}: the condition of line {line}; write `when`"
-                    )
-            node = parent
-            if isinstance(node, ast.FunctionDef) and node not in helpers:
-                helpers.add(node)  # it may call itself
-                callers = [
-                    call
-                    for call in self._calls
-                    if ast.unparse(call.func) == node.name and trial in map(ast.unparse, call.args)
-                ]
-                node = callers[0] if len(callers) == 1 else node
-        return when
-
-    def _compared(self, test: Any, *, holds: bool) -> tuple[str, list[Any]]:
-        """Return the parameter that a condition compares, and those of its values with which it is as `holds` says.
-
-        Raises `ValueError`, `KeyError` and others where `test` is no comparison of a parameter whose values are listed.
-        """
-        if isinstance(test, ast.UnaryOp):
-            return self._compared(test.operand, holds=not holds)
-        subject = test
-        bound = None
-        compare: Callable[[Any, Any], bool] = _is_true
-        if isinstance(test, ast.Compare):
-            subject = test.left
-            [operation], [right] = test.ops, test.comparators
-            bound = self.value(right)
-            compare = COMPARISONS[type(operation)]
-        suggestion: Any = self._assigned(subject)
-        name = self.value(suggestion.args[0])
-        values = [v for v in _values(self.found.space[name]) if compare(v, bound) == holds]
-        if not values:
-            raise ValueError(name)
-        return name, values
-
     def value(self, node: ast.expr) -> Any:
-        """Return the value of a literal, or of a name that is assigned once; `ValueError` for any other expression."""
-        node = self._assigned(node)
-        if isinstance(node, ast.IfExp) and SHORTER.search(ast.unparse(node.test)):
-            node = node.orelse
+        """Return the value of a literal, or of a name that is set once; `ValueError` for any other expression."""
+        node = self._resolved(node)
         if isinstance(node, ast.Dict):
             return {
                 self.value(key): self.value(inner)
@@ -760,181 +597,98 @@ class _Script:
             }
         return ast.literal_eval(node)
 
-    def _assigned(self, node: ast.expr) -> ast.expr:
-        """Return what was assigned to `node`, if it is a name that is assigned once; else `node` itself.
+    def _resolved(self, node: ast.expr) -> ast.expr:
+        """Return what is assigned to `node`, if it is a name that is set once; else `node` itself."""
+        return self._assigned.get(ast.unparse(node), node)
 
-        Only the value of such a name is known without running the script.
+    def _declare(self, call: ast.Call, places: Sequence[str]) -> None:
+        """Take the arguments of a call that declares a search; None says nothing.
+
+        `places` are the names of arguments by place. What has no counterpart is noted.
         """
-        name = ast.unparse(node)
-        assignments = self._assignments.get(name, [])
-        is_known = len(assignments) == 1 and self._times_set[name] < 2
-        return assignments[0].value if is_known else node
-
-    def _take_argument(self, call: str, key: str, argument: ast.expr) -> None:
-        """Take the argument `key` of the call `call` (of `CALLS`), which declares a search; None says nothing.
-
-        `ValueError` or `TypeError` where it has no counterpart.
-        """
-        if ast.unparse(argument) == "None":
-            return
-        if key in ("sampler", "search_alg"):
-            kind, arguments = self._class_and_arguments(key, argument)
-            self.found.search_by(kind, key)
-            self.search["searcher"] = kind
-            seed = self._assigned(arguments.get("seed", argument))
-            if isinstance(seed, ast.Constant) and self.found.take_seed(seed.value):
-                del arguments["seed"]
-            self._leave_out(key, arguments)
-        elif key in ("scheduler", "pruner"):
-            kind, arguments = self._class_and_arguments(key, argument)
-            if kind not in EARLY_STOPPING:
-                raise ValueError(kind)
-            pruner, known = EARLY_STOPPING[kind]
-            options = {}
-            for parameter, (option, default) in known.items():
-                options[option] = self.value(arguments.pop(parameter, ast.Constant(default)))
-            self.found.pruner = {"pruner": pruner, "pruner_options": options}
-            if pruner == "asha" and key == "scheduler":  # where Ray Tune ends each trial
-                self.search.setdefault("max_t", 100)
-            self._leave_out(key, arguments)
-        elif key == "resources_per_trial":
-            self._take_resources(argument)
-        elif key not in CALLS[call].split():
-            raise ValueError(key)
-        elif key not in WALKED.split():
-            self.search[key.removeprefix("study_")] = self.value(argument)
-
-    def _class_and_arguments(self, place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
-        """Return the class of an object and its arguments: by keyword, and `argument 1`, `argument 2`, ... by place.
-
-        `node` is the call that makes the object, or a name to which the call was assigned before. Where the object
-        only wraps another one (`WRAPPERS`), class and arguments are those of the inner one; arguments of the wrapper
-        are left out, at `place`. `metric`, `mode` and `max_t` are taken out, as the search's own.
-        """
-        # The last assignment above the use of the name counts.
-        call = node
-        for assignment in self._assignments.get(ast.unparse(node), []):
-            if assignment.lineno < node.lineno:
-                call = assignment.value
-        arguments = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
-        for number, part in enumerate(getattr(call, "args", ()), 1):
-            arguments[f"argument {number}"] = part
-        kind = ast.unparse(call).partition("(")[0].rpartition(".")[2]
-        for key in ("metric", "mode", "max_t"):
-            if isinstance(arguments.get(key), ast.Constant | ast.Name):
-                self.search.setdefault(key, self.value(arguments.pop(key)))
-        for key in WRAPPERS.get(kind, ()):
-            if inner := arguments.pop(key, None):
-                self._leave_out(f"{place}: {kind}", arguments)
-                return self._class_and_arguments(place, inner)
-        return kind, arguments
-
-    def _leave_out(self, place: str, arguments: Mapping[str, ast.expr]) -> None:
-        """Note arguments of a call, by name, that have no counterpart."""
-        self.found.left_out += [
-            f"{place}: {name}={ast.unparse(value)}" for name, value in arguments.items()
-        ]
-
-    def _take_resources(self, node: ast.expr) -> None:
-        """Take the cores and GPUs of a trial, `{"cpu": 2, "gpu": 1}`; note any other resource."""
-        resources = self.value(node)
-        self.search["resources"] = {
-            f"{key}s": resources[key] for key in ("cpu", "gpu") if resources.get(key)
+        placed = {
+            places[i] if i < len(places) else f"argument {i + 1}": argument
+            for i, argument in enumerate(call.args)
         }
-        self.found.note_unread(resources, "cpu gpu", "resources: ")
+        for key, argument in (placed | {w.arg or "**": w.value for w in call.keywords}).items():
+            node = self._resolved(argument)
+            text = ast.unparse(node)
+            if key in FUNCTIONS:
+                self._take_function(node)
+            elif key in ("sampler", "search_alg") and isinstance(node, ast.Call):
+                self.found.search_by(ast.unparse(node.func), key)
+                if node.args or node.keywords:
+                    self.found.left_out.append(f"{key}: the arguments of {text}")
+            elif key in ("config", "param_space") and isinstance(node, ast.Dict):
+                self.spaces.update(ast.walk(node))
+                self._read_tune_space(node)
+            elif key not in ("tune_config", "run_config") and text != "None":
+                try:
+                    if key not in READ:
+                        raise ValueError(key)
+                    self.search[key.removeprefix("study_")] = self.value(argument)
+                except (ValueError, TypeError):
+                    self.found.left_out.append(f"{key}: {text}")
 
-    def _take_function(self, call: ast.Call) -> None:
-        """Take the function of the script that `call` names first, unless an earlier call has named one.
+    def _take_function(self, node: ast.expr) -> None:
+        """Take the function of the script that `node` is or calls, unless an earlier call has named one.
 
-        It may stand in the call itself, or in what one of the call's names was assigned.
+        What else `node` says, such as by `partial` or `tune.with_resources`, is noted.
         """
-        names = [part for part in ast.walk(call) if isinstance(part, ast.Name)]
-        for top in [call, *map(self._assigned, names)]:
-            for part in ast.walk(top):
-                if isinstance(part, ast.Name) and part.id in self._functions:
-                    self.function = self.function or part.id
-                # A lambda or partial that gives the function more arguments has no counterpart.
-                gives = isinstance(part, ast.Lambda) or (
-                    isinstance(part, ast.Call) and ast.unparse(part.func).endswith("partial")
-                )
-                used = {name.id for name in ast.walk(part) if isinstance(name, ast.Name)}
-                if gives and used & self._functions:
-                    self.found.left_out.append(ast.unparse(part))
+        names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+        inner = [self._assigned[name] for name in names if name in self._assigned]
+        names += [part.id for top in inner for part in ast.walk(top) if isinstance(part, ast.Name)]
+        function = next((name for name in names if name in self._functions), "")
+        self.function = self.function or function
+        if function and not isinstance(node, ast.Name):
+            self.found.left_out.append(f"{ast.unparse(node)}: {function} alone is called")
+
+    def _read_tune_space(self, node: ast.Dict, prefix: str = "") -> None:
+        """Read a `param_space` of Ray Tune, the mapping `node`, into space and config; note what has no counterpart.
+
+        `prefix` is the dotted key of a nested mapping, with a dot behind it.
+        """
+        for key, inner in zip(node.keys, node.values, strict=True):
+            name = "**" if key is None else f"{prefix}{self.value(key)}"
+            if isinstance(inner, ast.Dict):
+                self._read_tune_space(inner, f"{name}.")
+                continue
+            function = ast.unparse(inner.func) if isinstance(inner, ast.Call) else ""
+            try:
+                if isinstance(inner, ast.Call) and function.rpartition(".")[0] in ("", "tune"):
+                    # The base of a logarithm changes nothing in what is drawn.
+                    named = [word.value for word in inner.keywords if word.arg != "base"]
+                    values = [self.value(argument) for argument in inner.args + named]
+                    drawn = foreign.tune_fields(function.removeprefix("tune."), values)
+                    self.found.space[name] = drawn
+                else:
+                    self.found.config[name] = self.value(inner)
+            except (ValueError, TypeError):
+                self.found.left_out.append(f"{name}: {ast.unparse(inner)}")
 
     def _take_flag(self, call: ast.Call) -> None:
-        """Take a flag of argparse with its default; note one that the script needs and that has none."""
+        """Take a flag of argparse with its default; note one that the user has to write."""
         words = {word.arg: word.value for word in call.keywords}
         # The long one of `-l, --learning-rate`.
         flag = max(map(self.value, call.args), key=len)
-        name = flag.lstrip("-")
-        action_text = ast.unparse(words.get("action", ast.Constant("store")))
-        action = action_text.rpartition(".")[2].strip("'")
+        action = ast.unparse(words.get("action", ast.Constant("store"))).strip("'")
         default = self.value(words["default"]) if "default" in words else None
-        # The default of any other action, such as store_true, is not what the flag passes.
-        if action not in (*WITH_VALUE, ON_OR_OFF):
+        if action in FLAG_ALONE:
             default = False
-        elif action == ON_OR_OFF and default:
-            self.found.left_out.append(
-                f"{flag}: {name} of false leaves the flag out; no-{name} of true passes --no-{name}"
-            )
         elif default is True:  # the flag has a value
             default = "True"
+        is_required = "required" in words and self.value(words["required"])
         if flag == "--seed":
             self.seed_words = [flag, "{seed}"]
-        elif flag[0] != "-" or ("required" in words and self.value(words["required"])):
+        elif flag[0] != "-" or is_required or action not in (*FLAG_ALONE, *WITH_VALUE):
             self.found.left_out.append(
-                f"{flag}: the script needs it and has no default; add it to the command or to config"
+                f"{flag}: add it to the command, or to config with a value of its own"
             )
         elif default is not None:
+            name = flag.lstrip("-")
             self.flags[name] = default
             if not flag.startswith("--"):
                 self.names[name] = flag
-
-
-def _is_true(value: Any, _: Any) -> bool:
-    """Whether a condition such as `if nesterov:` holds, which compares with nothing."""
-    return bool(value)
-
-
-def _exits_before(node: ast.AST, parent: ast.AST) -> Iterator[int]:
-    """Yield the lines of `return` and `raise` that stand before `node` in the block of `parent`, a statement."""
-    for _, block in ast.iter_fields(parent) if isinstance(parent, ast.stmt) else ():
-        for before in (
-            block[: block.index(node)] if isinstance(block, list) and node in block else ()
-        ):
-            if not isinstance(before, ast.FunctionDef | ast.ClassDef):
-                exits = (ast.Return, ast.Raise)
-                yield from (part.lineno for part in ast.walk(before) if isinstance(part, exits))
-
-
-def _name_tune(nodes: Sequence[ast.AST]) -> None:
-    """Write names that a script has imported from Ray Tune as `tune.NAME`, whatever the script calls them."""
-    imported = dict[str, str]()
-    for node in nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            imported |= {part.asname or part.name: f"{module}{part.name}" for part in node.names}
-    for node in nodes:
-        if isinstance(node, ast.Name) and re.match(r"ray\.tune\b", imported.get(node.id, "")):
-            node.id = imported[node.id].removeprefix("ray.")
-
-
-def _tune_calls(node: ast.AST) -> list[ast.AST]:
-    """Return the calls of Ray Tune in and below `node` that declare a parameter, such as `tune.choice([1, 2])`."""
-    names = {f"tune.{name}" for name in (*foreign.TUNE, "choice", "grid_search")}
-    inner = ast.walk(node)
-    return [
-        part for part in inner if isinstance(part, ast.Call) and ast.unparse(part.func) in names
-    ]
-
-
-def _arguments(call: ast.Call, names: Sequence[str]) -> list[tuple[str, ast.expr]]:
-    """Return name and value of each argument of a call; those by place have the `names`, in order.
-
-    A mapping that is unpacked has the name `**`.
-    """
-    placed = list(zip(names, call.args, strict=False))
-    return placed + [(word.arg or "**", word.value) for word in call.keywords]
 
 
 def _read_script(found: Found, file: Path, text: str) -> None:
@@ -946,27 +700,27 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     script = _Script(found, text, file)
     # What the top of the module calls would run as soon as the study imports it.
     searches = r"\.(fit|optimize|run)\("
-    functions = [part for part in script.tree.body if isinstance(part, ast.FunctionDef)]
-    for function in functions:
-        if re.search(searches, ast.unparse(function)):  # a call of it runs the search too
-            searches += rf"|\b{function.name}\("
     for part in script.tree.body:
         runs = re.search(searches, ast.unparse(part))
-        if runs and isinstance(part, ast.Assign | ast.Expr):
+        if runs and isinstance(part, ast.FunctionDef):  # a call of it runs the search too
+            searches += rf"|\b{part.name}\("
+        elif runs and isinstance(part, ast.Assign | ast.Expr):
             line = f"line {part.lineno} runs as the module is imported"
             found.left_out.append(f'{line}; put it below `if __name__ == "__main__":`')
-    for node in ast.walk(script.tree):
+    calls = [node for node in ast.walk(script.tree) if isinstance(node, ast.Call)]
+    for call in calls:
         try:
-            script.read(node)
+            script.read(call)
         except (ValueError, TypeError):
-            found.left_out.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
-    found.left_out += [
-        f"line {line} may end the function before it suggests {', '.join(names)}; write `when` if a parameter decides"
-        for line, names in script.exits.items()
-    ]
-    search = script.search
+            found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
+    for call in calls:
+        # A parameter that stands elsewhere, as in `space["y"] = tune.choice([2])`.
+        module, _, name = ast.unparse(call.func).rpartition(".")
+        if module == "tune" and name in DRAWN and call not in script.spaces:
+            found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
     # Optuna minimises where nothing else is said, Ray Tune maximises. The first three letters of "minimize", as Optuna
     # says it, are our word.
+    search = script.search
     usual = "min" if "optuna" in text and not script.is_tune else "max"
     found.study["mode"] = str(search.get("direction", search.get("mode", usual)))[:3]
     found.study["name"] = _name(search.get("name", "")) or found.study["name"]
@@ -991,21 +745,25 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
             value=path,
             hint="go to the script's folder",
         )
+    found.trials = search.get("n_trials") or search.get("num_samples") or found.trials
+    program = "tune" if script.is_tune else "optuna"
     module = ".".join(Path(path).with_suffix("").parts)
-    if script.is_tune:
-        _read_tune_search(found, text, search)
-        found.arm = {"trainable": f"tune:{module}:{script.function}"}
-    else:
-        # The only value of an objective that reports none on its way is its last, which nothing may prune.
-        if found.pruner and ".report(" not in text:
-            found.pruner = {}
-            found.left_out.append("pruner: the objective reports no value before its last")
+    found.arm = {"trainable": f"{program}:{module}:{script.function}"}
+    if not script.is_tune:
         found.study["metric"] = "objective"
         found.searcher = found.searcher or "tpe"
-        found.arm = {"trainable": f"optuna:{module}:{script.function}"}
-    found.trials = search.get("n_trials") or search.get("num_samples") or found.trials
-    if search.get("resources"):
-        found.arm["resources"] = search["resources"]
+        return
+    found.study["metric"] = search.get("metric", "accuracy")
+    found.searcher = found.searcher or "random"
+    if isinstance(search.get("stop"), dict):
+        found.config[UNTIL] = search["stop"]
+    # A grid needs all values of every setting.
+    if "grid_search(" in text and not all(map(_values, found.space.values())):
+        found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")
+    elif "grid_search(" in text:
+        found.searcher = "grid"
+        if (samples := search.get("num_samples", 1)) > 1:
+            found.left_out.append(f"num_samples: {samples}; `seeds` repeats each point of a grid")
 
 
 def _as_command(script: _Script, path: str) -> None:
@@ -1029,57 +787,6 @@ def _as_command(script: _Script, path: str) -> None:
         found.left_out.append(
             "metric: name what the script reports; accuracy stands there as a guess"
         )
-
-
-def _read_tune_search(found: Found, text: str, search: Config) -> None:
-    """Read metric, searcher and end of trials of a search by Ray Tune, from what its calls say, into `found`.
-
-    `text` is that of the whole script, `search` as in `_Script`.
-    """
-    found.study["metric"] = search.get("metric", "accuracy")
-    found.searcher = found.searcher or "random"
-    # A grid needs all values of every setting.
-    if "grid_search(" in text and not all(map(_values, found.space.values())):
-        found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")
-    elif "grid_search(" in text:
-        found.searcher = "grid"
-        samples = search.get("num_samples", 1)
-        if samples > 1:
-            found.left_out.append(f"num_samples: {samples}; `seeds` repeats each point of a grid")
-    stop = search.get("stop", {})
-    last_step = {"training_iteration": search["max_t"]} if "max_t" in search else {}
-    # A step in `stop` takes precedence over the one at which the scheduler ends every trial.
-    if isinstance(stop, dict) and (stop or last_step):
-        found.config[UNTIL] = last_step | stop
-
-
-def _read_tune_space(
-    found: Found, node: ast.Dict, value: Callable[[ast.expr], Any], prefix: str = ""
-) -> None:
-    """Read a `param_space` of Ray Tune, the mapping `node`, into the space and the config of `found`.
-
-    `value` gives the value of a literal or a known name, or raises `ValueError`; what has none is noted as left out.
-    `prefix` is the dotted key of a nested mapping, with a dot behind it.
-    """
-    for key, inner in zip(node.keys, node.values, strict=True):
-        if key is None:
-            found.left_out.append(f"**{ast.unparse(inner)}")
-            continue
-        name = f"{prefix}{value(key)}"
-        if isinstance(inner, ast.Dict):
-            _read_tune_space(found, inner, value, f"{name}.")
-            continue
-        try:
-            if isinstance(inner, ast.Call) and ast.unparse(inner.func).startswith("tune."):
-                function = ast.unparse(inner.func).removeprefix("tune.")
-                # The base of a logarithm changes nothing in what is drawn.
-                named = [word.value for word in inner.keywords if word.arg != "base"]
-                values = [value(argument) for argument in inner.args + named]
-                found.space[name] = foreign.tune_fields(function, values)
-            else:
-                found.config[name] = value(inner)
-        except (ValueError, TypeError):
-            found.left_out.append(f"{name}: {ast.unparse(inner)}")
 
 
 def _name(text: str) -> str:
