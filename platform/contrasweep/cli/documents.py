@@ -13,9 +13,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from contrasweep.errors import SpecError
-
-VERSIONS: Mapping[str, int] = {"report": 2, "compare": 2, "submit": 2, "decide": 2, "watch": 2}
+VERSIONS: Mapping[str, int] = {
+    "report": 2,
+    "jobs": 2,
+    "compare": 2,
+    "submit": 2,
+    "decide": 2,
+    "watch": 2,
+}
 """The version of each document that has changed; of all others it is 1."""
 
 

@@ -564,19 +564,13 @@ class WatchDocument(Polled):
     run: RunState | None
 
 
-class JobEntry(JobRow):
-    """A job, and which host its study waits for; "" where none is waited for or the study is in another storage."""
-
-    waits: str
-
-
 class JobsDocument(TypedDict):
     """The jobs that `submit` has sent to a cluster since its head started, the newest first.
 
     Empty where there are none.
     """
 
-    jobs: list[JobEntry]
+    jobs: list[JobRow]
 
 
 class SubmitDocument(TypedDict):

@@ -22,7 +22,7 @@ from contrasweep.cli.options import (
     print_table,
 )
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import StorageError, plural
+from contrasweep.errors import plural
 from contrasweep.shell import command_line
 
 ENDED_AS = {1: ": failures", 3: ": budget used up"}
@@ -33,7 +33,6 @@ END_OF_RUN = re.compile("(records|report|MLflow): ")
 """How the last line begins that a run prints which has come to its end; Python that fails has the status 1 too."""
 
 if TYPE_CHECKING:
-    from contrasweep.cluster.jobs import JobRow
     from contrasweep.live.overview import Overview
     from contrasweep.storage.records import StudyRecords
 
@@ -112,17 +111,13 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
                 print(f"{entry.study}: {entry.waits}")
 
 
-def jobs(address: Address, storage: Storage = STORAGE, json: Json = False) -> None:
-    """List the jobs that `submit` has sent, the newest first.
-
-    Of a job on this storage it says which host its study waits for.
-    """
+def jobs(address: Address, json: Json = False) -> None:
+    """List the jobs that `submit` has sent, the newest first."""
     from contrasweep.cluster.jobs import Dashboard
 
     listed = Dashboard(address).jobs()
-    waits = {job["id"]: _waits(job, storage) for job in listed}
     if json:
-        print_json("jobs", {"jobs": [{**job, "waits": waits[job["id"]]} for job in listed]})
+        print_json("jobs", {"jobs": listed})
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
@@ -137,25 +132,6 @@ def jobs(address: Address, storage: Storage = STORAGE, json: Json = False) -> No
             times = (date(job["start"]), date(job["end"]))
             rows.append([job["id"], job["study"], job["storage"], job["by"], how, *times])
         print_table([head, *rows], rule=True)
-        for job in listed:
-            if text := waits[job["id"]]:
-                print(f"{job['study']}: {text}")
-
-
-def _waits(job: "JobRow", storage: str) -> str:
-    """Return which host the study of a job waits for; "" where it waits for none, or is not in this storage."""
-    from contrasweep.live.state import is_living, read_live
-    from contrasweep.storage.records import StudyRecords
-    from contrasweep.storage.store import open_store
-
-    live = None
-    # The cluster has told of its jobs, whatever the storage says to this machine.
-    try:
-        if job["status"] == "RUNNING" and job["storage"] == open_store(storage).uri:
-            live = read_live(StudyRecords(storage, job["study"]))
-    except StorageError as error:
-        print(f"{job['study']}: {error}", file=sys.stderr)
-    return live.waits if live is not None and is_living(live) else ""
 
 
 def living_job(records: "StudyRecords", address: str | None) -> str:

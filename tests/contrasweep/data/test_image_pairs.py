@@ -119,41 +119,10 @@ def test_every_group_can_be_a_fold_of_its_own(folder):
         resolve(str(folder / "staged"), folds=3, storage="unused")
 
 
-def test_groups_of_one_colour_each(folder):
-    """Every side of a group has the mean and deviation that is asked for, whatever the colours were."""
-    for i in range(4):
-        for side in ("a", "b"):
-            pixels = np.asarray(Image.open(folder / f"{side}{i}.png"))
-            Image.fromarray((pixels // (2 + i % 2) + 10 * i).astype(np.uint8)).save(
-                folder / f"{side}{i}.png"
-            )
-    data = open_dataset(pairs(folder, GROUPS, normalise="group").with_folds(None))
-    group = np.array(
-        [
-            name
-            for split in ("train", "test")
-            for name in data.split(split).column("group").to_pylist()
-        ]
-    )
-    for side in ("pre", "post"):
-        pixels = np.concatenate(
-            [data.split(split).array(side) for split in ("train", "test")]
-        ).astype(float)
-        for name in ("west", "east"):
-            values = pixels[group == name].reshape(-1, 3)
-            assert values.mean(0) == pytest.approx([128] * 3, abs=0.5)
-            assert values.std(0) == pytest.approx([42] * 3, abs=0.5)
-    plain = (
-        open_dataset(pairs(folder, GROUPS, to="plain").with_folds(None)).split("train").array("pre")
-    )
-    assert np.array_equal(plain[0], np.asarray(Image.open(folder / "a0.png"))), "as it was"
-
-
-@pytest.mark.parametrize("setting", [{"folds": "groups"}, {"normalise": "group"}])
-def test_what_goes_by_groups_needs_them(setting, folder):
+def test_folds_by_groups_need_them(folder):
     text = "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,"
     with refused(DataError, "pairs.csv, line 3: this pair has no group"):
-        pairs(folder, text, **setting)
+        pairs(folder, text, folds="groups")
     with refused(DataError, "all training rows are of the group 'g'; folds=groups needs two"):
         pairs(folder, text + "g", folds="groups")
 

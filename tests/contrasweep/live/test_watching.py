@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -219,25 +218,6 @@ def test_a_study_that_waits_for_a_host_says_for_which(records, tmp_path):
     assert f"s: {waits}\n" in printed(tmp_path, "studies", "--storage", records.storage)
     status = printed(tmp_path, "status", "s", "--storage", records.storage)
     assert re.search(rf"^waits +{waits}$", status, re.MULTILINE)
-    with answering() as server:
-        places = {"s": records.store.uri, "t": "s3://b"}
-        of_ray = {"status": "RUNNING", "start_time": 1e12, "end_time": None, "message": None}
-        jobs = [
-            {"submission_id": name, "metadata": {"contrasweep": name, "storage": place}, **of_ray}
-            for name, place in places.items()
-        ]
-        server.answers = {"/api/jobs/": (200, json.dumps(jobs))}
-        words = ("jobs", "--address", server.address, "--storage", records.storage)
-        assert printed(tmp_path, *words).endswith(f"\ns: {waits}\n")
-        listed = json.loads(printed(tmp_path, *words, "--json"))["jobs"]
-        denied = f"{tmp_path}/denied"
-        jobs[0]["metadata"]["storage"] = denied
-        server.answers = {"/api/jobs/": (200, json.dumps(jobs))}
-        Path(denied, "s", LIVE).mkdir(parents=True)
-        done = contrasweep(*words[:-1], denied, folder=tmp_path)
-        assert done.returncode == 0 and "RUNNING" in done.stdout
-        assert done.stderr.startswith(f"s: storage {denied}: s/live.json cannot be read")
-    assert [job["waits"] for job in listed] == [waits, ""]
     keep(records, running={}, waits=waits, updated=time.time() - 3600)
     assert waits not in printed(tmp_path, "status", "s", "--storage", records.storage), "killed"
 

@@ -95,7 +95,6 @@ def test_what_a_paper_says_of_a_dataset():
     ("name", "source"),
     [
         ("sick", "sick"),
-        pytest.param("ombria?events=split", "ombria", marks=pytest.mark.slow),
         (
             "contrasweep.trainables.review_helpfulness.datasets:CLOTHING_REVIEWS",
             "reviews/womens_clothing_reviews.csv.zip",

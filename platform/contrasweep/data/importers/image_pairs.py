@@ -31,8 +31,6 @@ from contrasweep.schema import checked
 
 T = TypeVar("T")
 Image = NDArray[np.uint8]
-Colours = dict[tuple[str, str], NDArray[np.float64]]
-"""(group, side) -> sums [3, c] over all its pixels: their number, their values, the squares of these."""
 SIDES = ("pre", "post")
 COLUMNS = (*SIDES, "label", "x", "y", "size", "group", "fold", "split", "id")
 """All columns that a list may have; the first three must be there."""
@@ -42,10 +40,6 @@ NUMBERS = ("x", "y", "size", "fold")
 """Columns whose cells are whole numbers, or empty."""
 LIMIT = 2**31
 """Each number n in these columns is stored with 32 bits: -LIMIT <= n < LIMIT."""
-MEAN = 128.0
-"""Mean of normalised colours."""
-DEVIATION = 42.0
-"""Standard deviation of normalised colours. Three of it on both sides of the mean are in the range of a byte."""
 
 
 class Row(dict[str, str]):
@@ -74,8 +68,6 @@ class Settings:
     """Names of the classes, in the order of the labels where these are numbers."""
     folds: Literal["list", "groups"] = "list"
     """`list`: the folds of the list; `groups`: each group is a fold (leave one group out)."""
-    normalise: Literal["none", "group"] = "none"
-    """`group`: the colours of each group get the same mean and deviation, by side and channel."""
 
 
 def read(source: Path, settings: Settings) -> Content:
@@ -93,17 +85,14 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
 
     `DataError` as for `read`, and where the settings need groups that rows do not have.
     """
-    by_group = settings.folds == "groups" or settings.normalise == "group"
-    for row in rows if by_group else ():
-        if not row.get("group"):
-            raise DataError(
-                f"{path}, line {row.line}: this pair has no group, which folds=groups and normalise=group "
-                "need; give every row its group, or leave these two settings out"
-            )
     if settings.folds == "groups":
         # The fold of a training row is the number of its group, in the order of the list.
         fold_of: dict[str, int] = {}
         for row in rows:
+            if not row.get("group"):
+                raise DataError(
+                    f"{path}, line {row.line}: this pair has no group, which folds=groups needs"
+                )
             row["fold"] = ""
             if row.split == "train":
                 row["fold"] = str(fold_of.setdefault(row["group"], len(fold_of)))
@@ -123,13 +112,12 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
             f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
             "or write train"
         )
-    colours = _group_colours(path, rows, settings.size) if settings.normalise == "group" else None
     splits = {}
     for name in ("train", *names):
         labelled = [
             (row, label) for row, label in zip(rows, labels, strict=True) if row.split == name
         ]
-        pairs = _pairs(path, labelled, settings.size, specs, rejected, copies, colours)
+        pairs = _pairs(path, labelled, settings.size, specs, rejected, copies)
         splits[shown.get(name, name)] = pair_tables(pairs, specs, _columns)
     return Content(
         "image-pair",
@@ -297,7 +285,6 @@ def _pairs(
     specs: dict[str, ColumnSpec],
     rejected: Rejected,
     copies: Copies,
-    colours: Colours | None,
 ) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
     """Yield ((row, label), image before, image after) for each row whose images can be read.
 
@@ -308,7 +295,6 @@ def _pairs(
         specs: Gets the specs of the two columns, with the shape of the first image.
         rejected: Counts the rows whose images cannot be read.
         copies: Counts the pairs that are equal in every pixel to an earlier one.
-        colours: The result of `_group_colours`, by which colours are normalised; None: they are not.
 
     Raises:
         DataError: Images have different shapes.
@@ -338,9 +324,6 @@ def _pairs(
                 f"{list(post.shape)}, those before {shape}: {cure}"
             )
         copies.add(pre.tobytes() + post.tobytes(), row.split, label)
-        if colours is not None:
-            pre = _normalised(pre, colours[row["group"], "pre"])
-            post = _normalised(post, colours[row["group"], "post"])
         yield (row, label), pre, post
 
 
@@ -382,43 +365,6 @@ def _crop(image: Image | str, row: Row, size: int | None) -> Image:
             raise images.BrokenImage("crop outside the image")
         image = image[y : y + side, x : x + side]
     return image if size is None else images.resize(image, size, size)
-
-
-def _group_colours(path: Path, rows: list[Row], size: int | None) -> Colours:
-    """Return (group, side) -> sums [3 c] over all its crops: number of pixels, their values, and the squares of these.
-
-    Images are read for this, and once more when they are stored. Broken images are left out.
-    """
-    # Neighbouring rows crop the same pair, so that few images are open at a time.
-    open_image = lru_cache(8)(lambda name: _open(path.parent, name))
-    colours: Colours = {}
-    for row in rows:
-        try:
-            sides = {side: _crop(open_image(row[side]), row, size) for side in SIDES}
-        except images.BrokenImage:
-            continue  # listed as rejected where the tables are built
-        for side, image in sides.items():
-            pixels = image.reshape(-1, image.shape[-1]).astype(np.float64)
-            sums = np.stack([np.ones_like(pixels), pixels, pixels**2]).sum(axis=1)
-            key = row["group"], side
-            colours[key] = colours[key] + sums if key in colours else sums
-    return colours
-
-
-def _normalised(image: Image, sums: NDArray[np.float64]) -> Image:
-    """Return `image` [h w c] scaled so that its group has mean `MEAN` and deviation `DEVIATION` in each channel.
-
-    `sums` are those of the group and side in `Colours`. So differences between groups go, as of scenes, seasons and
-    sensors, and differences within a group stay. No label is used, so that a group that is held out may be normalised
-    too, once its images exist. Values are clipped to a byte. A channel that never varies in the group becomes `MEAN`.
-    """
-    # The variance is the mean of squares minus the square of the mean, which rounding may make negative.
-    count, total, squares = sums
-    mean = total / count
-    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
-    pixels: Image = np.clip(np.rint(MEAN + (image - mean) * scale), 0, 255).astype(np.uint8)
-    return pixels
 
 
 IMAGE_PAIRS = Importer(

@@ -28,44 +28,29 @@ class Settings:
 
     classes: Literal[5, 4] = 5
     """Which of the two sets of labels."""
-    events: Literal["blocks", "all", "split"] = "blocks"
-    """`blocks`: the five folds of the list; `all`: each of the ten events is a fold; `split`: every other event is a
-    fold, to choose settings on, and the other events are the test split, to decide on."""
-    normalise: bool = False
-    """Whether the colours of each event (or block) get the same mean and deviation, each side by itself."""
+    events: Literal["blocks", "all"] = "blocks"
+    """`blocks`: the five folds of the list; `all`: each of the ten events is a fold."""
 
 
 def _read(source: Path, settings: Settings) -> Content:
     """Return the pairs of OMBRIA's list in the folder `source`, with the folds that `settings.events` names."""
     path = source / f"pairs_{settings.classes}class.csv"
     rows = image_pairs.list_rows(path)
-    if settings.events != "blocks":
-        for row in rows:
-            number = re.search(r"(\d+)\.png$", row["pre"])
-            if number is None:
-                raise DataError(
-                    f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has"
-                )
-            event = bisect_right(EVENT_STARTS, int(number[1]))
-            row["group"] = f"event-{event}"
-            # Events with odd numbers are the test split.
-            if settings.events == "split" and event % 2:
-                row["split"] = "test"
-    return image_pairs.of_rows(
-        path,
-        rows,
-        image_pairs.Settings(
-            folds="list" if settings.events == "blocks" else "groups",
-            normalise="group" if settings.normalise else "none",
-        ),
-    )
+    if settings.events == "blocks":
+        return image_pairs.of_rows(path, rows, image_pairs.Settings())
+    for row in rows:
+        number = re.search(r"(\d+)\.png$", row["pre"])
+        if number is None:
+            raise DataError(
+                f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has"
+            )
+        row["group"] = f"event-{bisect_right(EVENT_STARTS, int(number[1]))}"
+    return image_pairs.of_rows(path, rows, image_pairs.Settings(folds="groups"))
 
 
 def _published(settings: Settings) -> Published:
     """Return the description of OMBRIA, with the numbers of pairs in its lists."""
-    # Classes -> pairs of events with even numbers, and with odd ones.
-    even, odd = {4: (2_047, 1_349), 5: (1_538, 1_000)}[settings.classes]
-    rows = {"train": even, "test": odd} if settings.events == "split" else {"train": even + odd}
+    rows = {"train": {4: 3_396, 5: 2_538}[settings.classes]}
     sides = {side: columns.spec("uint8", (64, 64, 3)) for side in ("pre", "post")}
     return Published("image-pair", rows, tuple(map(str, range(settings.classes))), sides)
 
