@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrasweep.commands.functions import UNTIL
+from contrasweep.commands.functions import OBJECTIVE, UNTIL
 from contrasweep.config import Config, MutableConfig, lookup
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import SpecError
@@ -527,6 +527,11 @@ class _Script:
         is_tune: Whether the script calls Ray Tune.
         seed_words: The words of the command that pass the seed; empty where the script has no `--seed`.
         spaces: All parts of the mappings that were read as a space of Ray Tune.
+        suggested: Parameter of Optuna -> the first call that suggests it.
+        doubtful: Parts of the script that a condition may leave out: below an `if`, or behind a first `return` or
+            `raise`.
+        tune_names: What the script has imported from `ray.tune`, by the names there.
+        imports_search: Whether the script imports Ray or Optuna.
     """
 
     def __init__(self, found: Found, text: str, file: Path) -> None:
@@ -540,6 +545,10 @@ class _Script:
         self.is_tune = False
         self.seed_words: list[str] = []
         self.spaces: set[ast.AST] = set()
+        self.suggested: dict[str, ast.Call] = {}
+        self.doubtful: set[ast.AST] = set()
+        self.tune_names: set[str] = set()
+        self.imports_search = False
         self._functions = {
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
@@ -552,12 +561,21 @@ class _Script:
         )
         # Name -> what is assigned to it. Only the value of a name that is set once is known without running the script.
         self._assigned: dict[str, ast.expr] = {}
-        self._conditional: set[ast.AST] = set()
         for node in nodes:
             if isinstance(node, ast.Assign) and times_set[ast.unparse(node.targets[0])] == 1:
                 self._assigned[ast.unparse(node.targets[0])] = node.value
-            if isinstance(node, ast.If | ast.IfExp | ast.Match):
-                self._conditional.update(ast.walk(node))
+            elif isinstance(node, ast.If | ast.IfExp | ast.Match):
+                self.doubtful.update(ast.walk(node))
+            elif isinstance(node, ast.FunctionDef):
+                parts = list(ast.walk(node))
+                ends = [part.lineno for part in parts if isinstance(part, ast.Return | ast.Raise)]
+                last = min(ends, default=math.inf)
+                self.doubtful.update(part for part in parts if getattr(part, "lineno", 0) > last)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                module = getattr(node, "module", None) or node.names[0].name
+                self.imports_search |= module.partition(".")[0] in ("optuna", "ray")
+                if module == "ray.tune":
+                    self.tune_names |= {part.name for part in node.names if not part.asname}
 
     def read(self, call: ast.Call) -> None:
         """Take what a call says of a search: what declares it, a parameter, a flag of the script.
@@ -577,10 +595,7 @@ class _Script:
             fields = foreign.optuna_fields(name, rest, keywords)
             if self.found.space.setdefault(first, fields) != fields:
                 raise ValueError(first)
-            if call in self._conditional:
-                self.found.left_out.append(
-                    f"{first}: line {call.lineno} suggests it under a condition; write `when`"
-                )
+            self.suggested.setdefault(first, call)
         elif name == "add_argument":
             self._take_flag(call)
         elif name == "set_defaults":
@@ -600,6 +615,10 @@ class _Script:
     def _resolved(self, node: ast.expr) -> ast.expr:
         """Return what is assigned to `node`, if it is a name that is set once; else `node` itself."""
         return self._assigned.get(ast.unparse(node), node)
+
+    def is_of_tune(self, function: str) -> bool:
+        """Whether a function of the script, `tune.choice` or an imported `choice`, is one of Ray Tune's."""
+        return function.startswith("tune.") or function in self.tune_names
 
     def _declare(self, call: ast.Call, places: Sequence[str]) -> None:
         """Take the arguments of a call that declares a search; None says nothing.
@@ -655,7 +674,7 @@ class _Script:
                 continue
             function = ast.unparse(inner.func) if isinstance(inner, ast.Call) else ""
             try:
-                if isinstance(inner, ast.Call) and function.rpartition(".")[0] in ("", "tune"):
+                if isinstance(inner, ast.Call) and self.is_of_tune(function):
                     # The base of a logarithm changes nothing in what is drawn.
                     named = [word.value for word in inner.keywords if word.arg != "base"]
                     values = [self.value(argument) for argument in inner.args + named]
@@ -715,9 +734,18 @@ def _read_script(found: Found, file: Path, text: str) -> None:
             found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
     for call in calls:
         # A parameter that stands elsewhere, as in `space["y"] = tune.choice([2])`.
-        module, _, name = ast.unparse(call.func).rpartition(".")
-        if module == "tune" and name in DRAWN and call not in script.spaces:
+        function = ast.unparse(call.func)
+        is_drawn = script.is_of_tune(function) and function.removeprefix("tune.") in DRAWN
+        if is_drawn and call not in script.spaces:
             found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
+    # The function that the search calls suggests a parameter always; what it calls may not.
+    trained = [part for part in script.tree.body if getattr(part, "name", "") == script.function]
+    always = {part for function in trained for part in ast.walk(function)} - script.doubtful
+    found.left_out += [
+        f"{name}: line {call.lineno} may suggest it under a condition; write `when` if so"
+        for name, call in script.suggested.items()
+        if call not in always
+    ]
     # Optuna minimises where nothing else is said, Ray Tune maximises. The first three letters of "minimize", as Optuna
     # says it, are our word.
     search = script.search
@@ -729,6 +757,10 @@ def _read_script(found: Found, file: Path, text: str) -> None:
         _as_trainable(script, path, text)
     else:
         _as_command(script, path)
+    if not search.get("metric") and found.study["metric"] != OBJECTIVE:
+        found.left_out.append(
+            "metric: name what the script reports; accuracy stands there as a guess"
+        )
 
 
 def _as_trainable(script: _Script, path: str, text: str) -> None:
@@ -750,10 +782,10 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
     module = ".".join(Path(path).with_suffix("").parts)
     found.arm = {"trainable": f"{program}:{module}:{script.function}"}
     if not script.is_tune:
-        found.study["metric"] = "objective"
+        found.study["metric"] = OBJECTIVE
         found.searcher = found.searcher or "tpe"
         return
-    found.study["metric"] = search.get("metric", "accuracy")
+    found.study["metric"] = search.get("metric") or "accuracy"
     found.searcher = found.searcher or "random"
     if isinstance(search.get("stop"), dict):
         found.config[UNTIL] = search["stop"]
@@ -769,24 +801,20 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
 def _as_command(script: _Script, path: str) -> None:
     """Let the study run the script at `path` with its flags, and note what the user has to write."""
     found = script.found
-    found.study["metric"] = script.search.get("metric", "accuracy")
+    found.study["metric"] = script.search.get("metric") or "accuracy"
     found.config |= script.flags
     found.searcher = "random" if found.space else "grid"
     found.arm = {"command": ["python", path, *script.seed_words, "{args}"]}
     if script.names:
         found.arm["names"] = script.names
     # The script does search, but a study can only import a function at the top of the file.
-    if script.search or found.space:
+    if script.search or found.space or script.imports_search:
         found.left_out.append(
             "trainable: no function at the top of this file is what Tuner, run or optimize calls"
         )
     # Flags have defaults, and no values to search.
     if not found.space:
         found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
-    if "metric" not in script.search:
-        found.left_out.append(
-            "metric: name what the script reports; accuracy stands there as a guess"
-        )
 
 
 def _name(text: str) -> str:

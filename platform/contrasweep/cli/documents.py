@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from contrasweep.errors import SpecError
+
 VERSIONS: Mapping[str, int] = {
     "report": 2,
     "jobs": 2,
