@@ -210,7 +210,9 @@ def search_page(trials: int, steps: int = 12) -> str:
     few = frame.head(40)  # are in the table
     table = build_table(few, rule=rule, links=None, rows=["arm"], columns=[], axes=[], metric="f1")
     document = StudyDocument(name="made-up", metric="f1", arms=("a", "b"), axes=())
-    return html_report(ReportData(few, document, table=table, curves=curves, trials_of_sweep=frame))
+    return html_report(
+        ReportData(frame=few, document=document, table=table, curves=curves, trials_of_sweep=frame)
+    )
 
 
 ACTIONS = {

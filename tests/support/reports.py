@@ -23,5 +23,9 @@ def report_of(frame, document, **more):
 
     own = table(axes or ["arm"], ["arm"] if axes else [])
     return ReportData(
-        frame, document, table=own, overall=table(["arm"], []) if axes else None, **more
+        frame=frame,
+        document=document,
+        table=own,
+        overall=table(["arm"], []) if axes else None,
+        **more,
     )

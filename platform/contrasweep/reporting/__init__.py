@@ -14,7 +14,7 @@ from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting import trials
 from contrasweep.reporting.curves import drawn_metrics
-from contrasweep.reporting.data import ReportData, TrialData
+from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.formats import csv_text
 from contrasweep.reporting.page import html_report
 from contrasweep.reporting.search_notes import search_notes
@@ -240,13 +240,10 @@ def report_data(results: Results, table: Table) -> ReportData:
     # Curves are read before the table gets its notes, which name the broken files that were found.
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
-    # What no figure draws is let go: the curves of a big study are large.
-    drawn = drawn_metrics(TrialData(frame, document, curves=curves))
-    curves = curves.filter(["trial_id", "step", *dict.fromkeys([table.metric, *drawn])])
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
-    return ReportData(
-        frame.assign(error=errors),
-        document,
+    data = ReportData(
+        frame=frame.assign(error=errors),
+        document=document,
         table=table,
         overall=results.table(["arm"], [], table.metric) if results.axes else None,
         names=results.names,
@@ -255,8 +252,6 @@ def report_data(results: Results, table: Table) -> ReportData:
         links=results.run_urls,
         trials_of_sweep=trials.trials_of_sweep(results),
         images=trials.figures(results.records, frame, results.trial_records, results.axes),
-        search=results.search if len(results.search) else None,
-        importance=results.importance(),
         search_notes=search_notes(results),
         notes=results.notes,
         advice=results.advice() if table.metric == results.metric else None,
@@ -275,3 +270,6 @@ def report_data(results: Results, table: Table) -> ReportData:
         if links.served or not links.runs
         else command_line("ui", tracking=links.tracking),
     )
+    # What no figure draws is let go: the curves of a big study are large.
+    drawn = dict.fromkeys([table.metric, *drawn_metrics(data)])
+    return replace(data, curves=curves.filter(["trial_id", "step", *drawn]))

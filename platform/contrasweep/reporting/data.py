@@ -23,20 +23,33 @@ Variables = Mapping[str, Any]
 """What a template shows, by the names of its variables; empty: the page has no such section."""
 
 
-@dataclass(frozen=True)
-class TrialData:
-    """The data of figures on a study's trials; only `frame` and `document` are required.
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """Everything that a report shows: the trials, the table with its verdicts, and what is said beside them.
 
     `frame` has one row per trial: trial_id, arm, the axes, fold, seed, status, cause, metrics, seconds, gpu_memory_gib
-    and error (the traceback).
+    and error (the traceback). `trials_of_sweep` has a row for each trial of a sweep, also of its search: phase,
+    searched settings, and the columns of `frame`; None for a grid. `images` are figures of trials, as (trial id,
+    caption, PNG in base64). `code` has a row for each code that made trials: digest, number of trials, commit.
     """
 
     frame: pd.DataFrame
     document: StudyDocument  # with the metric of the report
+    table: Table
     names: DisplayNames = NONE  # settings that were searched are shown by their declared names
     curves: pd.DataFrame | None = None  # trial_id, step, metrics; of a search's trials too
-    search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
-    importance: pd.DataFrame | None = None  # as `results.search.importance` has it
+    overall: Table | None = None  # the arms over all axes; None where `table` is that already
+    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> address of its MLflow run
+    trials_of_sweep: pd.DataFrame | None = None
+    images: list[tuple[str, str, str]] = field(default_factory=list)
+    search_notes: SearchNotes = field(default_factory=SearchNotes)
+    advice: Advice | None = None  # what would decide the undecided comparisons
+    study_link: str = ""  # the address of the study in MLflow
+    storage: str = ""  # where the study lies, for the commands that a report names
+    notes: Sequence[str] = ()  # what people wrote, and the command that shows a warning
+    ui_command: str = ""  # serves the pages behind `links`; "" where a server does already
+    code: Sequence[Sequence[str]] = ()
+    archived: int = 0  # how many trials were archived
 
     @property
     def metric(self) -> str:
@@ -48,11 +61,15 @@ class TrialData:
         """The study's axes."""
         return list(self.document.axes)
 
+    @property
+    def all_trials(self) -> pd.DataFrame:
+        """The trials of the study, a row each, in a sweep those of the search too."""
+        return self.frame if self.trials_of_sweep is None else self.trials_of_sweep
+
     @cached_property
     def arms(self) -> list[str]:
-        """Every arm of the study, of its trials and of its search, in this order."""
-        searched = [] if self.search is None else list(self.search["arm"])
-        return list(dict.fromkeys(map(str, [*self.document.arms, *self.frame["arm"], *searched])))
+        """Every arm of the study, then those that only trials have."""
+        return list(dict.fromkeys(map(str, [*self.document.arms, *self.all_trials["arm"]])))
 
     @cached_property
     def done(self) -> pd.DataFrame:
@@ -67,30 +84,6 @@ class TrialData:
     def colour(self, arm: str) -> int:
         """Return the number of an arm's colour, the same in every drawing: its place among `arms`."""
         return self.arms.index(arm)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportData(TrialData):
-    """Everything that a report shows: the trials, the table with its verdicts, and what is said beside them.
-
-    `trials_of_sweep` has a row for each trial of a sweep, also of its search: phase, searched settings, and the columns
-    of `frame`; None for a grid. `images` are figures of trials, as (trial id, caption, PNG in base64). `code` has a row
-    for each code that made trials: digest, number of trials, commit.
-    """
-
-    table: Table
-    overall: Table | None = None  # the arms over all axes; None where `table` is that already
-    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> address of its MLflow run
-    trials_of_sweep: pd.DataFrame | None = None
-    images: list[tuple[str, str, str]] = field(default_factory=list)
-    search_notes: SearchNotes = field(default_factory=SearchNotes)
-    advice: Advice | None = None  # what would decide the undecided comparisons
-    study_link: str = ""  # the address of the study in MLflow
-    storage: str = ""  # where the study lies, for the commands that a report names
-    notes: Sequence[str] = ()  # what people wrote, and the command that shows a warning
-    ui_command: str = ""  # serves the pages behind `links`; "" where a server does already
-    code: Sequence[Sequence[str]] = ()
-    archived: int = 0  # how many trials were archived
 
     def log_command(self, trial_id: str) -> str:
         """Return the command that shows a trial's log; "" where the storage is not known."""

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from contrasweep.errors import error_of, plural
-from contrasweep.reporting import searching, slices
 from contrasweep.reporting.curves import curves_section
 from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.formats import render_template
+from contrasweep.reporting.slices import slices_section
 from contrasweep.reporting.svg import COLOURS
 from contrasweep.reporting.trials import TONES, trials_section
 from contrasweep.results.answer import Answer
@@ -49,14 +49,13 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
             body = render_template(f"sections/{key}.html", **variables)
             sections.append(Section(key, title, body))
     document = data.document
-    trials = data.frame if data.trials_of_sweep is None else data.trials_of_sweep
     return render_template(
         "page.html",
         name=document.name,
         description=document.description,
         summary=_summary(data),
         notes=data.notes,
-        counts=list(trials["status"].value_counts().items()),
+        counts=list(data.all_trials["status"].value_counts().items()),
         tones=TONES,
         datasets=sorted({(dataset.name, dataset.synthetic) for dataset in document.datasets}),
         study_link=data.study_link,
@@ -69,7 +68,7 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
 def _summary(data: ReportData) -> str:
     """Return the line below the title: metric, arms and trials, of a sweep those of its search too."""
     size = plural(len(data.frame), "trial")
-    if data.search is not None and data.trials_of_sweep is not None:
+    if data.trials_of_sweep is not None:
         searched = int((data.trials_of_sweep["phase"] == Phase.SEARCH).sum())
         size = f"{plural(searched, 'trial')} of the search, {len(data.frame)} of the confirmation"
     better = "larger" if data.document.mode == "max" else "smaller"
@@ -109,21 +108,6 @@ def _table(data: ReportData) -> Variables:
         "linked": bool(data.links),
         "ui_command": data.ui_command,
     }
-
-
-def _slices(data: ReportData) -> Variables:
-    """Return the figures of the metric along the axes."""
-    shown = slices.slices(data)
-    return {"shown": shown} if shown else {}
-
-
-def _search(data: ReportData) -> Variables:
-    """Return the best settings, the cost of the search, and figures of what each setting does."""
-    notes = data.search_notes
-    shown = [*searching.slice_figures(data), *searching.importance_figures(data)]
-    if not shown:  # a search has a figure of each setting's importance, at any time
-        return {}
-    return {"best": notes.best, "costs": notes.costs, "shown": shown}
 
 
 def _failures(data: ReportData) -> Variables:
@@ -184,9 +168,9 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     "answer": ("The answer", _answer),
     "table": ("The table", _table),
     "advice": ("What would decide", lambda data: {"advice": data.advice} if data.advice else {}),
-    "slices": ("Slices", _slices),
+    "slices": ("Slices", slices_section),
     "curves": ("Learning curves", curves_section),
-    "search": ("Search", _search),
+    "search": ("Search", lambda data: vars(data.search_notes) if data.search_notes.costs else {}),
     "figures": ("Figures of trials", lambda data: {"images": data.images} if data.images else {}),
     "trials": ("All trials", trials_section),
     "failures": ("Failures", _failures),

@@ -1,23 +1,17 @@
-"""The metric of a study along each axis, or by arm where it has none, as figures of a report."""
+"""The metric of a study along each axis, as figures of a report."""
 
 import numpy as np
 
-from contrasweep.reporting.data import ReportData
-from contrasweep.reporting.figures import Dots, Figure, Lines, Series, short
-
-MAX_DOTS = 1500
-"""The most points of an arm in a figure."""
+from contrasweep.reporting.data import ReportData, Variables
+from contrasweep.reporting.figures import Figure, Lines, Series
 
 
-def slices(data: ReportData) -> list[Figure]:
-    """Return a figure of the metric along each axis, one line per arm: lines that are not parallel are an interaction.
+def slices_section(data: ReportData) -> Variables:
+    """Return a figure of the metric along each axis that has several values; empty where none has.
 
-    Where no axis has two values there is one figure, of the metric by arm. There is no figure where there are neither
-    axes nor finished trials.
+    It has a line for each arm: lines that are not parallel are an interaction.
     """
-    if not data.axes:
-        return [_replicates(data)] if len(data.done) else []
-    return [
+    figures = [
         Figure(
             _slice(data, axis),
             "Mean of each arm; bars span the middle 80 % of trials.",
@@ -25,7 +19,8 @@ def slices(data: ReportData) -> list[Figure]:
         )
         for axis in data.axes
         if data.done[axis].nunique() > 1
-    ] or [_replicates(data)]
+    ]
+    return {"shown": figures} if figures else {}
 
 
 def _slice(data: ReportData, axis: str) -> Lines:
@@ -53,45 +48,3 @@ def _slice(data: ReportData, axis: str) -> Lines:
         )
     shown = [data.names(name) for name in names]
     return Lines(series, x_label=data.names(axis), y_label=data.names(data.metric), x_names=shown)
-
-
-def _replicates(data: ReportData) -> Figure:
-    """Return a figure with every finished trial as a dot, by arm, and the arm's mean and interval."""
-    # The dots of an arm are spread at random around its place.
-    rng = np.random.default_rng(0)
-    dots = []
-    name_of = data.names
-    for i, arm in enumerate(data.arms):
-        part = data.done[data.done["arm"] == arm].head(MAX_DOTS)
-        titles = [
-            f"{name_of(arm)}, fold {f}, seed {s}: {short(v)}"
-            for f, s, v in zip(part["fold"], part["seed"], part["value"], strict=True)
-        ]
-        dots.append(
-            Dots(
-                name_of(arm),
-                i,
-                list(i + rng.uniform(-0.15, 0.15, len(part))),
-                list(part["value"]),
-                titles,
-            )
-        )
-    # The means: cells of the table over all axes, whose only label is the arm.
-    table = data.overall or data.table
-    cells = {(*row, *column)[0]: cell for (row, column), cell in table.cells.items()}
-    series = []
-    for i, arm in enumerate(data.arms):
-        cell = cells.get(arm)
-        if cell and cell.mean is not None and cell.low is not None and cell.high is not None:
-            ends = [cell.low], [cell.high]
-            series.append(Series(name_of(arm), i, [i], [cell.mean], *ends, dots=True, bars=True))
-    chart = Lines(
-        series,
-        dots,
-        x_label="arm",
-        y_label=name_of(data.metric),
-        x_names=list(map(name_of, data.arms)),
-    )
-    return Figure(
-        chart, "Every finished trial, with mean and interval.", f"{name_of(data.metric)} by arm"
-    )

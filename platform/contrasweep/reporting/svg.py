@@ -15,7 +15,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from contrasweep.reporting.figures import Bars, Chart, Lines, Series, log_ticks, short, ticks
+from contrasweep.reporting.figures import Lines, Series, short, ticks
 
 WIDTH = 360
 HEIGHT = 240
@@ -36,31 +36,23 @@ def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
     return low - room, high + room
 
 
-def draw(chart: Chart) -> Markup:
-    """Return the drawing of a chart."""
-    return _lines(chart) if isinstance(chart, Lines) else _bars(chart)
-
-
-def _lines(chart: Lines) -> Markup:
-    """Return a chart of lines and dots; the page's script reads values off it by the scales in its attributes."""
-    # The ends of both scales. The ends of a logarithmic scale are exponents of 10; names stand at 0, 1, 2 and so on.
+def draw(chart: Lines) -> Markup:
+    """Return the drawing of a chart; the page's script reads values off it by the scales in its attributes."""
+    # The ends of both scales; names stand at 0, 1, 2 and so on.
     xs: list[float] = []
-    ys: list[float] = [*chart.y_within]
+    ys: list[float] = []
     for series in chart.series:
         xs += series.x
         ys += [*series.y, *series.low, *series.high]
     for dots in chart.dots:
         xs += dots.x
         ys += dots.y
-    scale = math.log10 if chart.log_x else float
-    x_low, x_high = (
-        (-0.5, len(chart.x_names) - 0.5) if chart.x_names else _span([scale(x) for x in xs], 0.02)
-    )
+    x_low, x_high = (-0.5, len(chart.x_names) - 0.5) if chart.x_names else _span(xs, 0.02)
     y_low, y_high = _span(ys)
 
     # The place of a value in the drawing, whose y grows downwards.
     def px(x: float) -> float:
-        return LEFT + (scale(x) - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
 
     def py(y: float) -> float:
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
@@ -80,8 +72,6 @@ def _lines(chart: Lines) -> Markup:
         parts += _x_ticks(list(enumerate(chart.x_names)), px)
     else:
         values = ticks(x_low, x_high, whole=chart.whole_x)
-        if chart.log_x:
-            values = log_ticks(x_low, x_high)
         parts += _x_ticks([(value, short(value)) for value in values], px)
     parts.append(
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" '
@@ -100,8 +90,9 @@ def _lines(chart: Lines) -> Markup:
     if not chart.x_names:
         scales = f"{x_low:.6g} {x_high:.6g} {LEFT} {WIDTH - RIGHT} {y_low:.6g} {y_high:.6g} {HEIGHT - BOTTOM} {TOP}"
         attributes = f' data-scales="{scales}" data-x="{escape(chart.x_label)}"'
-        attributes += " data-log" if chart.log_x else ""
-    return svg(parts, WIDTH, HEIGHT, f"{chart.y_label} over {chart.x_label}", attributes)
+    title = escape(f"{chart.y_label} over {chart.x_label}")
+    opening = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}"{attributes}>'
+    return Markup(f"{opening}{''.join(parts)}</svg>")
 
 
 def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: ignore[no-untyped-def]
@@ -167,44 +158,3 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
 def path(points: Sequence[tuple[float, float]]) -> str:
     """Return the attribute `d` of an SVG path through `points`, which are (x, y) in the drawing."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def svg(
-    parts: Sequence[str], width: float, height: float, title: str, attributes: str = ""
-) -> Markup:
-    """Return the drawing as an element of the page, with `title` for screen readers; `parts` are its elements."""
-    opening = (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}"{attributes}>'
-    )
-    return Markup(f"{opening}{''.join(parts)}</svg>")
-
-
-def _bars(chart: Bars) -> Markup:
-    """Return a chart of bars: each has its name above it, its text at its end, and a line where its mark is."""
-    # The longest text leaves a width for the bars, which the largest value or mark fills.
-    names = chart.names
-    values = chart.values
-    wide = WIDTH - max(140, *(12 + LETTER * len(text) for text in chart.texts))
-    high = max([v for v in [*values, *chart.marks] if math.isfinite(v)], default=0.0) or 1.0
-    row = 34  # the height of a bar with its name
-    colour = chart.colour % COLOURS
-    parts = []
-    for i, (name, value, text, mark) in enumerate(
-        zip(names, values, chart.texts, chart.marks, strict=True)
-    ):
-        top = i * row
-        length = max(0.0, value / high) * wide if math.isfinite(value) else 0
-        # The text stands behind the bar and its mark.
-        end = length
-        if math.isfinite(mark):
-            at = mark / high * wide
-            end = max(length, at)
-            parts.append(
-                f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{top + 14}" y2="{top + 31}"/>'
-            )
-        parts.append(
-            f'<text class="tick" x="0" y="{top + 12}">{_fitted(name, WIDTH / LETTER)}</text>'
-            f'<rect class="c{colour} fill" x="0" y="{top + 17}" width="{length:.1f}" height="11" rx="2"/>'
-            f'<text class="tick" x="{end + 6:.1f}" y="{top + 26}">{escape(text)}</text>'
-        )
-    return svg(parts, WIDTH, row * len(names) + 6, chart.title)

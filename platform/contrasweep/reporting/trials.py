@@ -12,7 +12,6 @@ import pandas as pd
 from contrasweep.canonical import label
 from contrasweep.errors import StorageError
 from contrasweep.reporting.data import ReportData, Variables
-from contrasweep.reporting.searching import are_numbers, logarithmic
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import TRIAL_COLUMNS
@@ -52,8 +51,7 @@ def trials_section(data: ReportData) -> Variables:
     `listed` is what the page's script reads; `example` is a text by which the list can be filtered. `omitted` counts
     the trials beyond `LARGEST`.
     """
-    all_trials = data.frame if data.trials_of_sweep is None else data.trials_of_sweep
-    frame = all_trials.head(LARGEST).reset_index(drop=True)
+    frame = data.all_trials.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
     # The settings that have a column: the axes, and the searched settings, which stand between the phase and the ids.
@@ -88,7 +86,7 @@ def trials_section(data: ReportData) -> Variables:
         "logs": data.log_command("TRIAL"),
         "listed": listed,
         "example": f"{data.names(data.arms[0])} {condition}",
-        "omitted": len(all_trials) - len(frame),
+        "omitted": len(data.all_trials) - len(frame),
     }
 
 
@@ -108,7 +106,8 @@ def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) 
         digits = EXACT_DIGITS if name in data.axes else DIGITS
         column = _column(data.names(name), frame[name], data.names, digits)
         if data.trials_of_sweep is not None and "words" not in column:
-            column["log"] = logarithmic(data, name, pd.to_numeric(frame[name], errors="coerce"))
+            spaces = [data.document.space(arm).get(name) for arm in data.document.arms]
+            column["log"] = any(isinstance(space, dict) and space.get("log") for space in spaces)
         columns.append(column)
     for name in ("fold", "seed"):
         if frame[name].notna().any():
@@ -194,8 +193,8 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
 
 def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: int) -> Column:
     """Return the column of a setting: of numbers where all of its values are numbers, else of words."""
-    known = [v for v in values if v is not None and v is not pd.NA and v == v]  # NaN is no value
-    if known and are_numbers(known):
+    known = values.dropna()
+    if len(known) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
         return _numbers(name, values, digits)
     return _words(name, [names(label(v)) for v in values])
 

@@ -24,7 +24,7 @@ from contrasweep.cli.app import app
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.planning.grid import make_plan
 from contrasweep.reporting import render, write_report
-from contrasweep.reporting.figures import Bars, Dots, Lines, Series
+from contrasweep.reporting.figures import Dots, Lines, Series
 from contrasweep.reporting.formats import csv_text, inert_cell
 from contrasweep.reporting.svg import draw
 from contrasweep.results.notes import NOTE_FILE, Note, add_note, read_notes
@@ -131,7 +131,6 @@ def test_every_name_in_a_chart_is_text(name):
     charts = [
         (Lines((series,), (dots,), name, name), 2),
         (Lines((series,), x_label=name, x_names=(name, name)), 1),
-        (Bars(name, (name,), (0.5,), (name,), (0.1,), 0), 0),
     ]
     for chart, named in charts:
         drawn = ElementTree.fromstring(str(draw(chart)))

@@ -44,7 +44,7 @@ def test_importance_says_what_noise_would_show_in_text_frame_json_and_figure(tmp
     )
     assert summary(results)["importance"][0]["noise"] == frame["noise"].iloc[0]
     page = render(results, "html").decode()
-    assert all(f"Importance: {arm}" in page for arm in ARMS)
+    assert all(verdict in page for verdict in frame["verdict"])
 
 
 def test_three_configurations_are_too_few_in_words(tmp_path):
@@ -52,7 +52,7 @@ def test_three_configurations_are_too_few_in_words(tmp_path):
     assert set(results.importance()["verdict"]) == {"too few configurations"}
     assert np.isnan(results.importance()["share"]).all()
     assert "too few configurations" in render(results, "text").decode()
-    assert "3 configurations: too few to say" in render(results, "html").decode()
+    assert "too few configurations" in render(results, "html").decode()
 
 
 def test_comparisons_show_themselves_in_a_line_and_as_html(grid):

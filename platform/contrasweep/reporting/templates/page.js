@@ -24,13 +24,6 @@ document.querySelectorAll(".key").forEach(key => key.addEventListener("click", (
 }));
 dim();
 
-document.querySelectorAll("select[data-shows]").forEach(select => {
-  const show = () => document.querySelectorAll(`[data-group="${select.dataset.shows}"]`).forEach(
-    box => box.classList.toggle("off", box.dataset.option !== select.value));
-  select.addEventListener("change", show);
-  show();
-});
-
 document.querySelectorAll(".command button").forEach(button => button.addEventListener("click", async () => {
   const text = button.parentElement.querySelector("pre").textContent;
   try { await navigator.clipboard.writeText(text); } catch {
@@ -75,7 +68,7 @@ const point = event => {
     const where = near.reduce((a, b) => Math.abs(b.best[0] - x) < Math.abs(a.best[0] - x) ? b : a).best[0];
     const digits = Math.max(0, Math.ceil(-Math.log10((y1 - y0) / 200)));  // what a pixel tells
     const value = x0 + (where - left) / (right - left) * (x1 - x0);
-    tip.append(make("b", `${svg.dataset.x} ${+(svg.dataset.log === undefined ? value : 10 ** value).toPrecision(3)}`));
+    tip.append(make("b", `${svg.dataset.x} ${+value.toPrecision(3)}`));
     for (const { group, best } of near.filter(n => Math.abs(n.best[0] - where) < 1)) {
       const line = make("div"), mark = make("i");
       mark.style.background = getComputedStyle(group).color;
