@@ -150,12 +150,11 @@ class Chance(TypedDict):
 class Size(TypedDict):
     """A larger study: its number of replicates and what it costs beyond the present one.
 
-    `count` is the number of seeds, repeats or folds, or of what else the replicates are (`unit`). `trials` is the
-    number of additional trials, or of all for another number of folds; 0 where replicates are no trials. `hours` is
-    their wall time; null where it is not known.
+    `count` is the number of seeds or repeats, or of what else the replicates are (`unit`). `trials` is the number of
+    additional trials; 0 where replicates are no trials. `hours` is their wall time; null where it is not known.
     """
 
-    unit: Literal["seeds", "repeats", "folds", "runs", "items", "groups", "tasks"]
+    unit: Literal["seeds", "repeats", "runs", "items", "groups", "tasks"]
     count: int
     trials: int
     hours: Number
@@ -179,7 +178,7 @@ class UndecidedRow(TypedDict):
     - `context`: factor -> label of the cells that it is of; empty where it is over all cells.
     - `difference`: mean of a - b so far, in units of the metric.
     - `detectable`: the difference that is decided with a chance of 80 %: first at the present size, then at each of the
-      document's `sizes`, then at each of its `others`.
+      document's `sizes`.
     - `degrees`: the degrees of freedom of the noise, in the same order.
     - `chances`: the chance of a decision at each of the `sizes`; empty where it is not known.
     - `enough`: the sizes that reach a chance of 80 %, the cheapest first; empty where none is known.
@@ -203,7 +202,6 @@ class AdviceDocument(TypedDict):
 
     - `present`: the size that the study has.
     - `sizes`: two and four times that size.
-    - `others`: further sizes to weigh against them, with more repeats or folds; often empty.
     - `fresh`: true where no look is left, so that all sizes are those of a new study with other seeds.
     - `look`: the number of the next look, from 1.
     - `pending`: trials that are still to run; `comparisons` is empty while there are any.
@@ -212,7 +210,6 @@ class AdviceDocument(TypedDict):
 
     present: Size
     sizes: list[Size]
-    others: list[Size]
     fresh: bool
     look: int
     pending: int

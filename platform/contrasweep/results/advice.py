@@ -39,9 +39,8 @@ Hours = Callable[[Mapping[str, int]], float | None]
 class Size:
     """A larger study: its number of replicates and what it costs beyond the present one.
 
-    `count` is the number of seeds, repeats or folds (`unit`). `trials` is the number of additional trials, or of all
-    for another number of folds; 0 where replicates are no trials. `hours` is their wall time; None where it is not
-    known.
+    `count` is the number of seeds or repeats (`unit`). `trials` is the number of additional trials; 0 where replicates
+    are no trials. `hours` is their wall time; None where it is not known.
     """
 
     unit: Unit
@@ -78,8 +77,7 @@ class Prices:
         hours: The function that gives the wall hours of further trials; None: they are estimated from the records.
 
     Attributes:
-        present: How many seeds, repeats and folds the study has.
-        planned: The number of the study's trials by arm.
+        present: How many seeds and repeats the study has.
         trials: For seeds and for repeats, the number of trials by arm that one more seed or repeat takes.
         hours: The function that gives the wall hours of further trials.
     """
@@ -98,9 +96,7 @@ class Prices:
         self.present: dict[Unit, int] = {
             "seeds": seed.nunique(),
             "repeats": max(1, repeats),
-            "folds": folds or 1,
         }
-        self.planned = planned["arm"].value_counts()
         # One more seed takes as many trials as the first seed, that of the first row; and one more repeat as many as
         # the first repeat.
         rows_of_first = {
@@ -116,18 +112,12 @@ class Prices:
         self.hours = hours or _hours_by_records(done)
 
     def priced_size(self, unit: Unit, count: int, fresh: bool) -> Size:
-        """Return the size of a study with `count` seeds, repeats or folds (`unit`), with its price.
+        """Return the size of a study with `count` seeds or repeats (`unit`), with its price.
 
         With `fresh` it is a new study, and all of its trials are paid; else those beyond the present study.
         """
-        # Another number of folds is another partition of the data, so that all of its trials are new.
-        if unit == "folds":
-            added = {
-                str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()
-            }
-        else:
-            further = count if fresh else count - self.present[unit]
-            added = {str(arm): further * int(n) for arm, n in self.trials[unit].items()}
+        further = count if fresh else count - self.present[unit]
+        added = {str(arm): further * int(n) for arm, n in self.trials[unit].items()}
         return Size(unit, count, sum(added.values()), self.hours(added))
 
 
@@ -157,8 +147,6 @@ def _hours_by_records(done: Sequence[Record]) -> Hours:
 
 TIMES = (2, 4)
 """The sizes that are proposed, as multiples of the present one."""
-MANY_FOLDS = 10
-"""Folds of a study that is proposed in place of one with fewer."""
 VAGUE = 0.9
 """A chance that may lie anywhere in a range of more than this is not known."""
 MAX_FORECASTS = 12
@@ -178,9 +166,9 @@ class PowerForecast:
 
     Attributes:
         pair: The comparison.
-        detectable: The difference that is decided with a chance of 80 %, in units of the metric: now, at each of the
-            advice's `sizes`, and at each of its `others`.
-        degrees: The degrees of freedom of the noise: now, at each of the `sizes`, and at each of the `others`.
+        detectable: The difference that is decided with a chance of 80 %, in units of the metric: now, and at each of
+            the advice's `sizes`.
+        degrees: The degrees of freedom of the noise: now, and at each of the `sizes`.
         chances: The chance of a decision at each of the `sizes`; empty where it is not known.
         enough: The sizes that reach a chance of 80 %, the cheapest first.
         enough_as_estimated: Where `enough` is empty, the cheapest size that would reach 80 % if the noise is as
@@ -219,7 +207,6 @@ class Advice:
     Attributes:
         present: The present size.
         sizes: The sizes with two and four times the present replicates.
-        others: Other sizes to weigh against them: twice the repeats of the folds, and more folds in a new study.
         forecasts: What is predicted of each comparison.
         fresh: Whether no look is left, so that the sizes are those of a new study with fresh seeds.
         look: The number of the next look at the study, from 1.
@@ -240,7 +227,6 @@ class Advice:
     omitted: int = 0
     type: Literal["ablation_grid", "sweep", "judged"] = "ablation_grid"
     names: DisplayNames = NONE  # what every format shows in place of declared names
-    others: tuple[Size, ...] = ()
     price_of: str = "price"
     replicate: str = "seed"
 
@@ -303,8 +289,7 @@ class Advice:
             The rows, all of one length: the head, a row for each forecast, one that counts the `omitted` comparisons
             (if any), the detectable difference, the degrees of freedom, and the price (if there is one).
         """
-        all_sizes = (*self.sizes, *self.others)
-        head = [f"now: {self.present.replicates}", *(size.replicates for size in all_sizes)]
+        head = [f"now: {self.present.replicates}", *(size.replicates for size in self.sizes)]
         rows = [["", *map(self._named, head), "80% with"]]
         # A row for each comparison: its chance of a decision at each size, and the sizes that are enough.
         for forecast in self.forecasts:
@@ -317,13 +302,12 @@ class Advice:
                     forecast.title(self.names),
                     "undecided",
                     *chances,
-                    *["not computed"] * len(self.others),
                     self._named(forecast.sufficient()),
                 ]
             )
         if self.omitted:
             rows.append(
-                [f"and {self.omitted} more", "undecided", *["not computed"] * (len(all_sizes) + 1)]
+                [f"and {self.omitted} more", "undecided", *["not computed"] * (len(self.sizes) + 1)]
             )
         # Two rows on all comparisons together have the medians over them. No difference is larger than the metric's
         # range, `widest`.
@@ -335,10 +319,9 @@ class Advice:
         degrees = [forecast.degrees for forecast in self.forecasts]
         rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "at each size"])
         # Replicates that are no trials (items, runs made elsewhere) have no price.
-        if any(size.trials for size in all_sizes):
-            rows.append(
-                [self.price_of, "paid", *(size.price for size in all_sizes), "at each size"]
-            )
+        if any(size.trials for size in self.sizes):
+            prices = [size.price for size in self.sizes]
+            rows.append([self.price_of, "paid", *prices, "at each size"])
         return rows
 
     def notes(self) -> list[str]:
@@ -381,10 +364,6 @@ class Advice:
             lines.append(
                 f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies."
             )
-        if self.others:
-            lines.append(
-                f"Chances are computed for more {self.present.unit} alone; what is below them is of every size."
-            )
         lines += _what_adds_degrees(self)
 
         # Last, how to follow the advice, and what a look at more replicates costs.
@@ -422,7 +401,6 @@ class Advice:
         return {
             "present": self._document_of(self.present),
             "sizes": list(map(self._document_of, self.sizes)),
-            "others": list(map(self._document_of, self.others)),
             "fresh": self.fresh,
             "look": self.look,
             "pending": self.pending,
@@ -458,22 +436,12 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     components = now.components
     if not design.folds:
         return []
-    # The number of folds limits the degrees of freedom, however many seeds there are. More repeats or folds raise the
-    # degrees, unless the few seeds are what limits them now.
-    ceiling = f"{now.n} folds leave at most {freedom(now.n - 1)}"
-    # The degrees of the present study come first, then those of `sizes`, then those of `others`.
-    degrees = advice.forecasts[0].degrees
-    degrees_of_others = degrees[1 + len(advice.sizes) :]
-    more = [
-        size.unit
-        for size, larger in zip(advice.others, degrees_of_others, strict=True)
-        if larger > degrees[0] + 0.5
-    ]
-    if more:
-        ceiling += f"; more come from {' or '.join(more)}"
-        ceiling += " (another number of folds is a new study)" if "folds" in more else ""
-    elif advice.others:
-        ceiling += "; repeats or folds alone add none, as the few seeds are what is least known"
+    # The number of folds limits the degrees of freedom, however many seeds there are, unless the few seeds do so now.
+    ceiling = f"{now.n} folds leave at most {freedom(now.n - 1)}; "
+    if now.degrees < now.n - 1.5:
+        ceiling += "repeats or folds alone add none, as the few seeds are what is least known"
+    else:
+        ceiling += "more come from repeats or folds (another number of folds is a new study)"
     # The folds may share the draws of their one seed, so that the noise between seeds is not in the data at all.
     if now.seed_unknown:
         return [
@@ -522,11 +490,10 @@ def ordinal(n: int) -> str:
 
 
 class _Levels(NamedTuple):
-    """The level of the family's first step: at the present look, at the next one, and in a new study."""
+    """The level of the family's first step: at the present look, and at the next one."""
 
     present: float
     following: float
-    new_study: float
 
     @classmethod
     def before(cls, look: int, judged_pairs: Sequence[Pair]) -> "_Levels":
@@ -534,11 +501,10 @@ class _Levels(NamedTuple):
         family = judged_pairs[0].comparison.family
         first = family.level_after(sum(pair.decided for pair in judged_pairs))
         # The first look has the whole level, each later one a part of it. Before the first look the present level is
-        # the whole one, too. A new study begins with the whole level.
+        # the whole one, too.
         return cls(
             present=first / LEVEL_DIVISOR ** max(0, look - 2),
             following=first / LEVEL_DIVISOR ** (look - 1),
-            new_study=first,
         )
 
 
@@ -596,22 +562,15 @@ def advice(
     levels = _Levels.before(look, judged_pairs)
     margin = judged_pairs[0].comparison.family.margin
 
-    # The sizes: more seeds or repeats, as the study has them. A grid over folds may have more of either, or more folds.
+    # The sizes: more seeds or repeats, as the study has them. A grid over folds may have more of either.
     count = prices.present[unit]
     units: list[Unit] = [unit]
     if judged_pairs[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
         units = ["seeds", "repeats"]
     sizes = tuple(prices.priced_size(unit, times * count, fresh) for times in TIMES)
-    others: list[Size] = []
-    if len(units) > 1:
-        others.append(prices.priced_size("repeats", 2 * prices.present["repeats"], fresh))
-        if prices.present["folds"] < MANY_FOLDS and interim is None:
-            others.append(prices.priced_size("folds", MANY_FOLDS, fresh))
     # The comparisons with the smallest p are forecast, and the rest counted.
     nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
-    forecasts = [
-        _forecast(pair, sizes, others, units, levels, margin, prices, fresh) for pair in nearest
-    ]
+    forecasts = [_forecast(pair, sizes, units, levels, margin, prices, fresh) for pair in nearest]
     return Advice(
         Size(unit, count, 0, 0.0),
         sizes,
@@ -620,7 +579,6 @@ def advice(
         look,
         omitted=len(undecided) - len(nearest),
         type=type,
-        others=tuple(others),
         replicate=replicate,
     )
 
@@ -628,7 +586,6 @@ def advice(
 def _forecast(
     pair: Pair,
     sizes: Sequence[Size],
-    others: Sequence[Size],
     units: Sequence[Unit],
     levels: _Levels,
     margin: float | None,
@@ -637,10 +594,9 @@ def _forecast(
 ) -> PowerForecast:
     """Return what larger studies would do for one comparison.
 
-    `sizes` and `others` are the larger studies; `units` says what may be added to reach a decision. `margin` is the
-    smallest difference of interest; `fresh` as in `Advice`.
+    `sizes` are the larger studies; `units` says what may be added to reach a decision. `margin` is the smallest
+    difference of interest; `fresh` as in `Advice`.
     """
-    all_sizes = (*sizes, *others)
     level = levels.following
     # A verdict must stand with failures as losses. Where these put the other arm ahead, no size gives a direction.
     evidence = pair.comparison.evidence
@@ -650,7 +606,7 @@ def _forecast(
     # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.
     if now.seed_unknown:
         # n seeds leave n - 1 degrees of freedom, and never more than the folds leave.
-        seeds = [1, *(size.count if size.unit == "seeds" else 1 for size in all_sizes)]
+        seeds = [1, *(size.count if size.unit == "seeds" else 1 for size in sizes)]
         return PowerForecast(
             pair,
             detectable=(math.inf,) * len(seeds),
@@ -665,10 +621,8 @@ def _forecast(
         return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
 
     # The chance of a decision in each larger study, without the replicates that are lost for good.
-    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in all_sizes]
-    predictions = [
-        predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]
-    ]
+    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in sizes]
+    predictions = [predict(now, design, level, margin, fresh=fresh) for design in designs]
     # No chance is shown where any has a wide range over the plausible noise, as it tells nothing, or where the noise
     # is known by a single degree of freedom.
     precise = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
@@ -687,14 +641,12 @@ def _forecast(
         count = smallest_count_as_estimated(now, unit, level, fresh=fresh)
         if count is not None:
             estimated.append(prices.priced_size(unit, count + lost(unit), fresh))
-    # What can be detected now, and in each larger study; one with other folds is a new study.
-    detectable = [detectable_difference(now, now.design, levels.present)]
-    for size, design in zip(all_sizes, designs, strict=True):
-        its_level = levels.new_study if size.unit == "folds" else level
-        detectable.append(detectable_difference(now, design, its_level))
     return PowerForecast(
         pair,
-        tuple(detectable),
+        (
+            detectable_difference(now, now.design, levels.present),
+            *(detectable_difference(now, design, level) for design in designs),
+        ),
         (now.degrees, *(design.degrees(now.components) for design in designs)),
         chances=precise if chances_known else (),
         enough=tuple(sorted(reached, key=lambda entry: entry.size.trials)),
