@@ -31,7 +31,7 @@ PICTURES = ROOT / "docs" / "pictures"
 LAPTOP = (1366, 900)
 COLOURS = 128
 PAPER = (
-    r"\documentclass{article}\usepackage{booktabs,siunitx}\pagestyle{empty}"
+    r"\documentclass{article}\usepackage{booktabs}\pagestyle{empty}"
     r"\begin{document}\input{table}\end{document}"
 )
 

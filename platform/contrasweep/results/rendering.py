@@ -94,16 +94,6 @@ SPECIAL = {
     "∞": r"$\infty$",
     "±": r"$\pm$",
     "†": r"$\dagger$",
-    "ß": r"\ss{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "œ": r"\oe{}",
-    "Œ": r"\OE{}",
-    "ı": r"\i{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
     "<": r"$<$",
     ">": r"$>$",
     "*": r"$*$",
@@ -115,21 +105,8 @@ SPECIAL = {
     },
 }
 """Characters that LaTeX would obey or its fonts lack, and what prints them."""
-ACCENTS = {
-    "\N{COMBINING GRAVE ACCENT}": "`",
-    "\N{COMBINING ACUTE ACCENT}": "'",
-    "\N{COMBINING CIRCUMFLEX ACCENT}": "^",
-    "\N{COMBINING TILDE}": "~",
-    "\N{COMBINING MACRON}": "=",
-    "\N{COMBINING BREVE}": "u",
-    "\N{COMBINING DOT ABOVE}": ".",
-    "\N{COMBINING DIAERESIS}": '"',
-    "\N{COMBINING RING ABOVE}": "r",
-    "\N{COMBINING DOUBLE ACUTE ACCENT}": "H",
-    "\N{COMBINING CARON}": "v",
-    "\N{COMBINING CEDILLA}": "c",
-}
-"""The commands by which LaTeX puts an accent on a letter."""
+FONTLESS = "ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ"
+"""Letters of Latin Extended-A that the fonts of plain LaTeX lack."""
 
 
 def latex_text(value: str) -> str:
@@ -141,14 +118,11 @@ def latex_text(value: str) -> str:
 
 
 def _latex_character(character: str) -> str:
-    """Return what prints one character: itself, a command, an accent over a letter, or the code point."""
+    """Return what prints one character: itself, a command, or the code point."""
     if character.isascii() or character in SPECIAL:
         return SPECIAL.get(character, character)
-    decomposed = unicodedata.normalize("NFD", character)
-    letter, accent = decomposed[0], decomposed[1:]
-    if letter.isascii() and accent in ACCENTS:
-        return rf"\{ACCENTS[accent]}{{{letter}}}"
-    return f"[U+{ord(character):04X}]"
+    printed = "À" <= character <= "ž" and character not in FONTLESS
+    return character if printed else f"[U+{ord(character):04X}]"
 
 
 def latex_row(entries: Iterable[str]) -> str:
@@ -174,14 +148,13 @@ def latex_table(
     name of the table in references. A `wide` table is over both columns of a page.
     """
     environment = "table*" if wide else "table"
-    siunitx = r" and \usepackage{siunitx}" if "S[" in layout else ""
     labelled = [rf"\label{{{label}}}"] if label else []
     notes = [latex_text(line) + r"\par" for line in below]
     if notes:
         start = r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize"
         notes = [start, *notes, r"\end{minipage}"]
     lines = [
-        rf"% needs \usepackage{{booktabs}}{siunitx}",
+        r"% needs \usepackage{booktabs}",
         rf"\begin{{{environment}}}",
         r"\centering",
         rf"\caption{{{latex_text(caption)}}}",

@@ -558,7 +558,7 @@ class Table:
         return markdown_of([self])
 
     def to_latex(self) -> str:
-        """Return a LaTeX table environment, legend and verdicts below it; it needs `booktabs` and `siunitx`."""
+        """Return a LaTeX table environment, legend and verdicts below it; it needs `booktabs`."""
         return latex_of([self])
 
     def to_rows(self) -> list[FrameRow]:
@@ -707,8 +707,8 @@ def markdown_of(tables: Sequence[Table]) -> str:
 def latex_of(tables: Sequence[Table]) -> str:
     """Return the tables of several metrics as one table environment of LaTeX.
 
-    Means stand in columns of `siunitx`, their intervals beside them. The legend stands below the table and, where the
-    style has no caption, so do the verdicts.
+    Means stand aligned to the right, as all have as many digits after the point, and their intervals beside them. The
+    legend stands below the table and, where the style has no caption, so do the verdicts.
     """
     first_table = tables[0]
     columns = _columns(tables)
@@ -724,13 +724,9 @@ def latex_of(tables: Sequence[Table]) -> str:
     if not first_table.style.caption:
         for table in tables:
             below += table.verdicts if table.answer.decisive else []
-    cells = [
-        rf"S[table-format={_latex_format(table)},detect-weight]@{{\,}}l" * len(table.columns)
-        for table in tables
-    ]
     return latex_table(
         _heading(tables),
-        "l" * len(first_table.row_factors) + "".join(cells),
+        "l" * len(first_table.row_factors) + r"r@{\,}l" * len(columns),
         _latex_head(tables),
         body,
         label=first_table.style.label,
@@ -836,14 +832,3 @@ def _latex_entry(table: Table, cell: Cell | None) -> str:
         return _latex_span(rf"\textit{{{latex_text(rest)}}}")
     behind = latex_text(rest) + LATEX_ARROWS[cell.mark]
     return (r"\bfseries " if cell.best else "") + f"{mean} & {{\\scriptsize {behind}}}"
-
-
-def _latex_format(table: Table) -> str:
-    """Return the table-format of siunitx: the most digits before and after the point, with a minus if any mean has."""
-    cells = [*table.cells.values(), *table.averages.values()]
-    means = [table.cell_parts(cell)[0] for cell in cells]
-    means = [mean for mean in means if mean] or ["0"]
-    digits_before = max(len(mean.lstrip("-").split(".")[0]) for mean in means)
-    digits_after = max(len(mean.partition(".")[2]) for mean in means)
-    minus = "-" if any(mean.startswith("-") for mean in means) else ""
-    return f"{minus}{digits_before}.{digits_after}"

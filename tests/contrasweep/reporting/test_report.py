@@ -257,7 +257,7 @@ def test_latex_compiles(frame, tmp_path):
     )
     latex = table(awkward, title="study_1\n\none").to_latex()
     assert r"$\sigma$$\tau$" in latex and set(re.findall(r"U\+\w+", latex)) == {"U+4E2D"}
-    assert r"\'{e}\r{A}" in latex and r"\c{c}\H{o}" in latex and r"b$|$c" in latex
+    assert "éÅıçőœß" in latex and r"b$|$c" in latex
     assert r"\toprule" in latex and r"\bottomrule" in latex and r"\bfseries 0." in latex
     assert_compiles(latex, tmp_path)
 
