@@ -19,7 +19,7 @@ from contrasweep.reporting.formats import csv_text
 from contrasweep.reporting.page import html_report
 from contrasweep.reporting.search_notes import search_notes
 from contrasweep.results.answer import Versus
-from contrasweep.results.notices import archived_changes, code_diff
+from contrasweep.results.notices import code_diff
 from contrasweep.results.results import Results
 from contrasweep.results.table import PLAIN, Table, TableStyle, latex_of, markdown_of, text_of
 from contrasweep.shell import command_line
@@ -113,7 +113,7 @@ def write_report(
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     """Write the study's table, comparisons, trials and report as files into `folder`.
 
-    The file `code.diff` is written where trials, or archived trials, ran different versions of the code.
+    The file `code.diff` is written where trials ran different versions of the code.
 
     Returns:
         Name -> path of each file, and the table in Markdown.
@@ -128,8 +128,7 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
         "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
     }
-    archived = archived_changes(results.records, results.all_records)
-    if diff := code_diff(results.records, results.mixed_code.changes | archived):
+    if diff := code_diff(results.records, set(results.mixed_code.older.values())):
         content["code.diff"] = diff.encode()
     for name, data in content.items():
         (folder / name).write_bytes(data)

@@ -1,7 +1,7 @@
 """Scores of single test items: read once a trial, as the values behind a metric."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,33 +15,8 @@ from contrasweep.rows import ItemColumns
 from contrasweep.storage.record import COUNTING, RecordsById
 
 Items = Callable[[str], ItemColumns]
-"""A trial's id -> its items."""
+"""A trial's id -> its items, which are read at the first call."""
 THREADS = 16
-
-
-class ItemReader:
-    """Reads the scores of trials' test items by trial id, each file once.
-
-    If `remote`, `ahead` fetches several files in parallel.
-    """
-
-    def __init__(self, read: Items, *, remote: bool) -> None:
-        self.read = read
-        self.remote = remote
-        self._known: dict[str, ItemColumns] = {}
-
-    def __call__(self, trial_id: str) -> ItemColumns:
-        """Return the items of a trial: its scores of test items by name."""
-        if trial_id not in self._known:
-            self._known[trial_id] = self.read(trial_id)
-        return self._known[trial_id]
-
-    def ahead(self, trial_ids: Iterable[str]) -> None:
-        """Read the items of these trials in parallel where files are `remote`, so that later calls find them."""
-        missing = [trial_id for trial_id in dict.fromkeys(trial_ids) if trial_id not in self._known]
-        if self.remote and len(missing) > 1:
-            with ThreadPoolExecutor(THREADS) as pool:
-                self._known |= zip(missing, pool.map(self.read, missing), strict=True)
 
 
 @dataclass(frozen=True)
@@ -82,9 +57,11 @@ def item_values(
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
-        # Files of other trials are fetched once the first trial has shown that scores are needed.
-        if number == 1 and isinstance(items, ItemReader):
-            items.ahead(done)
+        # Once the first trial has shown that scores are needed, those of all others are read at once, and kept by
+        # `items` for the turn of each.
+        if number == 1:
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(items, done))
         record = records[trial]
         scored = items(trial)
         values = np.asarray(scored.get(metric, ()), dtype=np.float64)

@@ -10,8 +10,7 @@ from contrasweep.code import Difference, difference, dotted_paths
 from contrasweep.errors import StorageError, plural
 from contrasweep.rows import Row, step_of
 from contrasweep.storage import compact
-from contrasweep.storage.archive import list_archived, read_archived_record
-from contrasweep.storage.code_files import accepted, kept_codes, read_sources
+from contrasweep.storage.code_files import accepted, read_sources
 from contrasweep.storage.record import Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
@@ -204,11 +203,6 @@ class MixedCode:
         ]
         return lines
 
-    @property
-    def changes(self) -> set[tuple[str, str]]:
-        """Pairs of codes, as digests, whose difference is described: each older one with the newest."""
-        return set(self.older.values())
-
 
 def retrained(records: RecordsById, storage: str) -> dict[str, str]:
     """Return trial id -> study, for each trial that started from a network of that study which was trained again since.
@@ -230,38 +224,6 @@ def retrained(records: RecordsById, storage: str) -> dict[str, str]:
                 if source_now and source_now.ended != record.start.ended:
                     studies[trial_id] = study
     return studies
-
-
-def archived_changes(records: StudyRecords, current: RecordsById) -> set[tuple[str, str]]:
-    """Return pairs of digests (old code, code of the same trial now) for each code that only archived trials ran.
-
-    Where the archived trial is no longer in the study, the newest code of its trainable takes the second place.
-    `current` are the study's records by trial id.
-    """
-    current_codes = {
-        digest
-        for record in current.values()
-        for digest in (record.code.digest, *record.code.earlier)
-    }
-    archived_codes = kept_codes(records) - current_codes
-    if not archived_codes:
-        return set()
-    # The newest record of each trainable: of those with one key, a mapping keeps the last, which ended last.
-    by_end = sorted(current.values(), key=lambda record: record.ended)
-    newest = {record.trainable: record for record in by_end}
-    # The newest archive is read first. One trial of a code is enough: reading ends once each code has its change.
-    changes = set[tuple[str, str]]()
-    for part in reversed(list_archived(records)):
-        for trial_id in part.trial_ids:
-            if not archived_codes:
-                return changes
-            archived = read_archived_record(records, part.when, trial_id)
-            if archived is not None and archived.code.digest in archived_codes:
-                now = current.get(trial_id, newest.get(archived.trainable))
-                if now:
-                    changes.add((archived.code.digest, now.code.digest))
-                    archived_codes.remove(archived.code.digest)
-    return changes
 
 
 def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:

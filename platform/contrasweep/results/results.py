@@ -406,7 +406,7 @@ class Results(StudyData):
             SpecError: For an unknown arm, axis or metric, an arm against itself, and where the arms have no finished
                 replicate in common.
         """
-        at = self.declared_at(at or {})
+        at = {self.known_name("axis", axis, self.axes): v for axis, v in (at or {}).items()}
         metric = self._metric(metric)
         arms = list(dict.fromkeys(self.planned["arm"]))
         a, b = (self.known_name("arm", arm, arms) for arm in (a, b))

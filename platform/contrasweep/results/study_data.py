@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import Any, Self
 
@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import Config
 from contrasweep.data.manifest import NO_DATA
 from contrasweep.errors import BrokenFileError, SpecError, choose_from, plural
 from contrasweep.live.overview import no_such_study
-from contrasweep.results.items import ItemReader, Items
+from contrasweep.results.items import Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
@@ -25,7 +25,6 @@ from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import COUNTING, Record, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.store import LocalStore
 from contrasweep.storage.study_document import StudyDocument, declared_lines
 from contrasweep.tracking.links import read_links
 
@@ -174,7 +173,7 @@ class StudyData:
 
         Each file is read once.
         """
-        return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
+        return cache(self._items)
 
     def _items(self, trial_id: str) -> ItemColumns:
         """Return a trial's scores of test items by name; a score of an evaluation replaces the trial's own."""
@@ -326,26 +325,6 @@ class StudyData:
         )
         return f"{self.name} on {', '.join(names)}" if names else self.name
 
-    def declared_at(self, at: Config) -> MutableConfig:
-        """Return values of axes with declared names in place of the display names that tables show, as `known_name`.
-
-        Args:
-            at: The values of axes, by axis.
-
-        Returns:
-            The declared values, by declared axis.
-
-        Raises:
-            SpecError: For an unknown axis.
-        """
-        declared = {self.known_name("axis", axis, self.axes): value for axis, value in at.items()}
-        for axis, value in declared.items():
-            values = list(self.planned[axis])
-            if not any(canonical.same(v, value) for v in values):
-                shown = (v for v in values if self.names(canonical.label(v)) == value)
-                declared[axis] = next(shown, value)
-        return declared
-
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
         """Return the rows of a frame of trials whose axes have the values `at`.
 
@@ -359,7 +338,8 @@ class StudyData:
         Raises:
             SpecError: For an unknown axis, or values that no row has.
         """
-        for axis, value in self.declared_at(at).items():
+        for name, value in at.items():
+            axis = self.known_name("axis", name, self.axes)
             # 1 and 1.0 are one value, 1 and True are not.
             has_value = [canonical.same(v, value) for v in frame[axis]]
             if not any(has_value):

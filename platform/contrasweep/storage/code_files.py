@@ -110,12 +110,6 @@ def code_bytes(records: StudyRecords, digest: str) -> dict[str, bytes]:
     }
 
 
-def kept_codes(records: StudyRecords) -> set[str]:
-    """Return the digests of all code whose sources are kept, of archived trials too: these share the folder."""
-    names = (key.rpartition("/")[2] for key in records.store.list(_key(records, "")))
-    return {name.removesuffix(".zip") for name in names if name.endswith(".zip")}
-
-
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
     """Return (old digest, new digest) of each accepted change: trials of the old code stay valid under the new code.
 

@@ -4,10 +4,8 @@ import io
 import re
 import time
 
-from looks import drive_looks
 from rich.console import Console
 
-import contrasweep as cs
 from contrasweep.live.displays import View
 from contrasweep.live.state import ArmState, RunningTrial, RunState
 from contrasweep.results.rendering import display_names
@@ -51,15 +49,3 @@ def test_a_run_is_shown_with_display_names(storage):
 def test_what_would_be_shown_alike_keeps_its_declared_name():
     names = display_names({"a": "Ours", "b": "Ours", "c": "d"}, ["a", "b", "c", "d"])
     assert [names(word) for word in "abcde"] == ["Ours (a)", "Ours (b)", "d (c)", "d", "e"]
-
-
-def test_a_declared_value_is_taken_before_one_that_is_shown_so(tmp_path, storage):
-    arms = {arm: cs.Arm("toy:train", config={"epochs": 1}) for arm in "ab"}
-    swapped = {"flat": "steep", "steep": "flat"}
-    study = cs.AblationGrid(
-        "swapped", arms, "digits-lt", axes={"error": ["flat", "steep"]}, labels=swapped
-    )
-    drive_looks(study, tmp_path, lambda trial: 0.5)
-    results = cs.load("swapped", storage=storage)
-    for value in swapped:
-        assert {*results.at(results.frame, {"error": value})["error"]} == {value}

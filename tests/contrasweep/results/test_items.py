@@ -1,41 +1,13 @@
-"""Items of many trials are read at once from a server, and each of them once."""
+"""Scores of test items: which are drawn from, and that none is read that is not needed."""
 
-import threading
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
-from contrasweep.results.items import ItemReader, item_values
+from contrasweep.results.items import item_values
 from contrasweep.storage.record import Status
-
-
-def test_what_is_read_ahead_is_read_at_once_and_never_again():
-    """Each reader waits for another one: alone it would wait for ever."""
-    both = threading.Barrier(2, timeout=300)
-    asked = []
-
-    def read(trial_id):
-        asked.append(trial_id)
-        both.wait()
-        return {"accuracy": np.array([float(trial_id)])}
-
-    items = ItemReader(read, remote=True)
-    items.ahead(["1", "2", "1"])
-    assert sorted(asked) == ["1", "2"]
-    assert items("2")["accuracy"] == 2.0 and items("1")["accuracy"] == 1.0
-    items.ahead(["2", "1"])
-    assert sorted(asked) == ["1", "2"]
-
-
-def test_a_folder_is_read_as_it_is_asked_for():
-    asked = []
-    items = ItemReader(lambda trial_id: asked.append(trial_id) or {}, remote=False)
-    items.ahead(["1", "2"])
-    assert asked == []
-    items("2")
-    items("2")
-    assert asked == ["2"]
 
 
 def test_scores_of_a_single_item_or_group_are_no_items_to_draw():
@@ -69,5 +41,5 @@ def test_where_the_first_trial_says_that_none_is_wanted_no_other_is_read():
         asked.clear()
         data = SimpleNamespace(digest="d")
         one = SimpleNamespace(metrics={"accuracy": reported}, items=("accuracy",), data=data)
-        item_values(ItemReader(read, remote=True), frame, dict.fromkeys("abc", one), "accuracy")
+        item_values(cache(read), frame, dict.fromkeys("abc", one), "accuracy")
         assert sorted(asked) == wanted

@@ -330,39 +330,14 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
         assert shown.count("†") == 2, shown
     assert r"$\dagger$" in table.to_latex()
     assert list(table.to_frame()["other_code"]) == [2, 0, 0, 0]
+    (tmp_path / "files").mkdir()
+    files, _ = write_files(made_up(tmp_path), tmp_path / "files")
+    assert "-WIDTH = 16\n+WIDTH = 32\n" in files["code.diff"].read_text()
     records.write(newest)
     marked = made_up(tmp_path).table().cells
     assert sum(cell.other_code for cell in marked.values()) == 3, (
         "a trial that went on under other code is of both"
     )
-
-
-@pytest.mark.slow
-def test_mlflow_has_the_diff_of_archived_code_to_the_present(study, tmp_path, versions):
-    plan, records = study
-    refs = [CodeRef(digest) for digest in versions]
-    recorded = {trial.id: records.read_one(trial.id) for trial in plan.trials}
-
-    def made_by(code):
-        for record in recorded.values():
-            records.write(dataclasses.replace(record, code=code))
-
-    def files(name):
-        (tmp_path / name).mkdir()
-        return write_files(made_up(tmp_path), tmp_path / name)[0]
-
-    made_by(refs[0])
-    archive_trials(records, list(recorded), "own_method.py changed")
-    made_by(refs[1])
-    diff = files("again")["code.diff"].read_text()
-    assert "-WIDTH = 16\n+WIDTH = 32\n" in diff and f"--- {refs[0].digest}/own_method.py" in diff
-    assert not made_up(tmp_path).table().notes, "no cell is of mixed code"
-    archive_trials(records, list(recorded), "removed, and made again by the same code")
-    made_by(refs[1])
-    assert files("same")["code.diff"].read_text() == diff
-    archive_trials(records, list(recorded), "back to the first")
-    made_by(refs[0])
-    assert "-WIDTH = 32\n+WIDTH = 16\n" in files("back")["code.diff"].read_text()
 
 
 def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(study, tmp_path):
