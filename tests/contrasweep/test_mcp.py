@@ -356,7 +356,7 @@ def test_trials_that_run_are_counted_beside_those_that_have_ended(tools, monkeyp
     )
     monkeypatch.setattr("contrasweep.cli.mcp_server.read_live", lambda records: live)
     monkeypatch.setattr(Ledger, "spent", Spent(4, 1.5, 6.0))
-    assert tools._spent_by("speed") == 3.5
+    assert tools._spent_by("speed", campaign=True) == 3.5
 
 
 GATED = """

@@ -111,28 +111,6 @@ class Allowance:
         return budgets | {"running": self.running}
 
 
-class _Needed(NamedTuple):
-    """What a run or decision trains at most: `trials`, and their `gpu_hours`; None where no duration is known yet."""
-
-    trials: int
-    gpu_hours: float | None
-
-    @property
-    def counted(self) -> float:
-        """The GPU-hours that count before it begins; a trial of unknown duration counts `UNKNOWN_TRIAL_S`."""
-        known = self.gpu_hours
-        return self.trials * UNKNOWN_TRIAL_S / 3600 if known is None else known
-
-
-class _Forecast(NamedTuple):
-    """A run of the study `name`: what it needs, the GPU-hours that the study has spent so far, and its own budget."""
-
-    name: str
-    needed: _Needed
-    spent: float
-    limit: float
-
-
 class _Begun(NamedTuple):
     """A run or decision that this server has begun at the time `at`, and that `waiter` waits for.
 
@@ -215,7 +193,7 @@ class Tools:
         """
         file = None if noise is None else self._file(noise, "noise")
         document = self._command("plan", self._study(study), noise=file)
-        return document | (self._counts(_to_run(document)) if "table" in document else {})
+        return document | (self._counts(*_to_run(document)) if "table" in document else {})
 
     def status(self, study: str, since: str | None = None) -> Answer:
         """Return how far a study is; with the `token` of an earlier answer as `since`, what has `changed`."""
@@ -281,7 +259,7 @@ class Tools:
         """
         words = (self._declared(campaign), self._declared(candidate))
         outlook = self._command("decide", *words, flags=["--dry-run"])
-        return outlook | self._counts(_to_decide(outlook))
+        return outlook | self._counts(*_to_decide(outlook))
 
     def ledger(self, campaign: str) -> Answer:
         """Return what a campaign has decided so far, entry by entry; its name is enough where it has begun."""
@@ -301,23 +279,32 @@ class Tools:
         if answer := self._wait(asked, until):
             return answer
         flags = ["--extend"] if extend else []
-        forecast = self._forecast(study, flags)
+        document = self._command("plan", study, flags=flags)
+        if "studies" in document:
+            names = [plan["study"] for plan in document["studies"]]
+            hint = f"{study}:{names[0]}, then the others: {', '.join(names[1:])}"
+            raise SpecError("one study at a time", place="study", value=study, hint=hint)
+        if "table" not in document:
+            missing = "; ".join(dataset["command"] for dataset in document["missing"])
+            raise SpecError(
+                "the study's datasets have to be staged first",
+                place="study",
+                value=study,
+                hint=missing,
+            )
+        # A plan says what is spent only where a budget is declared. So a second plan is made, with a boundless budget.
+        counted = self._command("plan", study, flags=[*flags, f"--set={BUDGET}=1000000000"])
+        spent = counted["budget"][BUDGET]["spent"]
+        limit = document["budget"].get(BUDGET, {"limit": math.inf})["limit"]
 
         def begin(left: float) -> "subprocess.Popen[bytes]":
             """Start the run with a budget that ends it where what is left of the server's is used up."""
             # The study's budget counts all of its trials, also those of runs before, so these are added.
-            cap = f"--set={BUDGET}={min(forecast.spent + left, forecast.limit):.9f}"
+            cap = f"--set={BUDGET}={min(spent + left, limit):.9f}"
             retry = ["--retry-failed"] if retry_failed else []
             return self._begin("run", "--quiet", *flags, *retry, cap, "--", study)
 
-        return self._spend(
-            asked,
-            forecast.name,
-            forecast.needed,
-            begin,
-            until,
-            lambda: self._forecast(study, flags).spent - forecast.spent,
-        )
+        return self._spend(asked, document["study"], _to_run(document), begin, until)
 
     def decide(
         self, campaign: str, candidate: str, by: str = "", why: str = "", wait_seconds: int = 20
@@ -339,6 +326,7 @@ class Tools:
             _to_decide(outlook),
             lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
             until,
+            campaign=True,
         )
 
     def stop(self, study: str) -> Answer:
@@ -364,12 +352,15 @@ class Tools:
         tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
         return self._start(command, "--json", f"--storage={self.storage}", *tracking, *words)
 
-    def _counts(self, needed: _Needed) -> Answer:
+    def _counts(self, trials: int, gpu_hours: float | None) -> Answer:
         """Return what a run or decision needs of the server's budget as the member `counts`; {} without a budget."""
         why = "as forecast"
-        if needed.gpu_hours is None:
-            why = f"no duration is known yet, so each of {needed.trials} trials counts {UNKNOWN_TRIAL_S:g} s"
-        counts = {"gpu_hours": needed.counted, "why": f"{why}; at its end what it has spent counts"}
+        if gpu_hours is None:
+            why = (
+                f"no duration is known yet, so each of {trials} trials counts {UNKNOWN_TRIAL_S:g} s"
+            )
+        hours = _counted(trials, gpu_hours)
+        counts = {"gpu_hours": hours, "why": f"{why}; at its end what it has spent counts"}
         return {"counts": counts} if self.allowance else {}
 
     def _wait(self, asked: tuple[object, ...], until: float) -> Answer:
@@ -393,7 +384,7 @@ class Tools:
             then = f"call {asked[0]} again with the same arguments; it waits for the end"
             trained = {"studies": studies, "trials_at_most": begun.trials}
             return {"state": "running", "budget": budget, **trained, "next": then}
-        # The thread has ended: `printed` is complete, or empty where `measure` failed before the process ended.
+        # The thread has ended: `printed` is complete.
         self._begun = None
         return {"state": "ended", "budget": budget, **_ended(begun.process, begun.printed)}
 
@@ -401,23 +392,25 @@ class Tools:
         self,
         asked: tuple[object, ...],
         name: str,
-        needed: _Needed,
+        needed: tuple[int, float | None],
         begin: "Callable[[float], subprocess.Popen[bytes]]",
         until: float,
-        measure: Callable[[], float] | None = None,
+        *,
+        campaign: bool = False,
     ) -> Answer:
         """Begin a process that spends GPU-hours of the server, and wait for its end, to the time `until` at most.
 
-        A process that goes on longer is waited for by a thread, which books what it has spent.
+        A process that goes on longer is waited for by a thread, which books what it has spent. Where the storage cannot
+        tell at the end what was spent, all that was left counts as spent.
 
         Args:
             asked: The tool and its arguments.
             name: The study or campaign.
-            needed: What it needs at most; `SpecError` where fewer GPU-hours are left.
+            needed: The trials that it trains at most, and their GPU-hours; `SpecError` where fewer are left.
             begin: Starts the process, given the GPU-hours that are left.
             until: When this call returns at the latest, by the monotonic clock.
-            measure: Says how many GPU-hours the study has spent, once the process has ended itself by a budget that it
-                was given. None: a campaign, whose process is ended where the server's budget is used up.
+            campaign: Whether `name` is a campaign, whose process is ended where the server's budget is used up. A study
+                has a budget of its own, which ends it.
 
         Returns:
             `state` (`running` or `ended`) and `budget`. While it runs also how far its `studies` are, and what to do
@@ -426,76 +419,45 @@ class Tools:
         """
         assert self.allowance is not None
         allowance = self.allowance
-        printed = list[bytes]()  # standard output and standard error, once the process has ended
-        allowance.take(name, needed.counted)
+        allowance.take(name, _counted(*needed))
         at = time.time()
         # Trials of the study that ran before this process are no part of what it spends.
         try:
-            before = self._spent_by(name, measure is None)
+            before = self._spent_by(name, campaign)
             left = allowance.left
             process = begin(left)
         except BaseException:
             allowance.book(0.0)
             raise
+        printed = list[bytes]()  # standard output and standard error, once the process has ended
 
-        def used() -> float:
-            """Return the GPU-hours that the process has spent so far."""
-            return self._spent_by(name, measure is None) - before
+        def look() -> None:
+            """Note how many GPU-hours the process has used so far; what a trial used that was stopped stays counted."""
+            allowance.used = max(allowance.used, self._spent_by(name, campaign) - before)
 
         def settle() -> None:
-            """Wait for the process to end, and book what it has spent; end one without `measure` where nothing is left.
-
-            Where the storage cannot tell at the end what was spent, all that was left counts as spent.
-            """
-            spent = left  # what is booked where `measure` fails
-            try:
-                # The timeout is when its spending is looked at again.
-                while not printed:
-                    try:
-                        printed.extend(process.communicate(timeout=POLL_S))
-                    except subprocess.TimeoutExpired:
-                        with contextlib.suppress(ContrasweepError):
-                            allowance.used = max(0.0, used())
-                        if measure is None and allowance.used >= left:
-                            process.terminate()
-                spent = max(0.0, (measure or used)())
-            # `measure` failed. The next run may begin only once this process has ended.
-            except Exception:
-                process.communicate()
-            finally:
-                allowance.book(spent)
+            """Wait for the process to end, and book what it has spent; end a campaign's where nothing is left."""
+            # The timeout is when its spending is looked at again.
+            while not printed:
+                try:
+                    printed.extend(process.communicate(timeout=POLL_S))
+                except subprocess.TimeoutExpired:
+                    with contextlib.suppress(Exception):
+                        look()
+                    if campaign and allowance.used >= left:
+                        process.terminate()
+            spent = left
+            with contextlib.suppress(Exception):
+                look()
+                spent = allowance.used
+            allowance.book(spent)
 
         waiter = threading.Thread(target=settle, daemon=True)
         waiter.start()
-        self._begun = _Begun(asked, name, needed.trials, at, process, waiter, printed)
+        self._begun = _Begun(asked, name, needed[0], at, process, waiter, printed)
         return self._wait(asked, until)
 
-    def _forecast(self, study: str, flags: list[str]) -> _Forecast:
-        """Return the GPU-hours that a run needs, those that the study's trials have spent, and its own budget of them.
-
-        The budget is infinite where the study declares none. Where nothing is known of a trial's duration, it counts as
-        `UNKNOWN_TRIAL_S`. `SpecError` where a dataset has to be staged first.
-        """
-        document = self._command("plan", study, flags=flags)
-        if "studies" in document:
-            names = [plan["study"] for plan in document["studies"]]
-            hint = f"{study}:{names[0]}, then the others: {', '.join(names[1:])}"
-            raise SpecError("one study at a time", place="study", value=study, hint=hint)
-        if "table" not in document:
-            missing = "; ".join(dataset["command"] for dataset in document["missing"])
-            raise SpecError(
-                "the study's datasets have to be staged first",
-                place="study",
-                value=study,
-                hint=missing,
-            )
-        # A plan says what is spent only where a budget is declared. So a second plan is made, with a boundless budget.
-        counted = self._command("plan", study, flags=[*flags, f"--set={BUDGET}=1000000000"])
-        limit = document["budget"].get(BUDGET, {"limit": math.inf})["limit"]
-        spent = counted["budget"][BUDGET]["spent"]
-        return _Forecast(document["study"], _to_run(document), spent, limit)
-
-    def _spent_by(self, name: str, campaign: bool = True) -> float:
+    def _spent_by(self, name: str, campaign: bool) -> float:
         """Return the GPU-hours that a study or a campaign's studies have trained, those so far of running trials too.
 
         A running trial counts as if it held a whole GPU.
@@ -619,19 +581,24 @@ class Tools:
             ) from None
 
 
-def _to_run(document: Answer) -> _Needed:
-    """Return what the run of a study needs by the document of its `plan`."""
+def _to_run(document: Answer) -> tuple[int, float | None]:
+    """Return the trials that a study still trains, by the document of its `plan`, and their GPU-hours or None."""
     to_run = document.get("to_run")  # of a grid alone
     if to_run is None:  # a sweep, which runs one trial at least where its budget counts none
         to_run = max(0, (document["trials"] or 1) - document["ended"])
     makespan = document["makespan"]
-    return _Needed(to_run, makespan and makespan["gpu_hours"])
+    return to_run, makespan and makespan["gpu_hours"]
 
 
-def _to_decide(outlook: Answer) -> _Needed:
-    """Return what a decision needs by its `outlook`; what was decided before needs nothing."""
+def _to_decide(outlook: Answer) -> tuple[int, float | None]:
+    """Return the same of a decision by its `outlook`; what was decided before needs nothing."""
     trials = outlook["screening_trials"] + outlook["confirmation_trials"]
-    return _Needed(0, 0.0) if outlook["decided"] else _Needed(trials, outlook["gpu_hours"])
+    return (0, 0.0) if outlook["decided"] else (trials, outlook["gpu_hours"])
+
+
+def _counted(trials: int, gpu_hours: float | None) -> float:
+    """Return the GPU-hours that count before trials begin; those of unknown duration count `UNKNOWN_TRIAL_S` each."""
+    return trials * UNKNOWN_TRIAL_S / 3600 if gpu_hours is None else gpu_hours
 
 
 def _ended(process: "subprocess.Popen[bytes]", printed: Sequence[bytes]) -> Answer:
