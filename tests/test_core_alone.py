@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from drivers import output_of, ray_folder, start_driver
 from places import ROOT, environment_without
 
 from contrasweep.cli.catalogue import TABLES
@@ -82,19 +81,3 @@ def test_it_lists_what_there_is_and_plans_the_quickstart(core):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(core / "platform/contrasweep/__init__.py")
     assert "trials    30: 0 done, 30 to run" in done.stdout
-
-
-@pytest.mark.long
-def test_it_runs_the_quickstart(core):
-    words = [
-        "run",
-        "contrasweep.search_spaces.quickstart:STUDY",
-        "--set",
-        "folds=2",
-        "--tracking",
-        "none",
-    ]
-    with ray_folder() as ray:
-        driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))
-        printed, _ = output_of(driver)
-    assert "quickstart on digits-lt: f1_macro" in printed and "ocl" in printed

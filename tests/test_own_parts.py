@@ -1,19 +1,17 @@
 """The study of examples/own_parts, of own parts alone, in a folder outside of the repository.
 
-It runs through Ray by the command line, with its storage on an object store."""
+It runs through Ray by the command line."""
 
 import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 
 import numpy as np
 import pytest
-import yaml
-from benchmarks.tracking_services import S3_ENV, s3_server
 from command_line import contrasweep, refusal, shown_json
+from drivers import ray_folder
 from places import ROOT, environment_without
 from sklearn.datasets import load_digits
 
@@ -54,46 +52,24 @@ def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis)
 
 @pytest.mark.long
 def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
-    scratch = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
-    with s3_server("bucket") as endpoint:
-        storage = "s3://bucket/runs"
-        kept = environment_without("CONTRASWEEP_")
-        cache = {"CONTRASWEEP_CACHE": str(tmp_path / "cache"), "RAY_TMPDIR": scratch}
-        environment = (
-            kept
-            | S3_ENV
-            | {"AWS_ENDPOINT_URL": endpoint}
-            | cache
-            | {"PYTHONPATH": f"{ROOT}/platform:{ROOT}"}
-        )
-
-        def run(*words):
+    place = str(tmp_path / "runs")
+    stage = ["data", "stage", "mythesis.data:read", "--source", "digits.npz", "--set", "every=3"]
+    with ray_folder() as ray:
+        environment = environment_without("CONTRASWEEP_") | {
+            "CONTRASWEEP_CACHE": str(tmp_path / "cache"),
+            "RAY_TMPDIR": str(ray),
+            "PYTHONPATH": f"{ROOT}/platform:{ROOT}",
+        }
+        for words in (
+            [*stage, "--to", f"{place}/datasets/my-digits"],
+            ["run", "study.yaml", "--storage", place],
+        ):
             command = [sys.executable, "-m", "contrasweep", *words]
             done = subprocess.run(
                 command, cwd=thesis, env=environment, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stdout + done.stderr
-            return done.stdout
-
-        to = f"{storage}/datasets/my-digits"
-        run(
-            "data",
-            "stage",
-            "mythesis.data:read",
-            "--source",
-            "digits.npz",
-            "--to",
-            to,
-            "--set",
-            "every=3",
-        )
-        try:
-            printed = run("run", "study.yaml", "--storage", storage)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        summary = json.loads(run("report", "study.yaml", "--storage", storage, "--json"))
-    assert "all-mine on my-digits: accuracy" in printed and f"{storage}/all-mine" in printed
-    assert not (thesis / "contrasweep-runs").exists(), "everything lies on the server"
+    assert "all-mine on my-digits: accuracy" in done.stdout
     lines = [json.loads(line) for line in (thesis / "all-mine.jsonl").read_text().splitlines()]
     trials = [path for path in (thesis / "boards/all-mine").iterdir() if path.is_dir()]
     assert len(trials) == 7, "TensorBoard's files, one folder a trial"
@@ -103,19 +79,9 @@ def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
     assert ended["done"] >= 5 and sum(ended.values()) == 7, (
         "the pruner may have ended trials of the search"
     )
-    searched = yaml.safe_load((thesis / "study.yaml").read_text())["arms"]["mine"]["space"][
-        "loss.temperature"
-    ]
-    low = np.log(searched["low"])
-    high = np.log(searched["high"])
-    points = {
-        round(float((np.log(config["loss"]["temperature"]) - low) / (high - low)), 3)
-        for config in started
-    }
-    assert points == {0.5, 0.25, 0.75}, "the searcher's halves"
+    assert len({config["loss"]["temperature"] for config in started}) == 3, "the searcher's halves"
     for config in started:
         assert config["encoder"] == {"name": "mythesis.nets:Body", "width": 24}
         assert config["projection"] == {"name": "mythesis.nets:head", "dim": 12}
         assert config["augmentation"] == {"name": "mythesis.nets:noisy", "amount": 0.05}
         assert config["optimizer"] == {"name": "mythesis.nets:Signs", "decay": 0.001}
-    assert summary

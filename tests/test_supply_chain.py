@@ -37,47 +37,6 @@ def test_every_direct_dependency_has_an_exact_version_and_no_line_an_address():
     assert "://" not in (ROOT / "constraints.txt").read_text()
 
 
-@pytest.mark.long
-def test_the_requirements_of_an_image_are_the_constrained_versions_with_hashes(tmp_path):
-    required = tmp_path / "requirements.txt"
-    options = [
-        "--python-version",
-        "3.11",
-        "--constraints",
-        "constraints.txt",
-        "--generate-hashes",
-        "--no-header",
-    ]
-    command = [
-        Path(sys.executable).with_name("uv"),
-        "pip",
-        "compile",
-        "--quiet",
-        *options,
-        "--no-annotate",
-    ]
-    command += ["--extra", "all", "--output-file", required, "pyproject.toml"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
-    constrained = pins("constraints.txt")
-    found = pins(str(required))
-    assert len(found) > 100
-    assert {name: v for name, v in found.items() if constrained.get(name, v) != v} == {}
-    for entry in re.split(r"\n(?=\S)", required.read_text().strip()):
-        assert (
-            re.match(r"[A-Za-z0-9._-]+(\[[^\]]*\])?==\S+", entry) and "--hash=sha256:" in entry
-        ), entry[:100]
-
-
-def test_no_pre_release_is_installed_but_those_of_opentelemetry():
-    """Which has never released some of its packages, and MLflow needs them."""
-    from packaging.version import Version
-
-    early = {
-        name for name, version in pins("constraints.txt").items() if Version(version).is_prerelease
-    }
-    assert {name for name in early if not name.startswith("opentelemetry-")} == set()
-
-
 def test_an_image_holds_what_is_named_and_nothing_else():
     lines = [
         line

@@ -15,30 +15,9 @@ from store_faults import STUDY, SUPPORT, live
 
 from contrasweep.cli.catalogue import TABLES, descriptions
 from contrasweep.data import stage
-from contrasweep.planning.planner import plan
-from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.file import load_study, to_plain
 
 QUICK = "contrasweep.search_spaces.quickstart:STUDY"
-
-
-@pytest.mark.slow
-def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp_path, runs):
-    storage = StudyRecords(runs, "quickstart")
-    storage.claim(StudyDocument(name="quickstart", metric="accuracy", plan_digest="another"))
-    (trial, *_) = plan(load_study(QUICK), storage=storage.storage).trials
-    storage.write(
-        Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}])
-    )
-    done = contrasweep("plan", QUICK, "--storage", "runs", folder=tmp_path)
-    assert done.returncode == 2
-    assert "1 done, 29 to run" in done.stdout, "what would run is shown all the same"
-    assert "another plan is in this storage" in done.stderr and "--extend" in done.stderr
-    assert (
-        contrasweep("plan", QUICK, "--storage", "runs", "--extend", folder=tmp_path).returncode == 0
-    )
 
 
 @pytest.mark.slow
@@ -215,12 +194,6 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
     assert lines[-1] == said and "Traceback" not in "".join(lines)
     assert printed_nowhere("report", "life", "--json") == (1, [said]), "what it is for"
     assert printed_nowhere("run", "none.yaml")[0] == 2
-    for words in (("report", "life"), ("ledger",)):
-        printed(tmp_path, *words, "--json", "-o", "out.json", "--storage", runs)
-        assert json.loads((tmp_path / "out.json").read_text())["schema"].partition("/")[0] in (
-            "report",
-            "comparisons",
-        )
     # The lines of a table are no ASCII.
     environment["PYTHONIOENCODING"] = "ascii"
     words = ("run", "study.yaml", "--tracking", "none", "--storage", runs)

@@ -33,17 +33,6 @@ def test_a_narrow_terminal_breaks_entries_and_loses_nothing(width, rule):
     )
 
 
-@pytest.mark.parametrize("rule", [True, False])
-def test_a_table_that_just_fits_is_not_broken(rule):
-    whole = text_table(ROWS, rule=rule)
-    assert text_table(ROWS, rule=rule, width=max(map(len, whole))) == whole
-
-
-def test_in_a_notebook_a_table_is_text_too(monkeypatch):
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert text_table(ROWS, rule=True)[0].startswith("arm ")
-
-
 def test_characters_of_two_columns_are_counted_as_two():
     first, second = text_table([["統計", "a"], ["abcd", "b"]])
     assert first == "統計  a" and second == "abcd  b"

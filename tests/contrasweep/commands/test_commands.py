@@ -317,16 +317,6 @@ def test_what_a_command_runs_is_looked_for_only_where_its_words_say_it(project, 
     assert "many" not in "".join(dotted_paths({"command": words}))
 
 
-def test_a_command_is_short_for_the_trainable_that_runs_it():
-    arm = Arm(command=["python", "x.py"], config={"lr": 1})
-    assert (arm.trainable, arm.config, arm.command) == (
-        PATH,
-        {"command": ["python", "x.py"], "lr": 1},
-        None,
-    )
-    assert arm == Arm(PATH, config={"lr": 1, "command": ["python", "x.py"]})
-
-
 def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json():
     values = {"loss": {"name": "ocl", "sigma": 0.5}, "widths": [1, 2], "fold": None, "flag": True}
     given = ["x", "{loss.name}-{loss.sigma}", "{widths}", "{fold}", "{flag}", "{loss}", "{ }"]

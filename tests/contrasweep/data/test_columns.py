@@ -9,29 +9,11 @@ import pytest
 from PIL import Image
 
 from contrasweep.data import open_dataset, stage
-from contrasweep.data.columns import content_digest, table
+from contrasweep.data.columns import content_digest
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import DATASETS
 from contrasweep.data.manifest import ColumnSpec
 from contrasweep.errors import DataError
-
-DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + [
-    "float32",
-    "float64",
-]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_table_holds_what_pyarrow_makes_of_an_array(dtype):
-    array = np.arange(20).astype(dtype)[::2]
-    assert table({"x": array}, {})["x"].combine_chunks().equals(pa.array(array))
-
-
-def test_masked_numbers_are_nulls_and_another_byte_order_is_refused():
-    masked = np.ma.masked_array([1, 2, 3], mask=[False, True, False])
-    assert table({"x": masked}, {})["x"].to_pylist() == [1, None, 3]
-    with pytest.raises(pa.ArrowException, match=r"(?i)byte-swapped"):
-        table({"x": np.arange(3, dtype=">i4")}, {})
 
 
 def test_the_digest_of_known_rows_stays():

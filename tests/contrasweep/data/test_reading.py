@@ -336,14 +336,6 @@ def test_ray_data_opens_the_files(files, tmp_path):
     ]
 
 
-def test_the_shape_is_in_the_files_metadata(files):
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_schema(files[0][0]).field("image").metadata
-    assert metadata[b"shape"] == b"[8, 8, 1]" and metadata[b"dtype"] == b"uint8"
-    assert metadata[b"byte_order"] == b"little"
-
-
 @pytest.mark.parametrize(
     ("labels", "got"),
     [([0, 1, 2], "2"), ([0, -1, 1], "-1"), ([0.0, 1.5, 1.0], "1.5"), ([0, None, 1], "nan")],

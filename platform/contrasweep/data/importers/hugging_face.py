@@ -1,15 +1,14 @@
 """Image datasets of Hugging Face as Parquet: `data/train-00000-of-00001.parquet` with an image and a label column.
 
 Any Parquet files with image bytes can be read. With a column of captions, the dataset is one of images and texts. Names
-of files say which split they are, or a column does.
+of files say which split they are.
 """
 
 import json
-import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +17,11 @@ import pyarrow.parquet as pq
 from contrasweep.data.columns import BYTES, TEXT
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import SPLITS, Encoded, numbered
+from contrasweep.data.importers.encoded_images import Encoded, numbered
 from contrasweep.data.importers.image_folder import files_by_split
 from contrasweep.errors import DataError, choose_from
 from contrasweep.schema import checked
 
-log = logging.getLogger(__name__)
 BATCH = 64
 """Rows of a file that are in memory at once."""
 
@@ -39,8 +37,8 @@ class Settings(encoded_images.Settings):
     caption: str = ""
     """The column of captions, a text or a list of texts for each image; empty: none. With captions, images have labels
     only where `label` is set."""
-    split: str = ""
-    """The column that names the split of each row; `none`, or empty where no column is named `split`: the files do."""
+    split: Literal["", "none"] = ""
+    """`none`: a column `split` does not name the split of each row."""
 
 
 def read(source: Path, settings: Settings) -> Content:
@@ -49,24 +47,20 @@ def read(source: Path, settings: Settings) -> Content:
     `source` is a folder of Parquet files by split. `DataError` where a column is missing, or several may be meant.
     """
     rejected = Rejected()
-    files = files_by_split(source, ".parquet", rejected, by_name=False)
+    files = files_by_split(source, ".parquet", rejected)
     schema = pq.read_schema(files["train"][0])
-    # Rows for testing would be trained on, so that the user has to say what the column is.
+    # Rows for testing would be trained on.
     if not settings.split and "split" in schema.names:
         raise DataError(
-            f"{source} has a column 'split': --set split=split if it names the split of each row, --set split=none if "
-            "the files' names do"
+            f"{source} has a column 'split': if it names the split of each row, write a file for each, such as "
+            "train-0.parquet and test-0.parquet, without the column; --set split=none if the files' names do"
         )
-    column = "" if settings.split == "none" else settings.split
-    if not column:
-        files = files_by_split(source, ".parquet", Rejected())
     # Images with captions need no labels, so that labels are read only where the settings ask for them.
     caption = settings.caption
     # The type of the texts in a column of lists, or of the column.
     texts = [f.name for f in schema if getattr(f.type, "value_type", f.type) in TEXT]
-    for kind, name in (("captions", caption), ("splits", column)):
-        if name and name not in texts:
-            raise DataError(f"{source}: {choose_from(f'columns of {kind}', texts, name)}")
+    if caption and caption not in texts:
+        raise DataError(f"{source}: {choose_from('columns of captions', texts, caption)}")
     label = _label(schema, settings.label or ("none" if caption else ""), source)
     image = _image(schema, settings.image, source)
     classes = _classes(files, image, label, caption)
@@ -74,37 +68,8 @@ def read(source: Path, settings: Settings) -> Content:
         split: _members(parts, image, label, caption, len(classes))
         for split, parts in files.items()
     }
-    if column:
-        splits = {
-            split: _members(files["train"], image, label, caption, len(classes), column, values)
-            for split, values in _values_by_split(files["train"], column).items()
-        }
     kind = "image-text" if caption else "image"
     return encoded_images.content(splits, classes, settings, kind, rejected)
-
-
-def _values_by_split(files: list[Path], column: str) -> dict[str, set[str]]:
-    """Return split -> its values in the column, of `train` and perhaps `test`, whose place `val` takes without it.
-
-    `DataError` where the column has a value that is no split, or none of train.
-    """
-    found: dict[str, set[str]] = {}
-    for file in files:
-        for value in pc.unique(pq.read_table(file, columns=[column])[column]).to_pylist():
-            split = SPLITS.get(str(value).strip().lower())
-            if split is None:
-                raise DataError(
-                    f"{file}: the column {column!r} has {value!r}; known splits: {', '.join(SPLITS)}"
-                )
-            found.setdefault(split, set()).add(value)
-    if "train" not in found:
-        raise DataError(f"{files[0].parent}: no row of the column {column!r} is of train")
-    val = found.pop("val", set())
-    if val and "test" in found:
-        log.warning("left out rows that are neither of train nor of test: those of %s", val)
-    elif val:
-        found["test"] = val
-    return {"train": found.pop("train"), **found}
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
@@ -206,29 +171,20 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
 
 
 def _members(
-    files: list[Path],
-    image: str,
-    label: str,
-    caption: str,
-    classes: int,
-    column: str = "",
-    values: Collection[str] = (),
+    files: list[Path], image: str, label: str, caption: str, classes: int
 ) -> Iterator[Encoded]:
     """Yield each row of the files as an encoded image with the name `<file>/<index of the row>`.
 
     `image`, `label` and `caption` are names of columns, the last two "" where there is none; `classes` is the number of
-    classes. With a `column`, rows with another value than `values` there are left out. `DataError` where a row lacks
-    its label or its captions, or its label is no class.
+    classes. `DataError` where a row lacks its label or its captions, or its label is no class.
     """
-    columns = list(filter(None, [image, label, caption, column]))
+    columns = list(filter(None, [image, label, caption]))
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             row = -1
             for batch in opened.iter_batches(BATCH, columns=columns):
                 for cells in batch.to_pylist():
                     row += 1
-                    if column and cells[column] not in values:
-                        continue
                     name = f"{file.name}/{row}"
                     value = cells[image]
                     number: Any = cells.get(label)

@@ -77,15 +77,13 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
     return {split: folder for split, (folder,) in chosen.items()}
 
 
-def files_by_split(
-    source: Path, suffix: str, rejected: Rejected, *, by_name: bool = True
-) -> dict[str, list[Path]]:
+def files_by_split(source: Path, suffix: str, rejected: Rejected) -> dict[str, list[Path]]:
     """Return the files of each split, `train` and perhaps `test`, below `source`, sorted by path.
 
-    `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files. Where no file names a split, and without
-    `by_name`, all are for training. A validation split is used as the test split where there is no test split. Other
-    files are left out, with a warning; what `files_below` leaves out is counted in `rejected`. `DataError` where there
-    is no file, or none for training.
+    `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files. Where no file names a split, all are for
+    training. A validation split is used as the test split where there is no test split. Other files are left out, with
+    a warning; what `files_below` leaves out is counted in `rejected`. `DataError` where there is no file, or none for
+    training.
     """
     is_file = source.is_file()
     files = [source] if is_file else list(files_below(source, source, rejected, {suffix}))
@@ -98,7 +96,7 @@ def files_by_split(
         words = [word for part in path.parts[::-1] for word in re.split(r"[^a-z]+", part.lower())]
         split = next((SPLITS[word] for word in words if word in SPLITS), "")
         by_split.setdefault(split, []).append(file)
-    if set(by_split) == {""} or not by_name:
+    if set(by_split) == {""}:
         return {"train": files}
     if "train" not in by_split:
         raise DataError(
