@@ -520,20 +520,20 @@ MUTANTS = (
         ),
         (
             "checkpoints are stored before their reports",
-            "        self.reports.write(snapshot.reports, snapshot.item_scores)\n",
-            "",
+            "        self.reports.write(items=True)\n        self.checkpoints",
+            "        self.checkpoints",
             f"{EXECUTION} {CHECKPOINTS} {ATTEMPTS}",
         ),
         (
             "a checkpoint is not copied",
-            "                shutil.copyfile(path, copy / name)",
-            "                (copy / name).write_bytes(b'')",
+            "shutil.copyfile(path, self._copy / name)",
+            "(self._copy / name).write_bytes(b'')",
             CHECKPOINTS,
         ),
         (
-            "what failed in the thread is not raised",
-            "        if self._error is not None:\n            raise self._error",
-            "        return",
+            "a checkpoint that waits is lost at the trial's end",
+            "        try:\n            self.drain()",
+            "        try:\n            pass",
             CHECKPOINTS,
         ),
         (
@@ -566,8 +566,8 @@ MUTANTS = (
         ),
         (
             "later scores are not stored",
-            "and scores != self._scores_stored",
-            "and False",
+            "if items and self._item_scores:",
+            "if False:",
         ),
     ),
     *_mutants(
@@ -582,7 +582,7 @@ MUTANTS = (
         ),
         (
             "a record is written without its reports",
-            "            reports.write(len(reports.rows), reports.item_scores)\n",
+            "            reports.write(items=True)\n",
             "",
         ),
         (

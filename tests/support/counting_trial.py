@@ -1,7 +1,6 @@
 """A trainable that counts to 3, and its execution without Ray."""
 
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,14 +21,6 @@ def train(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
                 else {}
             )
             yield Report(n, {"accuracy": n / 10}, Path(scratch), **last)
-
-
-def join_checkpoint_threads() -> None:
-    """Return when no thread of this process stores checkpoints any more."""
-    for thread in threading.enumerate():
-        if thread.name == "checkpoints":
-            thread.join(60.0)
-            assert not thread.is_alive()
 
 
 def finish(execution: Execution) -> Record:

@@ -121,7 +121,7 @@ class Execution:
         if output is not None:
             self.opened.callback(output.close)
         # First the meter stops, then the generator cleans up, then the newest checkpoint is stored.
-        for close in (self.attempt.writer.close, self.generator.close, meter.stop):
+        for close in (self.attempt.close, self.generator.close, meter.stop):
             self.opened.callback(close)
 
     def advance(self, at_least_s: float = 0.0) -> Advance:
@@ -146,14 +146,10 @@ class Execution:
             if result.record is None:
                 # A pruner may let this trial or a copy of it resume from here later, so the checkpoint must be stored.
                 if not at_least_s:
-                    self.attempt.writer.drain()
+                    self.attempt.drain()
                 # Reports are written to a folder each time, and to an object store when they are due.
-                if (
-                    self.attempt.writer.at_once
-                    or not at_least_s
-                    or time.monotonic() >= self.reports.due
-                ):
-                    self.reports.write(len(self.reports.rows))
+                if self.attempt.local or not at_least_s or time.monotonic() >= self.reports.due:
+                    self.reports.write()
                     self.use.write()
         return result
 
@@ -166,9 +162,9 @@ class Execution:
         attempt = self.attempt
         reports = self.reports
         with self._ended_if_superseded():
-            attempt.writer.drain()
+            attempt.drain()
             attempt.claim.check()  # last, because to drain may take long
-            reports.write(len(reports.rows), reports.item_scores)
+            reports.write(items=True)
             self.use.write()
             meter = self.use.meter
             if self.output is not None:
@@ -297,7 +293,7 @@ class Execution:
         except AttemptSuperseded as error:
             if not self.finished:
                 log.warning("%s", error)
-                self.attempt.writer.abandon()
+                self.attempt.abandon()
                 if self.output is not None:
                     self.output.abandon()
                 self.close()

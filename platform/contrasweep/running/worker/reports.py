@@ -2,11 +2,10 @@
 
 import logging
 import operator
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
@@ -25,18 +24,8 @@ decides on each report have them stored earlier. Else they need not be: the driv
 its checkpoint."""
 
 
-class ItemScores(NamedTuple):
-    """Scores of test items, encoded as the bytes of their file, and the step of the report that gave them."""
-
-    step: int
-    encoded: bytes
-
-
 class Reports:
-    """The reports of one trial, those of its earlier attempts too, and how many of them the storage has.
-
-    The trial's thread takes reports and writes them. The thread that stores checkpoints writes them too.
-    """
+    """The reports of one trial, those of its earlier attempts too, and how many of them the storage has."""
 
     def __init__(self, trial: Trial, records: StudyRecords, saved: Saved | None) -> None:
         """Read the reports up to the checkpoint `saved`.
@@ -50,10 +39,9 @@ class Reports:
         self.step = saved.step if saved and self.rows else 0
         self.item_names: tuple[str, ...] = extra.items  # of the latest scores of items
         self.artifacts: tuple[str, ...] = extra.artifacts  # names of all artifacts
-        self.item_scores: ItemScores | None = None  # the latest of this attempt
-        self._lock = threading.Lock()  # held while reports or scores are written
         self._rows_stored: list[Row] = []  # the rows that are in the storage
-        self._scores_stored = ItemScores(0, b"")  # the scores that are in the storage
+        # the latest scores of items, as the bytes of their file, until they are in the storage
+        self._item_scores = b""
         self.due = time.monotonic()  # when reports are uploaded next
 
     def take(self, report: Report) -> Row:
@@ -98,7 +86,6 @@ class Reports:
             _checked_metric(name): _number(name, value) for name, value in report.metrics.items()
         }
         row = {"step": step, "time": time.time(), **metrics}
-        # A thread that writes meanwhile sees the replaced row or the new one; `write` tells which of them is stored.
         if revised and self.rows:
             self.rows[-1] = row
         else:
@@ -116,7 +103,7 @@ class Reports:
             for name in report.items:
                 _check_name(check_label, "a score of items", name)
             try:
-                self.item_scores = ItemScores(step, encode_items(report.items))
+                self._item_scores = encode_items(report.items)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise SpecError(
                     "items have a number for each test item (`group`: also a text), all as many",
@@ -126,24 +113,15 @@ class Reports:
             self.item_names = tuple(report.items)
         return row
 
-    def write(self, count: int, scores: ItemScores | None = None) -> None:
-        """Store the first `count` reports, then the scores of items (None: none).
-
-        Reports or scores that are stored already, or older than the stored ones, are not written.
-        """
-        with self._lock:
-            rows = self.rows[:count]
-            if count >= len(self._rows_stored) and rows != self._rows_stored:
-                self.records.write_metrics(self.trial.id, rows)
-                self._rows_stored = rows
-                self.due = time.monotonic() + REPORTS_EVERY_S
-            if (
-                scores is not None
-                and scores.step >= self._scores_stored.step
-                and scores != self._scores_stored
-            ):
-                self.records.write_encoded_items(self.trial.id, scores.encoded)
-                self._scores_stored = scores
+    def write(self, *, items: bool = False) -> None:
+        """Store the reports and, with `items`, the latest scores of items, unless they are stored already."""
+        if self.rows != self._rows_stored:
+            self.records.write_metrics(self.trial.id, self.rows)
+            self._rows_stored = list(self.rows)
+            self.due = time.monotonic() + REPORTS_EVERY_S
+        if items and self._item_scores:
+            self.records.write_encoded_items(self.trial.id, self._item_scores)
+            self._item_scores = b""
 
 
 class SystemUse:

@@ -6,7 +6,6 @@ import resource
 import signal
 import sys
 import tempfile
-import threading
 from dataclasses import replace
 from typing import ClassVar
 
@@ -341,51 +340,8 @@ def test_the_driver_sees_a_step_again_only_as_its_metric_comes(trial, records):
 
 def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(trial, records):
     reports = Reports(trial, records, None)
-    for report in (Report(1, {"accuracy": 0.5}), RevisedReport(1, {"accuracy": 0.75})):
-        reports.take(report)
-        reports.write(1)
+    for kind, value in ((Report, 0.5), (RevisedReport, 0.75)):
+        reports.take(kind(1, {"accuracy": value}, items={"hits": [value]}))
+        reports.write(items=True)
     assert [row["accuracy"] for row in records.metrics(trial.id)] == [0.75]
-
-
-def test_a_report_that_is_revised_while_it_is_stored_is_stored_again(trial, records, monkeypatch):
-    write = records.write_metrics
-    revised = RevisedReport(1, {"accuracy": 0.75}, items={"hits": [1.0]})
-
-    def meanwhile(trial_id, rows):
-        monkeypatch.setattr(records, "write_metrics", write)
-        reports.take(revised)
-        write(trial_id, rows)
-
-    monkeypatch.setattr(records, "write_metrics", meanwhile)
-    reports = Reports(trial, records, None)
-    reports.take(Report(1, {"accuracy": 0.5}, items={"hits": [0.0]}))
-    reports.write(1, reports.item_scores)
-    reports.write(1, reports.item_scores)
-    assert [row["accuracy"] for row in records.metrics(trial.id)] == [0.75]
-    assert records.items(trial.id, ("hits",))["hits"].tolist() == [1.0]
-
-
-def test_reports_that_two_threads_store_at_once_are_the_later_ones(trial, records, monkeypatch):
-    begun = threading.Event()
-    let = threading.Event()
-    write = records.write_metrics
-
-    def slow(trial_id, rows):
-        if len(rows) == 1:
-            begun.set()
-            assert let.wait(60)
-        write(trial_id, rows)
-
-    monkeypatch.setattr(records, "write_metrics", slow)
-    reports = Reports(trial, records, None)
-    for step in (1, 2):
-        reports.take(Report(step, {"accuracy": 0.5}))
-    threads = [threading.Thread(target=reports.write, args=(count,)) for count in (1, 2)]
-    threads[0].start()
-    assert begun.wait(60)
-    threads[1].start()
-    threads[1].join(0.2)
-    let.set()
-    for thread in threads:
-        thread.join()
-    assert [row["step"] for row in records.metrics(trial.id)] == [1, 2]
+    assert records.items(trial.id, ("hits",))["hits"].tolist() == [0.75]
