@@ -277,7 +277,7 @@ class EngineHere:
         self.max_failures = max_failures
         self.searcher = tune_engine.TuneSearcher(loop, context)
         self.scheduler = tune_engine.TuneScheduler(loop)
-        self.callback = tune_engine.TuneCallback(loop, Watchdog(loop), lambda: None)
+        self.callback = tune_engine.TuneCallback(loop, Watchdog(loop))
 
     def run(self):
         """Run the trials of the loop, as `TuneEngine.run` does."""

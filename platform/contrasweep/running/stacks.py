@@ -40,14 +40,13 @@ def answer_signal() -> None:
 def on_node_of(actor: Any, function: Callable[[int], T], leaving: Callable[[], bool]) -> T | None:
     """Return `function(pid)` for the process of an actor, called on its node, wherever that is.
 
-    None where Ray does not know the process, and for no actor (None). On another node the call is a task without cores,
+    None for no actor (None). On another node the call is a task without cores,
     which must answer within `TASK_S` seconds: `TimeoutError`. Once this process is `leaving` Ray the answer is not
     waited for, and None is returned.
     """
-    place = None if actor is None else ray_internals.place_of(actor)
-    if place is None:
+    if actor is None:
         return None
-    pid, node = place
+    pid, node = ray_internals.place_of(actor)
     if node == ray.get_runtime_context().get_node_id():
         return function(pid)
     task = ray.remote(function).options(
@@ -63,31 +62,19 @@ def on_node_of(actor: Any, function: Callable[[int], T], leaving: Callable[[], b
     return None
 
 
-def waits_for_task(pid: int) -> bool:
-    """Return whether a Ray worker on this host waits for a task's answer; False where py-spy may not read its stack."""
-    # A waiting worker has `ray.get` or `ray.wait` among its innermost frames, below a few wrappers of Ray.
-    innermost_frames = frames_of(_spied(pid))[:4]
+def waits_for_task(stack: str) -> bool:
+    """Return whether the main thread of a stack waits for a task of Ray: in `ray.get` or `ray.wait`, or just below."""
     return any(
-        f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"]
-        for f in innermost_frames
+        frame["function"] in ("get", "wait") and "ray/_private/worker.py" in frame["place"]
+        for frame in frames_of(stack)[:4]
     )
 
 
 def stack_of(pid: int) -> str:
-    """Return the stacks of a process of this host.
+    """Return the stacks of a process of this host, as py-spy prints them; py-spy halts the process meanwhile.
 
-    "" where py-spy cannot read them: then the process gets `SIGNAL`, and writes its stacks to its own log.
-    """
-    stack = _spied(pid)
-    if not stack:
-        os.kill(pid, SIGNAL)
-    return stack
-
-
-def _spied(pid: int) -> str:
-    """Return the stacks of a process of this host as py-spy prints them; py-spy halts the process meanwhile.
-
-    "" where py-spy is not installed, may not look, or takes longer than `PY_SPY_S`.
+    "" where py-spy is not installed, may not look, or takes longer than `PY_SPY_S`: then the process gets `SIGNAL`, and
+    writes its stacks to its own log.
     """
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
@@ -97,6 +84,7 @@ def _spied(pid: int) -> str:
             )
             if done.returncode == 0:
                 return done.stdout
+    os.kill(pid, SIGNAL)
     return ""
 
 

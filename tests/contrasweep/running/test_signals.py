@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +15,6 @@ from drivers import ray_folder, start_driver
 from folders import make_files
 from places import module_path
 from raylets import wait_for
-
-from contrasweep.running.engine import session as engine
 
 LINE = "contrasweep: interrupted; the same command goes on from here\n"
 STUDY = "name: stopped\ndata: digits-lt\nfolds: 2\narms:\n  a: {{trainable: '{trainable}', config: {{}}}}\n"
@@ -192,34 +189,6 @@ def test_a_signal_while_ray_starts(tmp_path):
         wait_for(lambda: started(driver, "gcs_server") or driver.poll() is not None)
         driver.send_signal(signal.SIGINT)
         assert driver.communicate()[1] == LINE and driver.returncode == 130
-
-
-def test_a_gcs_that_was_killed_before_the_first_check_is_missed_from_then_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "GCS_PATIENCE_S", 0)
-    watch = engine.RayWatch("local")
-    watch._earlier = {
-        gcs.pid for gcs in engine._own_gcs(set())
-    }  # of the Ray that other tests share
-    (tmp_path / "gcs_server").symlink_to(shutil.which("sleep"))
-    with subprocess.Popen([tmp_path / "gcs_server", "60"]) as gcs:
-        gcs.kill()
-        os.waitid(os.P_PID, gcs.pid, os.WEXITED | os.WNOWAIT)
-        assert watch._own_gcs_is_gone()
-
-
-@pytest.mark.long
-def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path):
-    write_study(tmp_path)
-    with ray_folder() as ray:
-        driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
-        wait_for(lambda: started(driver, "raylet") or driver.poll() is not None)
-        for gcs in started(driver, "gcs_server"):
-            gcs.kill()
-        errors = driver.communicate()[1]
-    assert driver.returncode == 130, errors
-    (line,) = [line for line in errors.splitlines() if line.startswith("contrasweep:")]
-    says = "finished trials have their records; the same command goes on from here"
-    assert line == f"contrasweep: Ray is gone (its gcs_server has died); {says}"
 
 
 @pytest.mark.long

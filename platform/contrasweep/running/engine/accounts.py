@@ -23,8 +23,8 @@ UNKNOWN_SILENCE_S = 300.0
 """Seconds until a trial is silent where no interval is known: imports and data come before a first report."""
 LATE_S = 20.0
 """A trial is late so many seconds after its usual interval."""
-LOOK_S = 15.0
-"""A late trial is looked at again after so many seconds, or after a twentieth of its silence."""
+CALL_S = 15.0
+"""A late trial is called again after so many seconds."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Clock:
     reports: int = 0
     first: float = 0.0  # when it first reported in this attempt
     silence_told: bool = False  # whether `Overdue.silent` has returned this silence
-    look_at: float = 0.0  # when `Overdue.late` may return it next
+    call_at: float = 0.0  # when `Overdue.late` may return it next
 
 
 class Overdue:
@@ -130,16 +130,13 @@ class Overdue:
                 silences[trial_id] = f"no report for {duration(silence)}{usually}"
         return silences
 
-    def late(self, now: float) -> dict[str, float]:
-        """Return trial id -> when it last reported, of late trials (`LATE_S`) that are to be looked at now.
-
-        A trial is returned again after `LOOK_S`, or after a twentieth of its silence where that is longer.
-        """
-        late = {}
+    def late(self, now: float) -> list[str]:
+        """Return the ids of late trials (`LATE_S`) that are to be called now; each again after `CALL_S`."""
+        late = []
         for trial_id, clock in self._clocks.items():
-            if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.look_at:
-                clock.look_at = now + max(LOOK_S, (now - clock.heard) / 20)
-                late[trial_id] = clock.heard
+            if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.call_at:
+                clock.call_at = now + CALL_S
+                late.append(trial_id)
         return late
 
     def _usual(self, clock: _Clock) -> float | None:

@@ -25,7 +25,6 @@ from contrasweep.errors import ContrasweepError, error_of, plural
 from contrasweep.live.logs import read_log
 from contrasweep.processes import scratch_folder
 from contrasweep.running.engine import ray_internals
-from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.placement import bundles
 from contrasweep.running.engine.watchdog import Watchdog
@@ -61,11 +60,9 @@ MAX_PENDING_TRIALS = "16"
 Of a search one waits, or `max_concurrent`: a configuration that is suggested later is chosen by more results.
 """
 DEMANDED_TRIALS = "200"
-"""Trials that wait for their places at once where an autoscaler starts hosts for them."""
+"""Trials that wait for their places at once where an autoscaler starts hosts for them. They keep these places."""
 WATCH_S = 1.0
 """How often it is checked whether any trial runs, which goes through all trials so far."""
-PLACE_AGAIN_S = 2.0
-"""How often waiting trials are placed anew where an autoscaler starts hosts."""
 LOST = (
     "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
     "kernel does where memory runs out; its log has what it printed"
@@ -172,7 +169,7 @@ class TuneEngine:
         else:
             pending = MAX_PENDING_TRIALS
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = pending
-        remove_unused_places = ray_internals.adapt(self.loop.progress.say)
+        ray_internals.adapt(self.loop.progress.say)
         # Tune's own messages are off: `TuneCallback` reports lost workers, in one line each.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         folder = scratch_folder("tune")
@@ -193,15 +190,14 @@ class TuneEngine:
                     storage_path=str(folder),
                     verbose=0,
                     progress_reporter=NoReporter(),
-                    callbacks=[TuneCallback(self.loop, watchdog, remove_unused_places), NoLines()],
+                    callbacks=[TuneCallback(self.loop, watchdog), NoLines()],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
                     ),
                 ),
             )
-            with ray_internals.registry_read_once():
-                tuner.fit()
+            tuner.fit()
         finally:
             watchdog.end()
             shutil.rmtree(folder, ignore_errors=True)
@@ -272,7 +268,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
         self.loop = loop
-        self.place_again_at = 0.0  # monotonic time
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
         """Return Tune's CONTINUE, or STOP where the source or a budget ends the trial after this result."""
@@ -304,7 +299,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
                 ray_internals.give_up_next(trial)
             resources = loop.placements.after_error(active.trial, error)
             if resources is not None:
-                self._describe_again(trial, active)
+                trial.config["place"] = loop.placements.place_description(active.trial)
+                trial.config["notes"] = loop.notes(active)
                 trial.update_resources(resources)
         super().on_trial_error(tune_controller, trial)
 
@@ -317,9 +313,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             for trial in list(tune_controller.get_trials()):
                 if trial.status == "PENDING":
                     tune_controller.stop_trial(trial)
-        elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
-            self.place_again_at = time.monotonic() + PLACE_AGAIN_S
-            self._place_again(tune_controller)
         # Live trials only: Tune's own scheduler goes through all trials that have ended, in each turn of its loop.
         waiting = [
             trial
@@ -335,22 +328,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             default=None,
         )
 
-    def _place_again(self, tune_controller: Any) -> None:
-        """Request other resources for waiting trials whose memory is known better than when they were handed out."""
-        waiting = {
-            trial.config["id"]: trial
-            for trial in ray_internals.waiting_for_resources(tune_controller)
-        }
-        for active in self.loop.placed_again(waiting):
-            trial = waiting[active.trial.id]
-            self._describe_again(trial, active)
-            ray_internals.request_again(tune_controller, trial, bundles(trial.config))
-
-    def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
-        """Update the place and the notes of a trial in its Tune config."""
-        trial.config["place"] = self.loop.placements.place_description(active.trial)
-        trial.config["notes"] = self.loop.notes(active)
-
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]
     """Passes the results and the end of each trial to the loop.
@@ -359,24 +336,20 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     and the run goes on. One of the storage ends the run, in order (see `_safely`).
     """
 
-    def __init__(
-        self, loop: TrialLoop, watchdog: Watchdog, remove_unused_places: Callable[[], None]
-    ) -> None:
+    def __init__(self, loop: TrialLoop, watchdog: Watchdog) -> None:
         self.loop = loop
         self.watchdog = watchdog
-        self.remove_unused_places = remove_unused_places
         self.idle_message_at = time.monotonic() + IDLE_S
         self.watch_at = 0.0  # monotonic time
 
     def on_step_begin(self, *, trials: list[RayTrial], **info: Any) -> None:
-        """In each turn of Tune's loop check running trials and their workers, and give back places that are not used.
+        """Check running trials and their workers, in each turn of Tune's loop.
 
         Says why trials wait where none runs. Raises KeyboardInterrupt after a signal.
         """
         interruption.check()
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
-        self._safely(self.remove_unused_places)
 
     def on_trial_recover(self, *, trial: RayTrial, **info: Any) -> None:
         """Note that a trial whose worker failed will be retried."""

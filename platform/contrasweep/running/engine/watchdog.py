@@ -3,9 +3,6 @@
 It also calls late workers. After a network was cut, a worker may have closed the connection on which the driver waits
 for its answer. Ray notices this only after five minutes, because the driver sends nothing. A call is refused at once by
 the worker's host, and Ray takes the worker for lost. A worker that trains answers the call after its step.
-
-It also looks at the stacks of late workers, for a trial that waits for a task of Ray. Ray gives such a task resources
-of the trial's own place, of which the trial itself holds all cores, so the task never starts.
 """
 
 import logging
@@ -17,7 +14,6 @@ from typing import Any
 import ray
 
 from contrasweep.live.state import replicate_of
-from contrasweep.running.engine.accounts import LOOK_S
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of, call_actor
 from contrasweep.running.failures import SHORT_ID
@@ -44,10 +40,6 @@ class Watchdog:
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         # trial id -> its error with the stack, of trials that can be ended now
         self._ready: dict[str, str] = {}
-        # trial id -> (when it had reported last, when the look was), of a look that saw it wait for a task
-        self._waited: dict[str, tuple[float, float]] = {}
-        # arms of which it was said that a trial waits for a task
-        self._wait_told: set[str] = set()
         self._threads: list[threading.Thread] = []  # of slow checks
         self._ended = False  # Tune pickles this object, so that it is no Event
 
@@ -60,9 +52,8 @@ class Watchdog:
         if now < self.due:
             return
         overdue = self.loop.accounts.overdue
-        # This process stood still for a while: earlier looks say nothing about the workers, whose reports wait here.
+        # This process stood still for a while: reports of the workers wait here.
         if now > self.due + STALLED_S:
-            self._waited.clear()
             overdue.stood_still(now - self.due, now)
         self.due = now + CHECK_S
         # End the trials out of time whose stack a thread has read by now.
@@ -82,10 +73,9 @@ class Watchdog:
             if trial_id not in self._ending
         }
         # Call late workers: if the worker has closed the connection, Ray notices by the call that it is lost.
-        for trial_id, heard in late.items():
+        for trial_id in late:
             if trial_id in actors:
                 call_actor(actors[trial_id])
-                self._in_thread(self._look, trial_id, heard, actors[trial_id])
         for trial_id, reason in timed_out.items():
             if trial_id in actors:
                 self._ending[trial_id] = reason
@@ -112,36 +102,12 @@ class Watchdog:
         if actor is not None:
             ray.kill(actor, no_restart=True)
 
-    def _look(self, trial_id: str, heard: float, actor: Any) -> None:
-        """Look whether a late trial waits for a task of Ray; at the second such look in a row say so, once for its arm.
-
-        `heard` is when the trial reported last. Two looks are in a row if it has not reported between them.
-        """
-        try:
-            waits = on_node_of(actor, waits_for_task, lambda: self._ended)
-        except Exception as error:  # its host may be cut off
-            log.info("no look at the worker of trial %s: %s", trial_id, error)
-            return
-        heard_before, looked_before = self._waited.pop(trial_id, (-1.0, 0.0))
-        now = time.monotonic()
-        active = self.loop.accounts.active.get(trial_id)
-        if not waits or active is None or active.trial.arm in self._wait_told:
-            return
-        # This is the first look since the trial's last report, or comes too soon after it.
-        if heard_before != heard or now - looked_before < LOOK_S / 2:
-            self._waited[trial_id] = heard, now
-            return
-        self._wait_told.add(active.trial.arm)
-        trial = replicate_of(active.trial, self.loop.progress.axes)
-        self.loop.progress.say(
-            f"waits: {trial} waits for a task or an actor of Ray. What a trial starts "
-            "gets what is left in the trial's own place, of which the trial holds all cores: where it asks for "
-            "a core it waits for ever; start it with num_cpus=0, or do its work in the trial"
-        )
-
     def _say_silent(self, trial_id: str, silence: str, actor: Any) -> None:
         """Mark a trial as silent, and say at which line of code it is. `silence` is the phrase of `Overdue.silent`."""
-        _, where = self._stack(trial_id, actor)
+        stack, where = self._stack(trial_id, actor)
+        # What a trial starts gets what is left in the trial's own place, of which the trial holds all cores.
+        if waits_for_task(stack):
+            where += ", a task or an actor of Ray, which needs num_cpus=0 in a trial"
         active = self.loop.accounts.active.get(trial_id)
         records = self.loop.records
         if active is None:  # it ended meanwhile

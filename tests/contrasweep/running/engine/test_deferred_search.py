@@ -101,7 +101,7 @@ def test_a_pruner_or_a_searcher_of_the_users_that_fails_ends_the_run(tmp_path, m
     active = run.next()
     monkeypatch.setattr(run.source, method, fail)
     goes_on = run.loop.goes_on(active.trial.id, [{"step": 1, "time": 0.0, "accuracy": 0.5}])
-    callback = TuneCallback(run.loop, Watchdog(run.loop), lambda: None)
+    callback = TuneCallback(run.loop, Watchdog(run.loop))
     callback._safely(run.end_searched, active)
     assert goes_on == (method == "done")
     assert run.accounts.fault == "pruner: own:Rule fails in on_report"

@@ -64,7 +64,7 @@ def test_a_run_that_waits_for_a_host_counts_all_trials_that_are_to_come():
         progress=SimpleNamespace(state=run_state, waits=said.append),
         queue=SimpleNamespace(hosts=Hosts(), waiting=[]),
     )
-    callback = TuneCallback(loop, None, None)
+    callback = TuneCallback(loop, None)
     callback.idle_message_at = 0.0
     callback._watch([RayTrial("x", config={"id": t.id}, stub=True) for t in trials[:2]])
     # What is too large for every host is in the queue still.

@@ -1,6 +1,5 @@
 """Ray's own death: one line, status 130, and the same command goes on."""
 
-import contextlib
 import re
 import signal
 import time
@@ -19,7 +18,7 @@ name: ray-dies
 data: digits-lt
 folds: 3
 arms:
-  a: {trainable: 'toy:train', config: {epochs: 3, pause_s: 1.5}}
+  a: {trainable: 'toy:train', config: {epochs: 6, pause_s: 1.5}}
 """
 
 
@@ -49,8 +48,8 @@ def run(tmp_path):
         yield Run(tmp_path, ray)
 
 
-@pytest.mark.parametrize("victim", ["gcs_server", "raylet"])
-def test_a_death_of_ray_is_said_in_one_line(victim, run):
+@pytest.mark.parametrize(("victim", "name"), [("gcs_server", "head"), ("raylet", "raylet")])
+def test_a_death_of_ray_is_said_in_one_line(victim, name, run):
     process = run.start()
     run.wait_for_a_record(process)
     dead = [p for p in psutil.Process(process.pid).children(recursive=True) if p.name() == victim]
@@ -60,27 +59,8 @@ def test_a_death_of_ray_is_said_in_one_line(victim, run):
     assert (len(dead), process.returncode) == (1, 130), errors
     (line,) = [line for line in errors.splitlines() if line.startswith("contrasweep:")]
     says = "finished trials have their records; the same command goes on from here"
-    assert line == f"contrasweep: Ray is gone (its {victim} has died); {says}"
-
-
-def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run):
-    process = run.start()
-    gcs = None
-    while gcs is None:
-        assert process.poll() is None, process.communicate()[1]
-        with contextlib.suppress(psutil.NoSuchProcess):
-            started = [
-                p for p in psutil.Process(process.pid).children() if p.name() == "gcs_server"
-            ]
-            gcs = next(
-                (p for p in started if p.environ()), None
-            )  # the kernel shows it a moment after the name
-    wait_s = gcs.environ()["RAY_gcs_server_port_wait_time_s"]
-    gcs.kill()  # before it wrote its port: Ray waits for that, and no thread of Python runs meanwhile
-    _, errors = process.communicate()
-    assert process.returncode == 130
-    assert errors.splitlines()[-1].startswith("contrasweep: Ray is gone (its gcs_server")
-    assert wait_s == "10"  # and not Ray's own 30 s
+    gone = rf"its {name} at \S+:\d+ does not answer"
+    assert re.fullmatch(rf"contrasweep: Ray is gone \({gone}\); {says}", line), line
 
 
 @pytest.fixture
