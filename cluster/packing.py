@@ -4,10 +4,9 @@ A share is always 1/n: Ray places odd fractions badly (.18 of a GPU hangs across
 equal shares leave nothing over.
 """
 
-import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -280,94 +279,36 @@ class Packing:
         ]
 
 
-def place(
-    footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Sequence[float] | None = None
-) -> Packing:
-    """Return a place for every trial: the smallest GPU that fits it, and a larger one where that shortens the whole.
-
-    `seconds` are the trials' durations on a GPU of speed 1 (None: all equal). Each trial starts on the smallest type
-    that fits. Then trials of the busiest type move, the longest first: each to the type that would end it soonest, if
-    that is sooner. This stops when the busiest type needs no more time than its longest trial.
-    """
-    work = list(seconds) if seconds is not None else [1.0] * len(footprints)
-    if len(work) != len(footprints):
-        raise ValueError(
-            f"there must be one duration per trial: {len(footprints)} footprints, {len(work)} durations"
-        )
+def place(footprints: Sequence[Footprint], inventory: Inventory) -> Packing:
+    """Return a place for every trial, as a run gives them out (`choose`); those without a choice come first."""
     # All replicates of a cell share a footprint, so its places are looked up once.
-    ways: dict[Footprint, list[Placement]] = {}
-    for footprint in footprints:
-        if footprint not in ways:
-            ways[footprint] = options(footprint, inventory)
-    chosen: list[Placement | None] = [ways[f][0] if ways[f] else None for f in footprints]
-    movable = [i for i, f in enumerate(footprints) if len(ways[f]) > 1]
-    if movable:
-        _balance(chosen, movable, [ways[f] for f in footprints], work, inventory)
+    ways = {footprint: options(footprint, inventory) for footprint in set(footprints)}
+    chosen: list[Placement | None] = [None] * len(footprints)
+    load: defaultdict[str | None, float] = defaultdict(float)
+    for i in sorted(range(len(footprints)), key=lambda i: len(ways[footprints[i]])):
+        if ways[footprints[i]]:
+            way = choose(ways[footprints[i]], load, inventory)
+            load[way.gpu] += float(way.share)
+            chosen[i] = way
     return Packing(tuple(chosen), inventory)
 
 
-def _balance(
-    chosen: list[Placement | None],
-    movable: list[int],
-    candidates: list[list[Placement]],
-    work: list[float],
-    inventory: Inventory,
-) -> None:
-    """Move trials from the most loaded type of GPU to another one while that ends the whole sooner; in place.
+def choose(
+    ways: Sequence[Placement], load: Mapping[str | None, float], inventory: Inventory
+) -> Placement:
+    """Return the place of a trial: on the smallest type of GPU with room, else on the type that is free soonest.
 
-    Args:
-        chosen: The place of each trial, which is changed here.
-        movable: Indices of the trials that have a choice.
-        candidates: All places that each trial could have.
-        work: Seconds of each trial on a GPU of speed 1.
-        inventory: The hosts.
+    `ways` are its `options`. `load` is how many GPUs of each type trials hold or wait for, in shares.
     """
-    supply = {gpu.type: inventory.count(gpu.type) for gpu in inventory.gpu_types}
-    speed = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-    # By type: seconds until all of its GPUs are through, and seconds of the longest trial that was placed there first.
-    load: defaultdict[str, float] = defaultdict(float)
-    longest: defaultdict[str, float] = defaultdict(float)
 
-    def gpu_of(way: Placement | None) -> str:
-        """Return the type of GPU of a place; each trial that is weighed has a place with a GPU."""
-        assert way is not None and way.gpu is not None
-        return way.gpu
+    def occupancy(way: Placement) -> float:
+        """Return the load of a GPU of the type with this trial, divided by the type's speed; 0 without a GPU."""
+        if way.gpu is None:
+            return 0.0
+        total = load[way.gpu] + float(way.share)
+        return total / (inventory.count(way.gpu) * inventory.gpu(way.gpu).speed)
 
-    def cost(i: int, way: Placement) -> float:
-        """Return the seconds that trial `i` adds to the load of a type: those of its share, spread over all GPUs."""
-        gpu = gpu_of(way)
-        return work[i] / speed[gpu] * float(way.share) / supply[gpu]
-
-    def load_with(i: int, way: Placement) -> float:
-        """Return the load of a type of GPU with trial `i` on it."""
-        return load[gpu_of(way)] + cost(i, way)
-
-    for i, way in enumerate(chosen):
-        if way is not None and way.gpu is not None:
-            load[way.gpu] += cost(i, way)
-            longest[way.gpu] = max(longest[way.gpu], work[i] / speed[way.gpu])
-    # Type -> heap of the movable trials that start on it, as (minus seconds, index): the longest are moved first, short
-    # ones fill gaps.
-    queues: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
-    for i in movable:
-        queues[gpu_of(chosen[i])].append((-work[i], i))
-    for queue in queues.values():
-        heapq.heapify(queue)
-    while True:
-        busiest = max(
-            (kind for kind in queues if queues[kind]), key=lambda kind: load[kind], default=None
-        )
-        # Nothing is left to move, or the longest trial alone takes as long.
-        if busiest is None or load[busiest] <= longest[busiest]:
-            return
-        # A trial is looked at once, whether it moves or stays.
-        _, i = heapq.heappop(queues[busiest])
-        current = chosen[i]
-        assert current is not None
-        others = [way for way in candidates[i] if way.gpu != busiest]
-        best = min(others, key=lambda way: load_with(i, way))
-        new_load = load_with(i, best)
-        if new_load < load[busiest]:
-            load[busiest] -= cost(i, current)
-            load[gpu_of(best)] = new_load
-            chosen[i] = best
+    for way in ways:
+        if way.gpu is None or load[way.gpu] + way.share <= inventory.count(way.gpu):
+            return way
+    return min(ways, key=occupancy)

@@ -80,7 +80,7 @@ def simulate(
         inventory: The hosts.
         start_s: Seconds that each trial takes before it works: 0.1 with reused workers, 2 to 3 with fresh ones.
     """
-    packing = place(footprints, inventory, seconds=seconds)
+    packing = place(footprints, inventory)
     return _Simulation(packing, seconds, start_s).run()
 
 

@@ -383,8 +383,7 @@ def forecast(
         to_run = [rows[index] for index in left]
         needs = [row.footprint for row in to_run]
         seconds = [row.seconds for row in to_run]
-        # A trial whose seconds are not known counts as one second, since packing needs some number.
-        packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
+        packing = place(needs, inventory).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, ended.values())
     noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, ended)

@@ -8,7 +8,7 @@ from ray.tune import PlacementGroupFactory
 
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.packing import Placement, slots_on
+from contrasweep.cluster.packing import Placement, choose, slots_on
 from contrasweep.planning.footprints import CellKey, Footprints, cell_of
 from contrasweep.planning.learned import peak_of
 from contrasweep.running.run_context import PlaceDescription, TrialDescription
@@ -122,35 +122,15 @@ class Placements:
             self.footprints.learn(peak)
 
     def _choose(self, trial: Trial) -> Placement:
-        """Return the place of a trial: on the smallest type of GPU with room, else on the type that is free soonest."""
+        """Return the place of a trial: the largest that one of its cell got after an error, else that of `choose`."""
         larger = self.raised.get((trial.arm, cell_of(trial)))
         if larger is not None:
             return larger
-        options = self.footprints.options(trial)
         # type of GPU -> how many GPUs of it trials hold, in shares
         load: defaultdict[str | None, float] = defaultdict(float)
         for _, placement in self.placed.values():
             load[placement.gpu] += float(placement.share)
-
-        def occupancy(option: Placement) -> float:
-            """Return the load of a GPU of the option's type with this trial, divided by the type's speed.
-
-            0 without a GPU. The type with the lowest value is free soonest.
-            """
-            gpu = self.inventory.gpu(option.gpu) if option.gpu else None
-            if gpu is None:
-                return 0.0
-            return (load[option.gpu] + float(option.share)) / (
-                self.inventory.count(gpu.type) * gpu.speed
-            )
-
-        # The smallest type with room; `options` begin with the smallest.
-        for option in options:
-            if not option.gpu or load[option.gpu] + option.share <= self.inventory.count(
-                option.gpu
-            ):
-                return option
-        return min(options, key=occupancy)
+        return choose(self.footprints.options(trial), load, self.inventory)
 
 
 def bundles(config: TrialDescription) -> PlacementGroupFactory:
