@@ -37,8 +37,6 @@ RAYS_LINE = re.compile(
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
 ENDED = STATUSES[2:]
 POLL_S = 1.0
-MAX_QUIET_S = 8.0
-"""Seconds between two looks at a log that has nothing new, at most."""
 CHARACTERS_PER_S = 2**18
 """Characters a second that may be fetched to follow a log."""
 MAX_WAIT_S = 60.0
@@ -70,8 +68,6 @@ class JobRow(TypedDict):
 
 JobAnswer = Mapping[str, Any]
 """A job as the REST API describes it."""
-NodeAnswer = Mapping[str, Any]
-"""A node as the REST API describes it."""
 
 
 @dataclass(frozen=True)
@@ -87,33 +83,25 @@ class Job:
 
     def status(self) -> str:
         """Return PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
-        return Dashboard(self.address).read(
-            lambda answer: _status(answer["status"]), "GET", self._path
-        )
+        return self._ask(lambda answer: _status(answer["status"]))
 
     def logs(self) -> str:
         """Return all that the job has printed so far."""
-        return Dashboard(self.address).read(
-            lambda answer: str(answer["logs"]), "GET", f"{self._path}/logs"
-        )
+        return self._ask(lambda answer: str(answer["logs"]), "/logs")
 
     def died_of_memory(self) -> bool:
         """Whether the job was ended because memory ran out, by what Ray says of it or its log says."""
-        message = Dashboard(self.address).read(
-            lambda answer: str(answer.get("message") or ""), "GET", self._path
-        )
+        message = self._ask(lambda answer: str(answer.get("message") or ""))
         return out_of_memory.exhausted_memory(f"{message}\n{self.logs()}") is not None
 
     def follow(self, write: Callable[[str], object] = print, timeout_s: float = 300.0) -> str:
         """Write what the job prints, from its beginning, until it ends; return its last status.
 
-        The status is asked for each second. The API gives the whole log or none of it, so a long log is fetched less
-        often, and one without news too. A dashboard that does not answer is asked again for `timeout_s` seconds; then
-        `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the job as it is.
+        The API gives the whole log or none of it, so a long log is fetched less often. A dashboard that does not answer
+        is asked again for `timeout_s` seconds; then `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the
+        job as it is.
         """
         written = 0  # characters of the log
-        # Seconds before the next look at the log; they grow as long as nothing is new.
-        quiet_s = POLL_S
         due = 0.0  # when the log is fetched next
         answered = time.monotonic()  # when the dashboard answered last
         warned = False  # whether it was said that it does not answer
@@ -122,13 +110,10 @@ class Job:
                 status = self.status()
                 if status in ENDED or time.monotonic() >= due:
                     text = self.logs()
-                    if new_text := text[written:]:
-                        write(new_text)
-                    quiet_s = POLL_S if new_text else min(2 * quiet_s, MAX_QUIET_S)
-                    written = max(written, len(text))
-                    # A long log waits longer, so that no more than `CHARACTERS_PER_S` are fetched.
-                    length_s = min(written / CHARACTERS_PER_S, MAX_WAIT_S)
-                    due = time.monotonic() + max(quiet_s, length_s)
+                    if len(text) > written:
+                        write(text[written:])
+                        written = len(text)
+                    due = time.monotonic() + min(written / CHARACTERS_PER_S, MAX_WAIT_S)
                 if status in ENDED:
                     return status
                 answered = time.monotonic()
@@ -155,9 +140,7 @@ class Job:
 
         The job gets SIGTERM, so that it writes what it has and can be resumed.
         """
-        Dashboard(self.address).read(
-            lambda answer: bool(answer["stopped"]), "POST", f"{self._path}/stop"
-        )
+        self._ask(lambda answer: bool(answer["stopped"]), "/stop", "POST")
         deadline = time.monotonic() + wait_s
         while (status := self.status()) not in ENDED and time.monotonic() < deadline:
             time.sleep(0.3)
@@ -167,10 +150,10 @@ class Job:
         """Return the command `contrasweep NAME` on this job, as a shell takes it."""
         return shlex.join(["contrasweep", name, self.id, "--address", self.address])
 
-    @property
-    def _path(self) -> str:
-        """The job's path in the REST API."""
-        return f"/api/jobs/{quote(self.id, safe='')}"
+    def _ask(self, parse: Callable[[Any], T], path: str = "", method: str = "GET") -> T:
+        """Return what `parse` takes from the dashboard's answer at `path` below the job's own."""
+        job = f"/api/jobs/{quote(self.id, safe='')}"
+        return Dashboard(self.address).read(parse, method, job + path)
 
 
 class Dashboard:
@@ -183,11 +166,11 @@ class Dashboard:
         """Return the cluster's version of Ray."""
         return self.read(lambda answer: str(answer["ray_version"]), "GET", "/api/version")
 
-    def nodes(self, parse: Callable[[NodeAnswer], T]) -> list[T]:
-        """Return what `parse` takes from the description of each node that lives."""
+    def addresses(self) -> list[str]:
+        """Return the address of each node that lives."""
         return self.read(
             lambda answer: [
-                parse(node)
+                str(node["node_ip"])
                 for node in answer["data"]["result"]["result"]
                 if node["state"] == "ALIVE"
             ],
@@ -322,7 +305,11 @@ class Dashboard:
         server's `text`.
         """
         if code in (401, 403):
-            return SubmissionError(f"{self.address} {_token_hint(code)}")
+            asks = (
+                "asks for a token" if code == 401 else "refuses the token; it must be the cluster's"
+            )
+            hint = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"
+            return SubmissionError(f"{self.address} {asks}: {hint}")
         if code == 404 and "does not exist" in text:
             listed = shlex.join(["contrasweep", "jobs", "--address", self.address])
             return JobNotFoundError(
@@ -369,15 +356,6 @@ def auth_headers() -> dict[str, str]:
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     token = os.environ.get("RAY_AUTH_TOKEN") or (file.read_text() if file.is_file() else "")
     return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
-
-
-def _token_hint(code: int) -> str:
-    """Return what a dashboard's answer 401 or 403 means and what to do, as the end of a sentence."""
-    if code == 403:
-        return "refuses the token in RAY_AUTH_TOKEN or ~/.ray/auth_token; it must be the cluster's"
-    if os.environ.get("RAY_AUTH_MODE") != "token":
-        return "asks for a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"
-    return "asks for a token; set RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"
 
 
 def _status(word: str) -> str:

@@ -4,9 +4,8 @@ The rule: what ran out is doubled and the trial resumes from its checkpoint. Whe
 enough the trial is `infeasible`, which says nothing about how good its config is.
 """
 
-import contextlib
-import errno
 import re
+import traceback
 from collections.abc import Collection
 from dataclasses import replace
 from fractions import Fraction
@@ -17,14 +16,6 @@ from contrasweep.cluster.packing import Placement, fits
 
 Memory = Literal["gpu", "host"]
 
-# Names rather than types, so that neither torch nor ray is imported to look at an error.
-_GPU_TYPES = {
-    "torch.OutOfMemoryError",
-    "torch.cuda.OutOfMemoryError",
-    "torch.cuda.memory.OutOfMemoryError",
-    "torch._C.OutOfMemoryError",
-}
-_HOST_TYPES = {"ray.exceptions.OutOfMemoryError"}
 _GPU_TEXT = re.compile(
     r"CUDA out of memory|HIP out of memory|CUDA error: out of memory|CUDA driver error: out of memory"
     r"|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|torch\.(cuda\.)?OutOfMemoryError"
@@ -48,27 +39,15 @@ def exhausted_memory(error: BaseException | str | None) -> Memory | None:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if (memory := _of_error(error)) is not None:
+        # Torch raises a RuntimeError for either memory, and Ray's errors carry the traceback of the other process. What
+        # the text of any other error says is the user's. Ray is not imported for this.
+        tells = isinstance(error, MemoryError | RuntimeError | OSError) or "ray." in str(
+            type(error)
+        )
+        memory = _of_text("".join(traceback.format_exception_only(error))) if tells else None
+        if memory is not None:
             return memory
         error = error.__cause__ or error.__context__
-    return None
-
-
-def _of_error(error: BaseException) -> Memory | None:
-    """Return which memory this one exception says is used up, by its type, else by its text; None for any other."""
-    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    if names & _GPU_TYPES:
-        return "gpu"
-    if isinstance(error, MemoryError) or names & _HOST_TYPES:
-        return "host"
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return "host"
-    # Ray's task errors carry the traceback of the other process in their text; others' texts are read too,
-    # because torch raises a plain RuntimeError for host memory and for what cuBLAS could not allocate.
-    if isinstance(error, RuntimeError) or "ray.exceptions" in str(names):
-        # An error of the user's class may have no text.
-        with contextlib.suppress(Exception):
-            return _of_text(str(error))
     return None
 
 

@@ -42,8 +42,7 @@ def is_remote(dashboard: Dashboard) -> bool:
     import psutil
 
     local = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
-    addresses = {*dashboard.nodes(lambda node: str(node["node_ip"]))}
-    return not local.issuperset(addresses - {"127.0.0.1", "localhost"})
+    return not local.issuperset({*dashboard.addresses()} - {"127.0.0.1", "localhost"})
 
 
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:

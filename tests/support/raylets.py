@@ -163,7 +163,7 @@ class RayCluster:
 def alive_nodes(address):
     """Nodes that the head of this dashboard believes alive; 0 if it does not answer."""
     try:
-        return len(Dashboard(address).nodes(str))
+        return len(Dashboard(address).addresses())
     except SubmissionError:
         return 0
 

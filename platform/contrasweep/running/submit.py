@@ -8,16 +8,12 @@ from pathlib import Path
 import yaml
 
 from contrasweep.cluster import package, submission
-from contrasweep.cluster.hosts import HOST_TIMEOUT_S
-from contrasweep.cluster.inventory import RayNode, ray_inventory, read_inventory
-from contrasweep.cluster.jobs import Dashboard, Job
+from contrasweep.cluster.inventory import read_inventory
+from contrasweep.cluster.jobs import Job
 from contrasweep.code.version import versions
 from contrasweep.config import Config
 from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import PackageMissingError, SpecError, StorageError
-from contrasweep.planning import learned
-from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.plan import Plan
 from contrasweep.planning.planner import plan
 from contrasweep.running import probe
 from contrasweep.running.declaration import who
@@ -96,16 +92,10 @@ def submit(
     # dataset that comes with the package is staged by the job.
     try:
         planned = plan(declared, storage=storage)
-        records = StudyRecords(storage, declared.name)
         if not paths_without_pytorch(declared):
-            check_plan(planned, records, extend=extend, spend=spend)
-        if cluster is None:
-            _warn_of_hosts(planned, records, Dashboard(address))
+            check_plan(planned, StudyRecords(storage, declared.name), extend=extend, spend=spend)
     except (StorageError, PackageMissingError) as error:
-        print(
-            f"the job alone checks the study's data and name: {error}",
-            file=sys.stderr,
-        )
+        print(f"the job alone checks the study's data and name: {error}", file=sys.stderr)
     # Only the cluster must reach the tracking server. Everybody may read the command of a job, so an address with a
     # password is refused.
     addresses = tracking_of(tracking, declared.tracking)
@@ -146,21 +136,6 @@ def submit(
             name=declared.name,
             files=_write_job_files(declared, cluster, Path(folder)),
             metadata={"commit": versions().get("commit", ""), "by": who()},
-        )
-
-
-def _warn_of_hosts(planned: Plan, records: StudyRecords, dashboard: Dashboard) -> None:
-    """Print a warning where no host that the cluster has now can hold a trial: the job waits for one."""
-    nodes = dashboard.nodes(
-        lambda node: RayNode(Resources=node["resources_total"], Labels=node["labels"])
-    )
-    peaks = learned.read(records, records.finished())
-    footprints = Footprints(planned.study, ray_inventory(nodes), peaks)
-    if smallest := footprints.smallest_if_none_fits(planned.example_trials):
-        print(
-            f"warning: no host of the cluster can hold a trial yet: {footprints.why_not(smallest)}; the job waits for "
-            f"one, {HOST_TIMEOUT_S / 60:.0f} min at most",
-            file=sys.stderr,
         )
 
 
