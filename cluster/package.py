@@ -131,7 +131,7 @@ def is_secret(name: str) -> bool:
 def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, Path]:
     """Return the files to send, as {path in the copy: file}: those of the project at `root`, and `files`.
 
-    `files` have the same form, and replace files of the project at the same path. A link to a file that is sent is
+    `files` have the same form, and replace files of the project at the same path. A link to what is sent is
     followed. Raises `SubmissionError` for a link that leads out of the project, for a folder that is not there,
     and for more than `LIMIT_MIB`; the message names the largest files.
     """
@@ -139,34 +139,24 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
         raise SubmissionError(f"the folder to send, {root}, does not exist or is not a folder")
     top = root.resolve()
     listed = set(_by_git(top) or _by_names(top))
-    # Folder -> the files and folders in it that lead to what is sent.
-    inside: dict[Path, set[Path]] = {}
-    for listed_path in listed:
-        path = listed_path
-        while path != top:
-            inside.setdefault(path.parent, set()).add(path)
-            path = path.parent
-
-    def travelling(path: Path, name: str, above: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
-        """Yield (name in the copy, file) of a path of the project; `above` are the folders around it.
-
-        Raises `SubmissionError` for a link that leads out of the project.
-        """
-        if path.is_symlink():
-            path = path.resolve()
-            if not path.is_relative_to(top):
-                raise SubmissionError(
-                    f"the link {name} leads out of the project, to {path}, and what lies there would be sent; put it "
-                    f"into the project, or name the link in .gitignore"
-                )
-        if path in inside and path not in above:  # no link to a folder above it
-            for child in sorted(inside[path]):
-                yield from travelling(child, f"{name}/{child.name}".lstrip("/"), (*above, path))
+    chosen: dict[str, Path] = {}
+    for path in sorted(listed):
+        name = path.relative_to(top).as_posix()
+        target = path.resolve()
+        if not target.is_relative_to(top):
+            raise SubmissionError(
+                f"the link {name} leads out of the project, to {target}, and what lies there would be sent; put it "
+                f"into the project, or name the link in .gitignore"
+            )
         # What a link leads to is sent only if it is listed itself.
-        elif path in listed and path.is_file():
-            yield name, path
-
-    chosen = dict(travelling(top, "", ())) | dict(files or {})
+        if target in listed and target.is_file():
+            chosen[name] = target
+        # A link to a folder stands for the files there, unless the folder is around the link.
+        elif path.is_symlink() and target.is_dir() and not path.is_relative_to(target):
+            for below in listed:
+                if below.is_relative_to(target) and below.is_file() and not below.is_symlink():
+                    chosen[f"{name}/{below.relative_to(target).as_posix()}"] = below
+    chosen |= files or {}
     sizes = {name: path.stat().st_size / 2**20 for name, path in chosen.items()}
     if (total := sum(sizes.values())) > LIMIT_MIB:
         names = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:3]
