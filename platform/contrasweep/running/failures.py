@@ -84,5 +84,6 @@ def unreported_metric(metric: str, record: Record) -> str:
         hint = f"it has reported nothing: {ways}"
     return (
         f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {hint}. "
-        "Nothing more is trained: mend the study or what the trainable reports, and the same command goes on"
+        "Nothing more is trained: mend the study or what the trainable reports, and the same command with "
+        "--retry-failed goes on"
     )

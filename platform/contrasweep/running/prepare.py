@@ -26,7 +26,7 @@ from contrasweep.planning.code_comparison import CodeComparison, compare_plan, i
 from contrasweep.planning.plan import Plan
 from contrasweep.planning.starts import check_starts
 from contrasweep.running.declaration import asked_before, redeclare, this_command, trained_again
-from contrasweep.running.failures import lacks_metric, unreported_metric
+from contrasweep.running.failures import lacks_metric
 from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import archive_trials, finish_move
@@ -36,10 +36,7 @@ from contrasweep.storage.planned import PLAN, write_planned
 from contrasweep.storage.record import DatasetRef, Phase, Record, RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument, lines_declared_anew
-from contrasweep.study import dotted
-from contrasweep.study.arm import Arm
 from contrasweep.study.file import parse_set, to_plain
-from contrasweep.study.sweep import Study
 from contrasweep.tracking.tracker import TrackedStudy
 
 if TYPE_CHECKING:
@@ -291,8 +288,14 @@ def decide(
     if rerun:
         selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()}
     not_selected = {i: record for i, record in recorded.items() if i not in selected}
-    # Failed trials run again by request, or because the cause was outside their method.
-    failed = failed_to_run_again(plan.study, not_selected, current, retry_failed)
+    # Failed trials run again by request, or because the cause was outside their method (`record.missing`), unless they
+    # belong to a search: it has gone on from the failure.
+    failed = {
+        i
+        for i, record in not_selected.items()
+        if record.status.failed
+        and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
+    }
     comparison, notes = compare_plan(plan, records, current, not_selected, selected)
     line = comparison.line()
     if line and changed == "stop":
@@ -343,49 +346,6 @@ def decide(
         anew_trials=frozenset(i for i, record in recorded.items() if record.arm in anew),
         infeasible={i: record for i, record in not_selected.items() if record.status.infeasible},
     )
-
-
-def failed_to_run_again(
-    study: Study, recorded: RecordsById, current: CurrentCode, retry_failed: bool
-) -> set[str]:
-    """Return the ids of the failed trials that run again.
-
-    With `retry_failed` all of them do, otherwise two kinds. Trials that failed for a cause outside their method run
-    again, unless they belong to a search: it has gone on from the failure. Trials that did not report the study's
-    metric run again if the metric, the code or the fixed settings of their search have changed since.
-
-    Raises `ContrasweepError` where no trial has reported the metric and nothing has changed.
-    """
-    # `record.missing`: the cause was outside the method.
-    again = {
-        i
-        for i, record in recorded.items()
-        if record.status.failed
-        and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
-    }
-    # Trials without the metric may have it now: its name was corrected in the study, or the code that reports it.
-    without_metric = {i: record for i, record in recorded.items() if lacks_metric(record)}
-    mended = {
-        i
-        for i, record in without_metric.items()
-        if not math.isnan(record.reported(study.metric))
-        or is_of_other_code(record, current)
-        or _is_of_earlier_search(record, study.arms[record.arm])
-    }
-    still_without = [
-        record for i, record in without_metric.items() if i not in mended and i not in again
-    ]
-    if still_without and not any(study.metric in record.metrics for record in recorded.values()):
-        raise ContrasweepError(unreported_metric(study.metric, still_without[0]))
-    return again | mended
-
-
-def _is_of_earlier_search(record: Record, arm: Arm) -> bool:
-    """Return whether a trial is of a search of its arm with another trainable or other fixed settings."""
-    is_as_declared = record.trainable == arm.path and same(
-        record.config, dotted.merge(record.config, arm.config)
-    )
-    return record.notes.phase == Phase.SEARCH and not is_as_declared
 
 
 def selected_trials(plan: Plan, recorded: RecordsById, words: Iterable[str]) -> set[str]:

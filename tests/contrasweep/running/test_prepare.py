@@ -8,20 +8,19 @@ import pytest
 from counting_trial import finish
 from refusals import refused
 
-from contrasweep import AblationGrid, Arm, ContrasweepError, SpecError, plan
+from contrasweep import AblationGrid, Arm, SpecError, plan
 from contrasweep.code import CurrentCode
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.failures import LACKS_METRIC
 from contrasweep.running.prepare import (
     CodeChanged,
     decide,
-    failed_to_run_again,
     prepare,
     selected_trials,
 )
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import list_archived
-from contrasweep.storage.record import Cause, CodeRef, DatasetRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import Cause, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 
 METHOD = """
@@ -214,22 +213,17 @@ def test_cells_are_named_by_lists_and_one_is_not_true(study):
         chosen("deep=1")
 
 
-def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_no_search_went_on_from_it():
-    study = AblationGrid("s", {"a": Arm("toy:train")}, "digits-lt")
-    for cause, phase, asked in product((None, *Cause), (None, *Phase), (False, True)):
-        notes = {"cause": cause, "notes": TrialNotes(phase=phase)}
-        record = Record(
-            "t", "s", "a", "toy:train", {}, DatasetRef("d"), None, 0, Status.FAILED, **notes
-        )
+def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_no_search_went_on_from_it(
+    study,
+):
+    trial = study.plan.trials[0]
+    for cause, phase in product((None, *Cause), (None, *Phase)):
+        notes = TrialNotes(phase=phase)
+        study.records.write(Record.of(trial, status=Status.FAILED, cause=cause, notes=notes))
         outside = cause not in (None, Cause.METHOD, Cause.TIME_LIMIT)
-        again = failed_to_run_again(study, {"t": record}, CurrentCode({}), asked)
-        assert bool(again) == (asked or (outside and phase != Phase.SEARCH)), (cause, phase, asked)
-    current = CurrentCode({})
-    code = CodeRef(current.of("toy:train", {}).version.digest)
-    lacking = {"t": replace(record, cause=Cause.METHOD, error=LACKS_METRIC, code=code)}
-    assert failed_to_run_again(study, lacking, current, True) == {"t"}
-    with refused(ContrasweepError, "no trial has reported 'accuracy'"):
-        failed_to_run_again(study, lacking, current, False)
+        again = {trial.id} if outside and phase != Phase.SEARCH else set()
+        assert study.decide(changed="accept").failed == again, (cause, phase)
+        assert study.decide(changed="accept", retry_failed=True).failed == {trial.id}
 
 
 def test_a_study_with_trials_that_fitted_no_host_is_not_complete(study):

@@ -58,7 +58,6 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
         return "job"
 
     monkeypatch.setattr(submitting.submission, "submit", submission)
-    monkeypatch.setattr(submitting, "_warn_of_hosts", lambda *_: None)  # there is no cluster
     submitting.submit(
         STUDY,
         address="http://head:8265",
@@ -103,7 +102,6 @@ def test_what_a_run_would_refuse_is_not_submitted(
     monkeypatch.setattr(
         submitting.submission, "submit", lambda words, **options: sent.append(words) or "job"
     )
-    monkeypatch.setattr(submitting, "_warn_of_hosts", lambda *_: None)  # there is no cluster
     places = {"address": "http://head:8265", "tracking": "none"}
     with refused(
         DataError,
