@@ -202,8 +202,19 @@ def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path
     run = ("searched.yaml", "--tracking", "none", "--max-concurrent", "2", "--storage")
 
     def send():
-        words = ["--parsable", f"--chdir={tmp_path}", "--cpus-per-task=2", "--mem=0", "--time=30"]
-        return slurm.command("sbatch", *words, "--nodes=1", SCRIPT, *run, "runs")
+        options = (
+            "--slurm",
+            "--sbatch",
+            "time=30",
+            "--sbatch",
+            "cpus-per-task=2",
+            "--sbatch",
+            "mem=0",
+        )
+        return re.search(
+            r"job: +(\d+) \(1 task\)",
+            contrasweep(slurm, tmp_path, "submit", *run, "runs", *options),
+        )[1]
 
     confirmed = {"confirm_on": "test", "confirm_seeds": [7, 8], "folds": 2, "search_folds": [0]}
     declare(tmp_path, "searched", type="sweep", searcher="random", trials_per_arm=4, **confirmed)

@@ -132,7 +132,6 @@ def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: boo
     from contrasweep.study.file import load_study
 
     options = dict(word.partition("=")[::2] for word in sbatch)
-    asked.pop("tracking")  # an array has no driver that would track it
     array, tasks = submit_slurm(study, options=options, **asked)
     if json:
         print_json("submit", {"job": array, "address": "slurm"})

@@ -5,7 +5,6 @@ go to the study's storage, where a task finds the checkpoint of an earlier attem
 """
 
 import os
-import shlex
 import subprocess
 import sys
 import traceback
@@ -19,12 +18,13 @@ from typing import Any, NamedTuple
 from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data import resolve
+from contrasweep.defaults import OF_STUDY
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, StorageError
 from contrasweep.imports import import_path, install_command
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.processes import sweep_scratch
-from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare
+from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare, run_flags
 from contrasweep.running.study_code import checked_function
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.isolation import Isolation
@@ -152,17 +152,22 @@ def submit_slurm(
     study: str,
     *,
     storage: str,
+    tracking: str = OF_STUDY,
     sets: Sequence[str] = (),
     options: Mapping[str, str],
     max_concurrent: int | None = None,
     changed: Changed = "stop",
     **prepare_options: Any,
 ) -> tuple[str, int]:
-    """Send the trials of a study without a record to Slurm as an array; return its id, and the number of its tasks.
+    """Send a study to Slurm; return the id of the job or array, and the number of its tasks.
+
+    The trials without a record are one array. A study that needs a driver (`needs_driver`) is a single job instead,
+    which runs Ray within its allocation.
 
     Args:
         study: The study, `module:NAME` or a YAML file.
         storage: The storage that all hosts reach.
+        tracking: Passed to `contrasweep run` in a single job.
         sets: Changes of fields, `"path=value"` each.
         options: Options of sbatch for each task, by their long names; `time` is needed, in minutes.
         max_concurrent: Tasks that run at once, at most; None: all.
@@ -173,19 +178,11 @@ def submit_slurm(
         The id and the number of tasks; ("", 0) where every trial has its record.
 
     Raises:
-        SpecError: The study needs a driver (`needs_driver`), `time` is no number of minutes, or the study is in the
-            queue already.
+        SpecError: `time` is no number of minutes, or the study is in the queue already.
         ContrasweepError: Slurm refuses the study.
     """
     declared = load_study(study, sets)
     storage = open_store(storage).uri
-    if needs_driver(declared):
-        raise SpecError(
-            "an array has no driver, which searches, replicates, budgets, limits of time and starts need",
-            place="--slurm",
-            value=study,
-            hint=f"one job with Ray: {shlex.join(['sbatch', str(SCRIPT), study, '--storage', storage])}",
-        )
     name = f"contrasweep-{declared.name}"
     minutes = options.get("time", "")
     if not minutes.isdecimal():
@@ -203,6 +200,28 @@ def submit_slurm(
             raise SpecError(
                 "this study has been sent already", place=study, value=job, hint=f"scancel {job}"
             )
+    # One job, in which `contrasweep run` is the driver.
+    if needs_driver(declared):
+        words = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
+        run = [
+            study,
+            "--storage",
+            storage,
+            *(word for change in sets for word in ("--set", change)),
+        ]
+        run += ["--tracking", tracking] if tracking != OF_STUDY else []
+        run += run_flags(changed, max_concurrent, prepare_options)
+        job = _call(
+            "sbatch",
+            "--parsable",
+            f"--job-name={name}",
+            f"--comment={storage}",
+            *words,
+            str(SCRIPT),
+            *run,
+        )
+        return job.strip(), 1
+    # An array.
     tasks = _tasks(declared, storage, changed, prepare_options)
     if not tasks:
         return "", 0
