@@ -71,10 +71,20 @@ def waits_for_task(stack: str) -> bool:
 
 
 def stack_of(pid: int) -> str:
-    """Return the stacks of a process of this host, as py-spy prints them; py-spy halts the process meanwhile.
+    """Return the stacks of a process of this host.
 
-    "" where py-spy is not installed, may not look, or takes longer than `PY_SPY_S`: then the process gets `SIGNAL`, and
-    writes its stacks to its own log.
+    "" where py-spy cannot read them: then the process gets `SIGNAL`, and writes its stacks to its own log.
+    """
+    stack = spied(pid)
+    if not stack:
+        os.kill(pid, SIGNAL)
+    return stack
+
+
+def spied(pid: int) -> str:
+    """Return the stacks of a process of this host as py-spy prints them; py-spy halts the process meanwhile.
+
+    "" where py-spy is not installed, may not look, or takes longer than `PY_SPY_S`.
     """
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
@@ -84,7 +94,6 @@ def stack_of(pid: int) -> str:
             )
             if done.returncode == 0:
                 return done.stdout
-    os.kill(pid, SIGNAL)
     return ""
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -133,6 +133,26 @@ class TrialLoop:
         for trial_id in self.accounts.active:
             self.accounts.waits(trial_id)
             self.progress.lost(trial_id)
+
+    def placed_again(self, waiting: Iterable[str]) -> list[ActiveTrial]:
+        """Place trials anew that were handed out and wait; return those that have another place now.
+
+        `waiting` are their ids. Where hosts are started by demand, many trials wait, and little was known of their
+        memory when they were placed first.
+        """
+        self.queue.poll_hosts()
+        if not self.placements.outdated:
+            return []
+        waiting_trials = [
+            self.accounts.active[trial_id]
+            for trial_id in waiting
+            if trial_id in self.accounts.active
+        ]
+        changed = {
+            trial.id
+            for trial in self.placements.place_again(active.trial for active in waiting_trials)
+        }
+        return [active for active in waiting_trials if active.trial.id in changed]
 
     def requeue(self, trial_id: str) -> bool:
         """Queue a trial again that the engine gave up, unless it lost too many hosts; return whether it was queued."""

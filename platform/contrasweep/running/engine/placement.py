@@ -2,6 +2,7 @@
 
 import functools
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ray.tune import PlacementGroupFactory
@@ -32,6 +33,7 @@ class Placements:
         self.raised: dict[tuple[str, CellKey], Placement] = {}
         # ids of trials that ran out of memory where no host has more
         self.infeasible: set[str] = set()
+        self.outdated = False  # whether memory or hosts have become known since trials were placed
 
     def fits(self, trial: Trial) -> bool:
         """Return whether some host can hold `trial`."""
@@ -41,12 +43,26 @@ class Placements:
         """Place trials on the hosts of `inventory` from now on."""
         self.footprints.grow(inventory)
         self.inventory = inventory
+        self.outdated = True
 
     def place(self, trial: Trial) -> Placement:
         """Return the place of `trial`. It stays the same until the trial ends or runs out of memory."""
         if trial.id not in self.placed:
             self.placed[trial.id] = trial, self._choose(trial)
         return self.placed[trial.id][1]
+
+    def place_again(self, waiting: Iterable[Trial]) -> list[Trial]:
+        """Place waiting trials anew, in their order; return those for which Ray must be asked for other resources.
+
+        A trial that fits no host any more keeps its place.
+        """
+        self.outdated = False
+        fitting = [trial for trial in waiting if self.footprints.options(trial)]
+        before = {trial.id: self.place_description(trial) for trial in fitting}
+        # All of them give up their places first; then `place_description` gives each a new one.
+        for trial in fitting:
+            del self.placed[trial.id]
+        return [trial for trial in fitting if self.place_description(trial) != before[trial.id]]
 
     def place_description(self, trial: Trial) -> PlaceDescription:
         """Return the place of `trial` as plain values, for its worker and for `bundles`.
@@ -120,6 +136,7 @@ class Placements:
         peak = peak_of(record)
         if peak is not None:
             self.footprints.learn(peak)
+            self.outdated = True
 
     def _choose(self, trial: Trial) -> Placement:
         """Return the place of a trial: the largest that one of its cell got after an error, else that of `choose`."""

@@ -17,6 +17,7 @@ from ray.air._internal import usage
 from ray.air.execution import PlacementGroupResourceManager
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial as TuneTrial
 
 _on_trial_reset = TuneController._on_trial_reset
 """Tune's own method, also where a run of this process has replaced it."""
@@ -85,6 +86,38 @@ def give_back_places() -> None:
     for kept in gc.get_objects():
         if type(kept) is PlacementGroupResourceManager:
             kept.clear()
+
+
+def waiting_for_resources(controller: Any) -> list[Any]:
+    """Return Tune's trials whose actors wait for resources, in the order in which they were handed out.
+
+    `controller` is the controller that Tune passes to a scheduler.
+    """
+    tune = controller._tune_controller
+    pending = set(tune._actor_manager.pending_actors)
+    # A trial that takes over another's actor does not wait for resources.
+    return [
+        trial
+        for trial, actor in tune._trial_to_actor.items()
+        if actor in pending
+        and trial.status == TuneTrial.PENDING
+        and trial not in tune._resetting_trials
+    ]
+
+
+def request_again(controller: Any, trial: Any, resources: Any) -> None:
+    """Let Tune request the bundles `resources` for a trial of `waiting_for_resources`, in place of its earlier ones."""
+    tune = controller._tune_controller
+    # The trial's actor, which has not begun, is given up with its request.
+    actor = tune._trial_to_actor.pop(trial)
+    del tune._actor_to_trial[actor]
+    tune._remove_actor(actor)
+    if trial in tune._staged_trials:
+        tune._unstage_trial_with_resources(trial)
+    # Tune keeps pending trials sorted by their resources, so the trial is not pending while these change.
+    tune._set_trial_status(trial, TuneTrial.PAUSED)
+    trial.update_resources(resources)
+    tune._set_trial_status(trial, TuneTrial.PENDING)
 
 
 @contextlib.contextmanager

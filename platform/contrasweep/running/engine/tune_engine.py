@@ -25,6 +25,7 @@ from contrasweep.errors import ContrasweepError, error_of, plural
 from contrasweep.live.logs import read_log
 from contrasweep.processes import scratch_folder
 from contrasweep.running.engine import ray_internals
+from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.placement import bundles
 from contrasweep.running.engine.watchdog import Watchdog
@@ -60,9 +61,11 @@ MAX_PENDING_TRIALS = "16"
 Of a search one waits, or `max_concurrent`: a configuration that is suggested later is chosen by more results.
 """
 DEMANDED_TRIALS = "200"
-"""Trials that wait for their places at once where an autoscaler starts hosts for them. They keep these places."""
+"""Trials that wait for their places at once where an autoscaler starts hosts for them."""
 WATCH_S = 1.0
 """How often it is checked whether any trial runs, which goes through all trials so far."""
+PLACE_AGAIN_S = 2.0
+"""How often waiting trials are placed anew where an autoscaler starts hosts."""
 LOST = (
     "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
     "kernel does where memory runs out; its log has what it printed"
@@ -268,6 +271,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
         self.loop = loop
+        self.place_again_at = 0.0  # monotonic time
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
         """Return Tune's CONTINUE, or STOP where the source or a budget ends the trial after this result."""
@@ -299,8 +303,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
                 ray_internals.give_up_next(trial)
             resources = loop.placements.after_error(active.trial, error)
             if resources is not None:
-                trial.config["place"] = loop.placements.place_description(active.trial)
-                trial.config["notes"] = loop.notes(active)
+                self._describe_again(trial, active)
                 trial.update_resources(resources)
         super().on_trial_error(tune_controller, trial)
 
@@ -313,6 +316,9 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             for trial in list(tune_controller.get_trials()):
                 if trial.status == "PENDING":
                     tune_controller.stop_trial(trial)
+        elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
+            self.place_again_at = time.monotonic() + PLACE_AGAIN_S
+            self._place_again(tune_controller)
         # Live trials only: Tune's own scheduler goes through all trials that have ended, in each turn of its loop.
         waiting = [
             trial
@@ -327,6 +333,22 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             key=lambda trial: (trial.status == "PAUSED", order.get(trial.config["id"], len(order))),
             default=None,
         )
+
+    def _place_again(self, tune_controller: Any) -> None:
+        """Request other resources for waiting trials whose memory is known better than when they were handed out."""
+        waiting = {
+            trial.config["id"]: trial
+            for trial in ray_internals.waiting_for_resources(tune_controller)
+        }
+        for active in self.loop.placed_again(waiting):
+            trial = waiting[active.trial.id]
+            self._describe_again(trial, active)
+            ray_internals.request_again(tune_controller, trial, bundles(trial.config))
+
+    def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
+        """Update the place and the notes of a trial in its Tune config."""
+        trial.config["place"] = self.loop.placements.place_description(active.trial)
+        trial.config["notes"] = self.loop.notes(active)
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]

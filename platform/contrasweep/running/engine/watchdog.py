@@ -3,6 +3,9 @@
 It also calls late workers. After a network was cut, a worker may have closed the connection on which the driver waits
 for its answer. Ray notices this only after five minutes, because the driver sends nothing. A call is refused at once by
 the worker's host, and Ray takes the worker for lost. A worker that trains answers the call after its step.
+
+It also looks at the stacks of late workers, for a trial that waits for a task of Ray. Ray gives such a task resources
+of the trial's own place, of which the trial itself holds all cores, so the task never starts.
 """
 
 import logging
@@ -18,7 +21,7 @@ from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of, call_actor
 from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.run_context import RayTrial
-from contrasweep.running.stacks import innermost, on_node_of, stack_of, waits_for_task
+from contrasweep.running.stacks import innermost, on_node_of, spied, stack_of, waits_for_task
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
@@ -40,6 +43,8 @@ class Watchdog:
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         # trial id -> its error with the stack, of trials that can be ended now
         self._ready: dict[str, str] = {}
+        # arms of which it was said that a trial waits for a task
+        self._wait_told: set[str] = set()
         self._threads: list[threading.Thread] = []  # of slow checks
         self._ended = False  # Tune pickles this object, so that it is no Event
 
@@ -76,6 +81,7 @@ class Watchdog:
         for trial_id in late:
             if trial_id in actors:
                 call_actor(actors[trial_id])
+                self._in_thread(self._look, trial_id, actors[trial_id])
         for trial_id, reason in timed_out.items():
             if trial_id in actors:
                 self._ending[trial_id] = reason
@@ -102,12 +108,27 @@ class Watchdog:
         if actor is not None:
             ray.kill(actor, no_restart=True)
 
+    def _look(self, trial_id: str, actor: Any) -> None:
+        """Look whether a late trial waits for a task of Ray, and say so once for its arm."""
+        try:
+            stack = on_node_of(actor, spied, lambda: self._ended) or ""
+        except Exception as error:  # its host may be cut off
+            log.info("no look at the worker of trial %s: %s", trial_id, error)
+            return
+        active = self.loop.accounts.active.get(trial_id)
+        if active is None or not waits_for_task(stack) or active.trial.arm in self._wait_told:
+            return
+        self._wait_told.add(active.trial.arm)
+        trial = replicate_of(active.trial, self.loop.progress.axes)
+        self.loop.progress.say(
+            f"waits: {trial} waits for a task or an actor of Ray. What a trial starts "
+            "gets what is left in the trial's own place, of which the trial holds all cores: where it asks for "
+            "a core it waits for ever; start it with num_cpus=0, or do its work in the trial"
+        )
+
     def _say_silent(self, trial_id: str, silence: str, actor: Any) -> None:
         """Mark a trial as silent, and say at which line of code it is. `silence` is the phrase of `Overdue.silent`."""
-        stack, where = self._stack(trial_id, actor)
-        # What a trial starts gets what is left in the trial's own place, of which the trial holds all cores.
-        if waits_for_task(stack):
-            where += ", a task or an actor of Ray, which needs num_cpus=0 in a trial"
+        _, where = self._stack(trial_id, actor)
         active = self.loop.accounts.active.get(trial_id)
         records = self.loop.records
         if active is None:  # it ended meanwhile
