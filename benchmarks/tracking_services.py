@@ -131,8 +131,8 @@ def postgres_missing() -> str:
 
 
 @contextlib.contextmanager
-def postgres(password: str = "") -> Iterator[str]:
-    """Start PostgreSQL in a temporary folder with a database `mlflow`; yields its address without the `password`."""
+def postgres() -> Iterator[str]:
+    """Start PostgreSQL in a temporary folder with a database `mlflow`; yields its address."""
     binaries = sorted(glob.glob(POSTGRES_BINARIES))[-1]
     folder = Path(tempfile.mkdtemp(prefix="contrasweep-pg-"))
     port = free_port()
@@ -141,19 +141,11 @@ def postgres(password: str = "") -> Iterator[str]:
         shutil.chown(folder, "postgres")
 
     def run(*command: str) -> None:
-        environment = os.environ | ({"PGPASSWORD": password} if password else {})
-        subprocess.run(
-            [*prefix, *command], check=True, capture_output=True, cwd="/", env=environment
-        )
+        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/")
 
     data = str(folder / "data")
     try:
-        login = ["--auth=trust"]
-        if password:
-            (folder / "password").write_text(password)
-            shutil.chown(folder / "password", folder.owner())
-            login = ["--auth=scram-sha-256", f"--pwfile={folder}/password"]
-        run(f"{binaries}/initdb", "-D", data, "-U", "postgres", *login, "--no-sync")
+        run(f"{binaries}/initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync")
         options = f"-p {port} -h 127.0.0.1 -k {folder}"
         run(
             f"{binaries}/pg_ctl",

@@ -54,9 +54,7 @@ def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
     to_probe = []
     for purpose, uri in uris.items():
         parts = urlsplit(uri)
-        # A user's name may stand in a database's address, a password in none.
-        database = parts.scheme.partition("+")[0] in ("postgresql", "mysql")
-        if parts.password or ("@" in parts.netloc and not database):
+        if "@" in parts.netloc:
             raise SubmissionError(
                 f"{purpose} {parts.scheme}://...@{parts.hostname}: a user or password in an address would be readable "
                 "in the job; set it in the nodes' environment"

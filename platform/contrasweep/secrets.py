@@ -3,10 +3,7 @@
 In an address a secret stands before the host, in the query, behind the #, or in the path where a service puts it there.
 """
 
-import os
 import re
-from pathlib import Path
-from urllib.parse import unquote
 
 from contrasweep.errors import SpecError
 
@@ -64,70 +61,43 @@ HARMLESS = {
     "region",
 }
 """Names in a query whose values are shown; any other may be a secret."""
-_known: set[str] = set()
-
-
-def remember(*secrets: str) -> None:
-    """Let `redacted` hide these texts from now on, for example in a database's message with an address."""
-    # a shorter one would blot out words
-    _known.update(secret for secret in secrets if len(secret) >= 4)
 
 
 def redacted(text: str) -> str:
-    """Return `text` without the secrets of the addresses in it, and without the texts that `remember` was given.
+    """Return `text` without the secrets of the addresses in it.
 
     It hides three things: what stands before an `@`; the values of a query or a fragment (up to the next `&`) whose
     names are not known to be harmless; and the paths of services that post for everybody who knows them.
     """
-    text = _ADDRESS.sub(lambda match: _split(match)[0], text)
-    for secret in sorted(_known, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return text
+    return _ADDRESS.sub(_shown, text)
 
 
-def secrets_in(address: str) -> list[str]:
-    """Return what `redacted` hides of an address: each as it stands there, and with its percent signs decoded."""
-    secrets = []
-    for match in _ADDRESS.finditer(address):
-        _, hidden = _split(match)
-        for part in hidden:
-            secrets += [part, unquote(part)]
-    return secrets
-
-
-def _split(match: re.Match[str]) -> tuple[str, list[str]]:
-    """Return an address that `_ADDRESS` has found as it is shown, and the list of what is hidden of it."""
+def _shown(match: re.Match[str]) -> str:
+    """Return an address that `_ADDRESS` has found as it is shown."""
     scheme = match[1]
     rest, end = _parted(match[2], _END)
     shows_user = _USER_IS_SHOWN.match(scheme) is not None
     at = _end_of_user(rest, shows_user)
     if at is None:
-        return f"{scheme}{HIDDEN}{end}", [rest]
-    user_text, hidden = _split_user(rest[:at], shows_user) if at >= 0 else ("", [])
+        return f"{scheme}{HIDDEN}{end}"
+    user_text = _shown_user(rest[:at], shows_user) if at >= 0 else ""
     # Host and path, then the query and the fragment.
     host_and_path, tail = _parted(rest[at + 1 :], re.compile("([?#;].*)?$", re.DOTALL))
     # Addresses of services that post for everybody who knows them: the path itself is the secret.
     if service := _SERVICES.match(host_and_path):
-        hidden.append(host_and_path[service.end(1) :])
         host_and_path = f"{service[1]}{HIDDEN}"
     # With an at sign, what looks like a query may be the end of a password.
     if "@" in tail:
-        return f"{scheme}{user_text}{host_and_path}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
-    tail_text, hidden_of_tail = _split_query(tail)
-    return f"{scheme}{user_text}{host_and_path}{tail_text}{end}", hidden + hidden_of_tail
+        return f"{scheme}{user_text}{host_and_path}{tail[0]}{HIDDEN}{end}"
+    return f"{scheme}{user_text}{host_and_path}{_shown_query(tail)}{end}"
 
 
-def _split_user(user_and_password: str, shows_user: bool) -> tuple[str, list[str]]:
-    """Return the user and password of an address as they are shown, with the @, and the list of what is hidden.
-
-    `shows_user`: see `_USER_IS_SHOWN`.
-    """
-    user, colon, password = user_and_password.partition(":")
+def _shown_user(user_and_password: str, shows_user: bool) -> str:
+    """Return the user and password of an address as they are shown, with the @; `shows_user`: see `_USER_IS_SHOWN`."""
+    user, colon, _ = user_and_password.partition(":")
     if not shows_user:
-        return f"{HIDDEN}@", [user_and_password, password]
-    if not colon:
-        return f"{user}@", []
-    return f"{user}:{HIDDEN}@", [password]
+        return f"{HIDDEN}@"
+    return f"{user}:{HIDDEN}@" if colon else f"{user}@"
 
 
 def _end_of_user(rest: str, shows_user: bool) -> int | None:
@@ -151,9 +121,8 @@ def _end_of_user(rest: str, shows_user: bool) -> int | None:
     return at
 
 
-def _split_query(tail: str) -> tuple[str, list[str]]:
-    """Return the query and the fragment of an address as they are shown, and the list of what is hidden of them."""
-    hidden = []
+def _shown_query(tail: str) -> str:
+    """Return the query and the fragment of an address as they are shown."""
     # `split` gives "", then by turns a sign and the text behind it, which is mostly a name with its value.
     parts = re.split("([?&;#])", tail)
     after_secret = False
@@ -177,10 +146,7 @@ def _split_query(tail: str) -> tuple[str, list[str]]:
         # A text in base64 may end with equals signs. Without a name it stands in the name's place, and has no value.
         value = value.strip("=")
         parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN
-        secret = value or name
-        if len(secret) >= 8:  # a shorter one may be a word
-            hidden.append(secret)
-    return "".join(parts), hidden
+    return "".join(parts)
 
 
 def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:
@@ -190,24 +156,6 @@ def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:
     return text[:at], text[at:]
 
 
-def secret_from_environment(name: str) -> str:
-    """Return the value of the variable `name`, else the text of the file that `name`_FILE names; "" without both.
-
-    `SpecError` where that file cannot be read.
-    """
-    if value := os.environ.get(name):
-        return value
-    if not (file := os.environ.get(f"{name}_FILE")):
-        return ""
-    try:
-        return Path(file).read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise SpecError(
-            f"the file with the password cannot be read ({why})", place=f"{name}_FILE", value=file
-        ) from None
-
-
 def check_arguments(arguments: list[str]) -> None:
     """Raise `SpecError` for a password in a command's arguments: every user of the machine can read those."""
     for argument in arguments:
@@ -215,7 +163,6 @@ def check_arguments(arguments: list[str]) -> None:
             raise SpecError(
                 "a password, or what may be one in an address, can be read by every user of this machine",
                 value=redacted(argument),
-                hint="leave it out of the address and set CONTRASWEEP_TRACKING_PASSWORD, or "
-                "CONTRASWEEP_TRACKING_PASSWORD_FILE to a file that has it; of an MLflow server "
-                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; of S3 the AWS_ variables",
+                hint="leave it out of the address, and set for an MLflow server MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD, for S3 the AWS_ variables",
             )

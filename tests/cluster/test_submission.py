@@ -206,9 +206,7 @@ def test_addresses_that_a_probe_can_test():
     assert preflight.check_uris(uris, remote=True) == list(uris.values())
 
 
-@pytest.mark.parametrize(
-    "uri", ["http://me:hunter2@mlflow:5000", "postgresql://me:hunter2@db/mlflow", "s3://key@bucket"]
-)
+@pytest.mark.parametrize("uri", ["http://me:hunter2@mlflow:5000", "s3://key@bucket"])
 def test_a_password_in_an_address_is_refused_and_not_repeated(uri):
     with refused(SubmissionError, "would be readable in the job") as caught:
         preflight.check_uris({"tracking": uri}, remote=False)
@@ -217,7 +215,6 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(uri):
 
 def test_where_a_uri_leads():
     assert probe.host_and_port("http://mlflow") == ("mlflow", 80)
-    assert probe.host_and_port("postgresql+psycopg://db/mlflow") == ("db", 5432)
 
 
 def probed(python, version, *uris, **variables):

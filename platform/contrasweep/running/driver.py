@@ -242,7 +242,7 @@ def _where_shown(records: StudyRecords, addresses: Addresses) -> Addresses:
     if not shown:
         return None
     stores, _ = parted(addresses)
-    if any(str(checked_uri(store, connect=False)) == shown for store in stores):
+    if any(checked_uri(store, connect=False) == shown for store in stores):
         return addresses
     print(
         f"the scores are not in MLflow: the storage says that the study is shown at {shown}, and the command does not; "

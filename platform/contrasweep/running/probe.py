@@ -12,19 +12,14 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
-PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
+PORTS = {"http": 80, "https": 443}
 """Scheme of a server's address -> its usual port. An address of any other scheme is a storage."""
-
-
-def scheme_of(uri: str) -> str:
-    """Return the scheme of an address without its driver: `postgresql` of `postgresql+psycopg://db/mlflow`."""
-    return urlsplit(uri).scheme.partition("+")[0]
 
 
 def host_and_port(uri: str) -> "tuple[str, int]":
     """Return the host and the port of a server's address: its port, else the usual one of its scheme."""
     parts = urlsplit(uri)
-    return parts.hostname or "", parts.port or PORTS[scheme_of(uri)]
+    return parts.hostname or "", parts.port or PORTS[parts.scheme]
 
 
 def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[str, str]":
@@ -45,7 +40,7 @@ def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[
     failed = {}
     for uri in uris:
         try:
-            if scheme_of(uri) in PORTS:
+            if urlsplit(uri).scheme in PORTS:
                 check_server(uri, timeout_s)
             else:
                 open_store(uri).check_writable()
@@ -59,10 +54,8 @@ def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[
 
 
 def check_server(uri: str, timeout_s: float) -> None:
-    """Raise `OSError` or `HTTPException` where no server takes a connection, or one of HTTP is no MLflow server."""
+    """Raise `OSError` or `HTTPException` where no server takes a connection, or it is no MLflow server."""
     socket.create_connection(host_and_port(uri), timeout=timeout_s).close()
-    if scheme_of(uri) not in ("http", "https"):
-        return
     try:
         urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=timeout_s).close()
     except urllib.error.HTTPError as error:

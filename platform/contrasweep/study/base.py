@@ -82,8 +82,7 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
             raise SpecError(
                 "a study holds no password",
                 value=redacted(address),
-                hint="leave it out of the address and set CONTRASWEEP_TRACKING_PASSWORD, or "
-                "CONTRASWEEP_TRACKING_PASSWORD_FILE to a file that has it",
+                hint="leave it out of the address and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
             )
     return addresses
 

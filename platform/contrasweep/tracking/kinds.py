@@ -49,7 +49,7 @@ class Trackers:
         return self.store.is_none and not self.others
 
     def __str__(self) -> str:
-        stores = [] if self.store.is_none and self.others else [str(self.store)]
+        stores = [] if self.store.is_none and self.others else [self.store]
         return ",".join([*stores, *self.others])
 
 

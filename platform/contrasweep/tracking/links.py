@@ -16,7 +16,7 @@ from contrasweep.errors import StorageError
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.mlflow.address import TrackingAddress, is_server
+from contrasweep.tracking.mlflow.address import TrackingAddress
 
 FILE = "mlflow.json"
 _PAGE = re.compile(r"(https?://[!-~]+)?")
@@ -36,7 +36,7 @@ Page = Annotated[str, pydantic.AfterValidator(_check_page)]
 class Links:
     """Addresses of the pages of a study and of its trials.
 
-    `tracking` is the address of the store that has the pages, without its password. If the store is no server, pages
+    `tracking` is the address of the store that has the pages. If the store is no server, pages
     can be opened while `contrasweep ui` runs. `shown` is the state of the store when it had all of the study: another
     state says that the store has changed since.
     """
@@ -49,7 +49,7 @@ class Links:
     @property
     def served(self) -> bool:
         """Whether the store is a server, so that its pages can be opened at any time."""
-        return is_server(self.tracking)
+        return TrackingAddress(self.tracking).is_server
 
 
 LINKS_FILE = JsonFile(Links, 2, "`contrasweep sync` writes it again")
@@ -64,7 +64,7 @@ def write_links(
     Nothing is written where `runs` is empty.
     """
     if runs:
-        _write(records, Links(str(tracking), study or "", dict(sorted(runs.items()))))
+        _write(records, Links(tracking, study or "", dict(sorted(runs.items()))))
 
 
 def write_shown(records: StudyRecords, shown: str) -> None:

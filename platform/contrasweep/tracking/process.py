@@ -2,8 +2,7 @@
 
 The driver writes how the study is shown to the process's standard input and, at the end, how the study stands; where
 the driver dies, the input ends. The process (`contrasweep.tracking.__main__`) answers on its standard output with lines
-of JSON once the study is over: how many trials are left and, last, what the trackers lack. Passwords travel in the
-input and nowhere else.
+of JSON once the study is over: how many trials are left and, last, what the trackers lack.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ class TrackingProcess:
     def __init__(self, trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> None:
         """Start the process, and tell it what to show: `trackers` where, `study` how, `records` from which storage."""
         setup = {
-            "store": trackers.store.reveal(),
+            "store": trackers.store,
             "others": trackers.others,
             "notify": trackers.notify,
             "began": time.time(),

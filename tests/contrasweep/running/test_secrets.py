@@ -1,4 +1,4 @@
-"""No password and no key is in anything that a run leaves or shows: a real PostgreSQL and a real S3 server."""
+"""No password and no key is in anything that a run leaves or shows: a real MLflow and a real S3 server."""
 
 import os
 import subprocess
@@ -10,19 +10,17 @@ from urllib.parse import quote
 
 import psutil
 import pytest
-from benchmarks.tracking_services import postgres, postgres_missing
+from benchmarks.tracking_services import mlflow_server
 from hypothesis import example, given
 from hypothesis import strategies as st
 from places import SUPPORT, module_path
 from refusals import refused
 
 from contrasweep.errors import SpecError
-from contrasweep.secrets import HARMLESS, check_arguments, redacted, secret_from_environment
+from contrasweep.secrets import HARMLESS, check_arguments, redacted
 from contrasweep.storage.store import open_store
-from contrasweep.tracking.mlflow.address import TrackingAddress
 
 SECRETS = {
-    "CONTRASWEEP_TRACKING_PASSWORD": "marked-postgres/p@ss:word",
     "AWS_SECRET_ACCESS_KEY": "marked-aws-secret-key",
     "AWS_SESSION_TOKEN": "marked-aws-session-token",
     "MLFLOW_TRACKING_PASSWORD": "marked-mlflow-password",
@@ -64,8 +62,7 @@ class Watch:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(bool(postgres_missing()), reason=postgres_missing())
-def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
+def test_secrets_are_nowhere(s3, s3_client, tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY)
     temporary = (
         Path("/tmp") / f"cs-secret-{os.getpid()}"
@@ -76,7 +73,11 @@ def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
         "RAY_TMPDIR": str(temporary),
     }
     shown = {}
-    with postgres(SECRETS["CONTRASWEEP_TRACKING_PASSWORD"]) as address, Watch() as watch:
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    with (
+        mlflow_server(database, str(tmp_path / "artifacts"), tmp_path) as server,
+        Watch() as watch,
+    ):
 
         def contrasweep(*words):
             command = [sys.executable, "-m", "contrasweep", *words]
@@ -86,7 +87,7 @@ def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
             shown[words[0]] = done.stdout + done.stderr
             return done.returncode
 
-        places = ["--storage", s3.uri, "--tracking", address]
+        places = ["--storage", s3.uri, "--tracking", server.uri]
         assert contrasweep("run", "study.yaml", *places) == 0, shown["run"]
         assert contrasweep("sync", "study.yaml", *places, "--json") == 0, shown["sync"]
         assert (
@@ -96,26 +97,17 @@ def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
             == 0
         )
         assert contrasweep("doctor", *places) == 0, shown["doctor"]
-        environment["CONTRASWEEP_TRACKING_PASSWORD"] = "marked-wrong-password"
-        assert contrasweep("sync", "study.yaml", *places) == 2
-        login = os.environ | {"PGPASSWORD": SECRETS["CONTRASWEEP_TRACKING_PASSWORD"]}
-        dump = subprocess.run(
-            ["pg_dump", address], env=login, capture_output=True, text=True, check=True
-        ).stdout
     store = open_store(s3.uri)
     stored = {key: store.read(key) for key in store.list()}
     logs = {path: path.read_bytes() for path in temporary.rglob("*") if path.is_file()}
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert "INSERT INTO public.runs" in dump or "COPY public.runs" in dump
     assert len(stored) > 10 and len(logs) > 5 and len(watch.processes) > 10
-    assert tmp_path / "report.html" in files
+    assert {tmp_path / "report.html", tmp_path / "mlflow.db"} <= files.keys()
     leaks = [
         key for key, content in {**stored, **logs, **files}.items() if MARK.encode() in content
     ]
-    assert leaks == [] and MARK not in dump and watch.leaks == set()
+    assert leaks == [] and watch.leaks == set()
     assert [name for name, text in shown.items() if MARK in text] == []
-    assert "password authentication failed" in shown["sync"]
-    assert "CONTRASWEEP_TRACKING_PASSWORD" in shown["sync"]
 
 
 LEAKS = [
@@ -238,36 +230,11 @@ def test_a_long_word_is_looked_through_as_fast_as_many_short_ones():
     assert fewest_seconds("x" * 200_000) < 5 * fewest_seconds("x " * 100_000)
 
 
-def test_an_address_is_shown_without_its_password_and_stays_in_its_process():
-    import pickle
-
-    address = TrackingAddress("postgresql://u:hun%40ter2@h/d")
-    assert (
-        f"{address} {address!r}"
-        == "postgresql://u:***@h/d TrackingAddress('postgresql://u:***@h/d')"
-    )
-    assert address.reveal() == "postgresql://u:hun%40ter2@h/d"
-    assert redacted('FATAL: no user "u" with hun@ter2') == 'FATAL: no user "u" with ***'
-    with pytest.raises(TypeError, match="stays in its process"):
-        pickle.dumps(address)
-
-
 def test_a_password_among_the_arguments_is_refused_without_repeating_it():
     with refused(SpecError, "can be read by every user") as caught:
         check_arguments(["run", "study.yaml", "--tracking", "postgresql://u:hunter2@h/d"])
     assert "hunter2" not in str(caught.value)
-    assert "CONTRASWEEP_TRACKING_PASSWORD_FILE" in str(caught.value)
+    assert "MLFLOW_TRACKING_PASSWORD" in str(caught.value)
     check_arguments(
         ["run", "a:B", "--set", "arms.a.config.token=x", "--tracking", "postgresql://u@h/d"]
     )
-
-
-def test_a_password_comes_from_a_file(tmp_path, monkeypatch):
-    monkeypatch.delenv("PW", raising=False)
-    monkeypatch.setenv("PW_FILE", str(tmp_path / "pw"))
-    with refused(SpecError, match=r"PW_FILE.*cannot be read"):
-        secret_from_environment("PW")
-    (tmp_path / "pw").write_text("from a file\n")
-    assert secret_from_environment("PW") == "from a file"
-    monkeypatch.setenv("PW", "directly")
-    assert secret_from_environment("PW") == "directly"

@@ -38,7 +38,7 @@ def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri, tmp_path):
     )
     assert subprocess.run([sys.executable, "-c", code, str(database)]).returncode == -signal.SIGKILL
     assert (tmp_path / "mlflow.db-journal").stat().st_size
-    assert str(checked_uri(mlflow_uri)) == mlflow_uri
+    assert checked_uri(mlflow_uri) == mlflow_uri
     assert not (tmp_path / "mlflow.db-journal").exists() and _dump(database) == before
 
 
@@ -76,7 +76,7 @@ def test_a_locked_database_is_waited_for(mlflow_uri, tmp_path, monkeypatch):
             with pytest.raises(TimeoutError):
                 waiting.result(0.5)
             other.execute("rollback")
-            assert str(waiting.result(60)) == mlflow_uri
+            assert waiting.result(60) == mlflow_uri
 
 
 def test_a_database_may_lie_in_a_folder_of_any_name(tmp_path, monkeypatch):
@@ -85,7 +85,7 @@ def test_a_database_may_lie_in_a_folder_of_any_name(tmp_path, monkeypatch):
     uri = checked_uri("sqlite:///mlflow.db")
     new_client(uri)
     assert [*tmp_path.rglob("*.db")] == [uri.sqlite_path] == [folder / "mlflow.db"]
-    assert checked_uri(uri.reveal()).reveal() == uri.reveal()
+    assert checked_uri(uri) == uri
 
 
 @pytest.mark.parametrize("read_only", ["mlflow.db", "."])
@@ -122,12 +122,6 @@ def test_a_port_that_speaks_no_http_is_one_line():
             checked_uri(f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
-def test_a_password_in_an_address_goes_before_that_of_the_environment(monkeypatch):
-    monkeypatch.setenv("CONTRASWEEP_TRACKING_PASSWORD", "an/other")
-    assert address._with_password("postgresql://me:own@host/db") == "postgresql://me:own@host/db"
-    assert address._with_password("postgresql://me@host/db") == "postgresql://me:an%2Fother@host/db"
-
-
 @pytest.mark.parametrize(
     ("status", "says"),
     [
@@ -145,16 +139,9 @@ def test_a_server_that_is_none_of_mlflow_says_what_it_answered(status, says):
 
 def test_a_server_that_asks_for_a_password_is_one():
     with answering(otherwise=(401, "")) as server:
-        assert checked_uri(f"{server.address}/").reveal() == server.address
+        assert checked_uri(f"{server.address}/") == server.address
 
 
-def test_an_address_has_a_user_for_a_password_and_a_server_none_in_it(monkeypatch):
+def test_the_address_of_a_server_has_no_query_in_it():
     with refused(SpecError, "has no user, password, query or fragment in it"):
         checked_uri("http://host:5000?x=1")
-    of_study = checked_uri("postgresql://host/db", connect=False)
-    assert of_study.artifact_root("s3://b/runs/", "s") == "s3://b/runs/s/mlflow-artifacts"
-    assert of_study.artifact_root("/runs", "s") == "file:///runs/s/mlflow-artifacts"
-    assert of_study.artifact_root("", "s") is None
-    monkeypatch.setenv("CONTRASWEEP_TRACKING_PASSWORD", "secret")
-    with refused(SpecError, "CONTRASWEEP_TRACKING_PASSWORD is set, so the address must name the"):
-        checked_uri("postgresql://host/db")

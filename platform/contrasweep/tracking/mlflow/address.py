@@ -1,4 +1,4 @@
-"""Tracking addresses: checked before anything is spent, without importing mlflow, and never shown with a password."""
+"""Tracking addresses: checked before anything is spent, without importing mlflow."""
 
 import contextlib
 import http.client
@@ -9,69 +9,51 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 
 from contrasweep.errors import SpecError, StorageError
-from contrasweep.secrets import redacted, remember, secret_from_environment, secrets_in
+from contrasweep.secrets import redacted
 from contrasweep.storage.names import local_path
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
-DATABASES = ("postgresql", "mysql")  # besides sqlite
 LOCK_PATIENCE_S = 20.0
 """Seconds for which another process may hold a sqlite file; MLflow waits as long."""
-PASSWORD = "CONTRASWEEP_TRACKING_PASSWORD"
-"""The variable with the password of a database; with _FILE behind it, the name of a file that has it."""
+_USE = (
+    f"use {DEFAULT_URI}, http(s)://HOST:PORT of an MLflow server (`mlflow server --backend-store-uri` takes other "
+    "databases), or none"
+)
 
-_USE = f"use {DEFAULT_URI}, http(s)://HOST:PORT of an MLflow server, postgresql://USER@HOST/DATABASE, or none"
-_PASSWORDS = f"the password of a database in {PASSWORD}, or in the file that {PASSWORD}_FILE names"
 
-
-@dataclass(frozen=True, repr=False)
-class TrackingAddress:
-    """The address of an MLflow store. Its text has no password; only `reveal` returns that."""
-
-    _uri: str
-
-    def __post_init__(self) -> None:
-        remember(*secrets_in(self._uri))
-
-    def __str__(self) -> str:
-        return redacted(self._uri)
-
-    def __repr__(self) -> str:
-        return f"TrackingAddress({str(self)!r})"
+class TrackingAddress(str):
+    """The address of an MLflow store, which never has a password: `none`, a sqlite file or a server."""
 
     @property
     def is_none(self) -> bool:
         """Whether nothing is tracked."""
-        return self._uri == "none"
-
-    def __reduce__(self) -> str:
-        raise TypeError("a tracking address stays in its process, because it may have a password")
-
-    def reveal(self) -> str:
-        """Return the address with its password, as MLflow and the database take it; never to be shown."""
-        return self._uri
+        return self == "none"
 
     @property
     def is_server(self) -> bool:
-        """Whether this is an MLflow server rather than its database."""
-        return is_server(self._uri)
+        """Whether this is an MLflow server rather than a file."""
+        return self.startswith(("http://", "https://"))
 
     @property
     def is_sqlite(self) -> bool:
         """Whether this is a file of sqlite."""
-        return self._uri.startswith("sqlite")
+        return self.startswith("sqlite:")
 
     @property
     def sqlite_path(self) -> Path:
-        """The file of a sqlite address: three slashes before a relative path, four before an absolute one."""
-        return _sqlite_path(self._uri)
+        """The file of a sqlite address: three slashes before a relative path, four before an absolute one.
+
+        Options (`?timeout=5`) are left out.
+        """
+        path = urllib.parse.unquote(self.split(":///", 1)[1].split("?", 1)[0])
+        return local_path(path, "tracking").resolve()
 
     def state(self) -> str:
-        """Return a text that changes when a sqlite file is written to; "" for stores that have to be asked.
+        """Return a text that changes when a sqlite file is written to; "" for a server, which has to be asked.
 
         It is "" too for a file that is not there yet. The write-ahead log of the file counts, because writes go there
         first.
@@ -85,85 +67,38 @@ class TrackingAddress:
     @property
     def ui_base(self) -> str:
         """Return the address where a browser finds the runs: the server, or the default one of `contrasweep ui`."""
-        return str(self).rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
+        return self.rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
 
-    def artifact_root(self, storage: str, study: str) -> str | None:
-        """Return where a study's artifacts go; None: the server decides.
-
-        They go beside a sqlite file, and into the storage for another database. `storage` is that of the study ("": not
-        known).
-        """
-        if self.is_sqlite:
-            return (self.sqlite_path.parent / "mlartifacts" / study).as_uri()
-        if self.is_server or not storage:
+    def artifact_root(self, study: str) -> str | None:
+        """Return where a study's artifacts go: beside a sqlite file; None: the server decides."""
+        if self.is_server:
             return None
-        root = storage if "://" in storage else local_path(storage).resolve().as_uri()
-        return f"{root.rstrip('/')}/{study}/mlflow-artifacts"
+        return (self.sqlite_path.parent / "mlartifacts" / study).as_uri()
 
 
 def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
     """Return the checked address, in a form that holds for any working directory.
 
-    `none` stands for no tracking. Without `connect` servers and databases are not asked, because another machine will
-    use them. `SpecError` for an address of no known kind of store, `StorageError` where nothing can be written to it.
+    `none` stands for no tracking. Without `connect` servers are not asked, because another machine will use them.
+    `SpecError` for an address of no known kind of store, `StorageError` where nothing can be written to it.
     """
-    # `postgresql` of `postgresql+psycopg2://`.
-    scheme = uri.split(":", 1)[0].split("+", 1)[0] if "://" in uri else ""
-    if uri == "none":
-        return TrackingAddress(uri)
-    if scheme == "sqlite":
-        return TrackingAddress(_checked_sqlite(uri))
-    if scheme in ("http", "https"):
+    address = TrackingAddress(uri)
+    if address.is_none:
+        return address
+    if address.is_sqlite:
+        return TrackingAddress(_checked_sqlite(address))
+    if address.is_server:
         _check_no_user(uri)
         return TrackingAddress(_checked_http(uri) if connect else uri.rstrip("/"))
-    if scheme in DATABASES:
-        if not connect:
-            return TrackingAddress(uri)
-        address = TrackingAddress(_with_password(uri))
-        _check_database(address)
-        return address
     rule = "unknown kind of tracking store"
-    if scheme in ("", "file"):
+    if "://" not in uri or uri.startswith("file:"):
         rule = "a folder is no tracking store: MLflow 3 keeps its runs in a database"
     raise SpecError(rule, place="tracking", value=redacted(uri), hint=_USE)
-
-
-def is_server(uri: str) -> bool:
-    """Whether `uri` is an MLflow server rather than its database."""
-    return uri.startswith(("http://", "https://"))
-
-
-def _sqlite_path(uri: str) -> Path:
-    """Return the file of a sqlite address, without its options (`?timeout=5`)."""
-    path = urllib.parse.unquote(uri.split(":///", 1)[1].split("?", 1)[0])
-    return local_path(path, "tracking").resolve()
 
 
 def sqlite_address(path: Path) -> str:
     """Return the address of a sqlite file. SQLAlchemy decodes it, and takes what follows a ? for options."""
     return f"sqlite:///{path}".replace("%", "%25").replace("?", "%3F")
-
-
-def _with_password(uri: str) -> str:
-    """Return a database's address with the password that the environment or a file has, if its own has none.
-
-    `SpecError` where there is a password and the address names no user for it.
-    """
-    parts = urllib.parse.urlsplit(uri)
-    password = "" if parts.password else secret_from_environment(PASSWORD)
-    if not password:
-        return uri
-    if not parts.username:
-        raise SpecError(
-            f"{PASSWORD} is set, so the address must name the user",
-            place="tracking",
-            value=redacted(uri),
-            hint=_USE,
-        )
-    user, _, host = parts.netloc.rpartition("@")
-    return parts._replace(
-        netloc=f"{user.removesuffix(':')}:{urllib.parse.quote(password, safe='')}@{host}"
-    ).geturl()
 
 
 def _check_no_user(uri: str) -> None:
@@ -177,7 +112,7 @@ def _check_no_user(uri: str) -> None:
         )
 
 
-def _checked_sqlite(uri: str) -> str:
+def _checked_sqlite(uri: TrackingAddress) -> str:
     """Return the address of a sqlite file as an absolute one; the file need not exist.
 
     `SpecError` where the address names no file, `StorageError` where it cannot be written or is no database.
@@ -189,7 +124,7 @@ def _checked_sqlite(uri: str) -> str:
             value=redacted(uri),
             hint=f"for example {DEFAULT_URI}",
         )
-    path = _sqlite_path(uri)
+    path = uri.sqlite_path
     # Missing folders will be made below the nearest one that exists.
     nearest = next(parent for parent in path.parents if parent.exists())
     is_read_only = path.exists() and not os.access(path, os.W_OK)
@@ -263,27 +198,4 @@ def _checked_http(uri: str) -> str:
         cause = cause if cause.isprintable() else "what answers speaks no HTTP"
         raise StorageError(
             f"tracking {uri}: no MLflow server answers there ({cause}); {start}"
-        ) from None
-
-
-def _check_database(address: TrackingAddress) -> None:
-    """Raise `StorageError` where the database does not answer, `SpecError` where its Python package is missing."""
-    import sqlalchemy
-
-    try:
-        sqlalchemy.create_engine(
-            address.reveal(), connect_args={"connect_timeout": 5}
-        ).connect().close()
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"this database needs the Python package {error.name}",
-            place="tracking",
-            value=str(address),
-            hint=f"pip install {'mysqlclient' if error.name == 'MySQLdb' else error.name}",
-        ) from None
-    except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
-        first = redacted(str(error).splitlines()[0])
-        hint = f"; give {_PASSWORDS}" if "password" in first else ""
-        raise StorageError(
-            f"tracking {address}: the database cannot be reached ({first}){hint}"
         ) from None

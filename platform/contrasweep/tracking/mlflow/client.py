@@ -52,7 +52,7 @@ def _open(uri: TrackingAddress) -> Any:
     """Return MLflow's own client of a store."""
     from mlflow import MlflowClient
 
-    return MlflowClient(uri.reveal())
+    return MlflowClient(uri)
 
 
 def _open_sqlite(uri: TrackingAddress) -> Any:

@@ -54,7 +54,7 @@ def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: i
     # The requirements are stated here. Else MLflow would find them out by loading the model in another process.
     needs = [f"torch=={torch.__version__.split('+')[0]}"]
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(uri.reveal())  # `log_model` writes to the process's current store
+    mlflow.set_tracking_uri(uri)  # `log_model` writes to the process's current store
     try:
         mlflow.pytorch.log_model(
             module,

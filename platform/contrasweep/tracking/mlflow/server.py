@@ -373,7 +373,7 @@ class Server(Target):
                 name += f"-{study.origin[:8]}"
             experiment_id = self.client.create_experiment(
                 name,
-                artifact_location=self.uri.artifact_root(study.storage, study.name),
+                artifact_location=self.uri.artifact_root(study.name),
                 tags={
                     STUDY_TAG: study.name,
                     ORIGIN_TAG: study.origin,

@@ -63,8 +63,7 @@ def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> i
     port = _free_port(port)
     # The pages need no job runner of MLflow, which is a further process.
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    # The address may have a password: as a word of the command, everybody could read it.
-    settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()
+    settings["MLFLOW_BACKEND_STORE_URI"] = address
     # SIGTERM ends this as Ctrl-C does, so that the server ends too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = shlex.split(
