@@ -339,7 +339,7 @@ def sync(
 ) -> None:
     """Bring MLflow and other trackers up to a study's storage.
 
-    What is missing there is added, and nothing is added twice. Trials that MLflow has are compared value by value.
+    Trials that are missing there are added, and none is added twice.
     """
     from contrasweep.results.results import Results
     from contrasweep.running.publish import publish

@@ -64,7 +64,7 @@ def publish(
     try:
         # While trials were trained the follower has synced all but the scores of evaluations, which came after it.
         if not synced and (trained is None or results.evaluations):
-            sync(results.records, trackers, tracked, complete=True, compare=False)
+            sync(results.records, trackers, tracked, complete=True)
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
             _log(results, Server(trackers.store, tracked, results.records), trained)

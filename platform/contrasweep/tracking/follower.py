@@ -53,14 +53,10 @@ NAMED = 3
 class Follower:
     """Shows one study's storage on one tracker, as it grows."""
 
-    def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
-        """Prepare to show the study of `records` on the tracker `target`; nothing is read or shown yet.
-
-        With `whole` the tracker keeps what it shows of each trial in memory, because `compare` will be called.
-        """
+    def __init__(self, records: StudyRecords, target: Target) -> None:
+        """Prepare to show the study of `records` on the tracker `target`; nothing is read or shown yet."""
         self.records = records
         self.target = target
-        self._whole = whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
         # Trial id -> record, of those among them that the tracker does not show yet.
         self.waiting: dict[str, Record] = {}
@@ -88,7 +84,7 @@ class Follower:
         if not self._connected:
             # A tracker that was away may have been wiped: it is asked again what it shows.
             began = min((record.started for record in self.waiting.values()), default=None)
-            self.target.connect(began, whole=self._whole)
+            self.target.connect(began)
             self._connected = True
             self.waiting = {
                 i: record for i, record in self.waiting.items() if not self.target.shows(record)
@@ -163,26 +159,6 @@ class Follower:
                 time.sleep(pause)
             elif pause:
                 final = outcome(pause)
-
-    def compare(self) -> dict[str, int]:
-        """Compare what the tracker showed before this follower with the records, value by value; add what is missing.
-
-        Returns:
-            Trial id -> how many values it lacked, of the trials that lacked any.
-        """
-        shown_before = [
-            trial_id
-            for trial_id in self.ended
-            if trial_id not in self._shown and trial_id not in self.refused
-        ]
-        mended: dict[str, int] = {}
-        for start in range(0, len(shown_before), MANY):
-            records = self.records.read(shown_before[start : start + MANY]).values()
-            with ThreadPoolExecutor(self.target.connections) as pool:
-                mended |= {
-                    trial_id: count for trial_id, count in pool.map(self._mend, records) if count
-                }
-        return mended
 
     @property
     def shown(self) -> int:
@@ -278,24 +254,6 @@ class Follower:
         files = TrialFiles(self.records, trial_id)
         self.target.show_running(trial, since, files)
         self._steps[trial_id] = step_of(files.reports[-1]) if files.reports else 0
-
-    def _mend(self, record: Record) -> tuple[str, int]:
-        """Add to a trial's run on the tracker what its record has and the run lacks.
-
-        Returns:
-            The trial's id, and how many values were added. It is 0 where nothing was missing, and where the call
-            failed: `_try` has noted that then.
-        """
-        mended = 0
-        files = TrialFiles(self.records, record.trial_id)
-
-        def mend() -> None:
-            """Compare and add; the count is kept because `_try` returns something else."""
-            nonlocal mended
-            mended = self.target.mend(record, files)
-
-        self._try(record.trial_id, mend)
-        return record.trial_id, mended
 
     def _show_ended(self, record: Record) -> None:
         """Show a trial that has its record; where that fails for now, it stays in `waiting`."""

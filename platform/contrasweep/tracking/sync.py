@@ -83,7 +83,7 @@ class ToldTracker(Target):
         self._last: dict[str, _Sent] = {}  # by trial id
         self._kept = True  # whether the storage has `told` as it is now
 
-    def connect(self, began: float | None = None, *, whole: bool = False) -> None:
+    def connect(self, began: float | None = None) -> None:
         """Build the tracker at the first call, and read from the storage what it was told before.
 
         A broken file counts as none.
@@ -185,15 +185,14 @@ class SyncSummary:
 
     `study` is the study's name, `uri` the tracker's name, `url` the study's page there (None: it has none). `added`
     counts trials that were new to the tracker, `mended` those that were completed or replaced, `unchanged` those that
-    were right already, `removed` those that it shows no more since their records are gone. `values` counts the values
-    that were missing in trials which the tracker had shown as whole. `seconds` is how long the sync took.
+    were right already, `removed` those that it shows no more since their records are gone. `seconds` is how long the
+    sync took.
     """
 
     study: str
     uri: str
     added: int
     mended: int
-    values: int
     unchanged: int
     removed: int
     seconds: float
@@ -201,9 +200,8 @@ class SyncSummary:
 
     def __str__(self) -> str:
         page = f"; {self.url}" if self.url else ""
-        values = f" (which lacked {plural(self.values, 'value')})" if self.values else ""
         return (
-            f"{self.study}: {plural(self.added, 'trial')} added to {self.uri}, {self.mended} completed{values}, "
+            f"{self.study}: {plural(self.added, 'trial')} added to {self.uri}, {self.mended} completed, "
             f"{self.unchanged} were there, {self.removed} removed, in {self.seconds:.1f} s{page}"
         )
 
@@ -233,7 +231,6 @@ def sync(
     study: TrackedStudy | None = None,
     *,
     complete: bool | None = None,
-    compare: bool = True,
 ) -> list[SyncSummary]:
     """Bring `trackers` up to the storage; `StorageError` if one does not take it.
 
@@ -244,7 +241,6 @@ def sync(
         trackers: Their checked addresses.
         study: How the study is shown; None: as study.json says.
         complete: Whether all that the study needs is done; None: it is if each planned trial has a record.
-        compare: Whether trials that MLflow shows already are compared value by value, so that gaps are mended.
     """
     study = study or TrackedStudy.stored(records)
     targets_shown = targets(trackers, study, records)
@@ -252,7 +248,7 @@ def sync(
         raise SpecError(
             "there is nothing to bring up to date without tracking", place="tracking", value="none"
         )
-    return [_sync(records, target, study.trials, complete, compare) for target in targets_shown]
+    return [_sync(records, target, study.trials, complete) for target in targets_shown]
 
 
 def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
@@ -291,23 +287,20 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
 
 
 def _sync(
-    records: StudyRecords, target: Target, planned: int | None, complete: bool | None, compare: bool
+    records: StudyRecords, target: Target, planned: int | None, complete: bool | None
 ) -> SyncSummary:
     """Bring one tracker up to the storage, and return what was missing there; arguments and errors are those of `sync`.
 
     `planned` is how many trials the study has (None: not known; then it counts as complete).
     """
     began = time.time()
-    follower = Follower(records, target, whole=compare)
-    mended = dict[str, int]()
+    follower = Follower(records, target)
     try:
         with locked(records, target, LOCK_S):
             follower.look(last=True)
             while follower.waiting:
                 time.sleep(1.0)  # a trial that was not taken is sent again
                 follower.look(last=True)
-            if compare:
-                mended = follower.compare()
             if complete is None:
                 complete = planned is None or len(follower.ended) >= planned
             if has_driver(records):
@@ -323,18 +316,15 @@ def _sync(
         raise StorageError(
             f"tracking {target.name} lacks {follower.refusals()}; the other trials are there"
         )
-    # A trial that this follower has shown was new, or shown before in part. Any other one was right, or was mended.
+    # A trial that this follower has shown was new, or shown before in part; any other one was right already.
     # `target.added` counts running trials too, whose end this follower need not have shown.
     added = min(target.added, follower.shown)
-    completed = len(mended) + follower.shown - added
-    unchanged = len(follower.ended) - added - completed
     return SyncSummary(
         study=records.study,
         uri=target.name,
         added=added,
-        mended=completed,
-        values=sum(mended.values()),
-        unchanged=unchanged,
+        mended=follower.shown - added,
+        unchanged=len(follower.ended) - follower.shown,
         removed=target.removed,
         seconds=time.time() - began,
         url=target.url(),

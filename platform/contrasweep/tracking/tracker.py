@@ -205,11 +205,8 @@ class Target:
     removed = 0
     """How many trials it shows no more, because their records are gone."""
 
-    def connect(self, began: float | None = None, *, whole: bool = False) -> None:
-        """Learn what the tracker has of the study, which began at `began` (unix seconds; None: not known).
-
-        With `whole`, enough is learned of each trial for `mend` to be called.
-        """
+    def connect(self, began: float | None = None) -> None:
+        """Learn what the tracker has of the study, which began at `began` (unix seconds; None: not known)."""
 
     def is_reachable(self) -> bool:
         """Return whether the tracker answers at all: if so, a failed call is the fault of the trial's data."""
@@ -233,13 +230,6 @@ class Target:
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Show a trial that has a record, whether or not it was shown as running before."""
-
-    def mend(self, record: Record, files: TrialFiles) -> int:
-        """Compare the run that shows this record with the record, value by value, and add what is missing.
-
-        Returns how many values were added.
-        """
-        return 0
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
         """Receive how the study stands, and its trials with a record, by id; only `keep` is called after this."""

@@ -661,29 +661,6 @@ def test_a_sync_counts_the_runs_of_removed_trials_that_it_takes_out(study):
     assert "1 were there, 2 removed, in" in str(summary) and len(study.children()) == 1
 
 
-@SQLITE
-def test_points_and_params_that_are_gone_come_back(study):
-    """Half of the values are deleted from MLflow's tables, of another run a param, and the digest in their tags still
-    says that they show the record."""
-    for trial in study.trials[:3]:
-        study.record(trial)
-    study.sync()
-    before = study.children()
-    ids = [before[trial.id].info.run_id for trial in study.trials[:2]]
-    with sqlite3.connect(study.uri.removeprefix("sqlite:///")) as database:
-        database.execute("delete from metrics where run_uuid = ? and step % 2 = 0", ids[:1])
-        database.execute("delete from params where run_uuid = ? and key = 'lr'", ids[1:])
-    again = study.sync()
-    assert (again.added, again.mended, again.values, again.unchanged) == (0, 2, 3, 1)
-    assert "0 trials added" in str(again)
-    assert "2 completed (which lacked 3 values), 1 were there" in str(again)
-    study.assert_shows(study.trials[0])
-    after = study.children()
-    for trial in study.trials[:2]:
-        then, now = before[trial.id], after[trial.id]
-        assert (now.info.run_id, now.data.params) == (then.info.run_id, then.data.params)
-
-
 def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
     trial = study.trials[0]
     rows = make_rows(trial)

@@ -134,7 +134,6 @@ class Server(Target):
         self.table: set[str] = set()  # ids of the trials that the table is planned to have
         self.runs: dict[str, Run] = {}
         self.added = 0
-        self.whole = False
         self.client: Any = None
         # Trial id -> records of evaluations of its network.
         self._evaluations: dict[str, list[Record]] = {}
@@ -144,16 +143,13 @@ class Server(Target):
         # MLflow breaks when two calls bring it the same new dataset at once.
         self._datasets = threading.Lock()
 
-    def connect(
-        self, began: float | None = None, *, whole: bool = False, trials: bool = True
-    ) -> None:
+    def connect(self, began: float | None = None, *, trials: bool = True) -> None:
         """Find or make the experiment and the study's run, and learn which runs of trials there are.
 
         Where somebody has deleted the study's run, the runs of trials are put below the new one.
 
         Args:
             began: When the study began, in unix seconds.
-            whole: Whether the metrics of every run are kept in memory, with which `mend` finds gaps.
             trials: Whether runs of trials are wanted; to list them takes long.
         """
         self.client = self.client or new_client(self.uri)
@@ -161,7 +157,6 @@ class Server(Target):
         self.runs = {}
         parents = []
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
-        self.whole = whole
         self._ask_again.clear()
         # The search gives the newest first. Of several runs of the study itself, the oldest is taken.
         for run in self._search() if trials else self._search(f"tags.`{ROLE_TAG}` = 'study'"):
@@ -258,30 +253,6 @@ class Server(Target):
         run.ended = ended
         # No more values come, so the list of those that the run has is not needed.
         run.forget_content()
-
-    def mend(self, record: Record, files: TrialFiles) -> int:
-        """Compare a run that shows this record with the record, value by value, and add what is missing.
-
-        It needs `connect(whole=True)`, which keeps in memory what each run has. A run that has another value for some
-        step is replaced by a new run, and counts as one that lacked all values.
-
-        Returns:
-            How many values and params the run lacked.
-        """
-        record = compact.with_scores(record, self._evaluations)
-        run = self.runs[record.trial_id]
-        points = self._points(files)
-        missing = self._missing(run, points)
-        # The run has another value for some step. As it is the run of an ended trial, `show_ended` replaces it.
-        if missing is None:
-            self.show_ended(record, files)
-            return len(points)
-        missing += self._missing_summary(run, record, files, points)
-        params = self._missing_params(run, describe_run(self.study, record))
-        if missing or params:
-            self._log(run, missing, params)
-        run.forget_content()
-        return len(missing) + len(params)
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
         """Set tags and status of the study's own run; `ended` are the trials with a record.
@@ -484,7 +455,7 @@ class Server(Target):
         if other is not None and other.is_final and not run.is_final:
             run, other = other, run
         self.runs[trial_id] = run
-        if run.is_final and run.ended and not self.whole:
+        if run.is_final and run.ended:
             run.forget_content()
         if other is not None:
             self.client.delete_run(other.run_id)
