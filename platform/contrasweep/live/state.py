@@ -1,9 +1,6 @@
 """The state of a run: as plain data, as lines of text, from the events of a run, and in the storage.
 
-`Progress` receives the events of a run, keeps its `RunState` and passes it to displays. Its estimate of the time that a
-run still needs comes from trials that have ended and from steps of running ones. The first trial of each place also
-starts a process and imports what it trains with, which the later ones need not. So there is no estimate from what took
-less than `WORTH_S`, until a place trains its second trial.
+`Progress` receives the events of a run, keeps its `RunState` and passes it to displays.
 
 The driver writes the state to `<study>/live.json` every few seconds and once more when it ends, so that the run is
 watched on any machine. A driver that was killed leaves one that is not renewed any more.
@@ -21,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Annotated, Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, Protocol
 
 import pydantic
 
@@ -86,6 +83,13 @@ class RunningTrial:
     note: Line = ""  # what is odd about the trial, such as that it does not report
     first_step: Count = 0  # the step of its first report in this run
     first_reported: Time | None = None
+
+    @property
+    def pace_s(self) -> float | None:
+        """The seconds of a step, by the reports in this run and so without the start of a process; None for too few."""
+        if self.reported is None or self.first_reported is None or self.step == self.first_step:
+            return None
+        return (self.reported - self.first_reported) / (self.step - self.first_step)
 
 
 @dataclass
@@ -248,113 +252,48 @@ def elapsed(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-class Cell(NamedTuple):
-    """A cell of the study: an arm, and its values of the axes as one text, `lr=0.1 batch_size=16`."""
+def time_to_go(
+    ended: Mapping[str, Sequence[float]],
+    waiting: Counter[str],
+    running: Collection[RunningTrial],
+    slots: float,
+    now: float,
+) -> float | None:
+    """Return the seconds until a run ends; 0 where no trial is left, None where no trial's length is known.
 
-    arm: str
-    axes: str
+    A trial takes what its own reports tell, else the mean of its arm's ended trials, else that of all.
 
-
-WORTH_S = 60.0
-"""Seconds of training beside which the seconds that a process takes to start hardly count."""
-
-
-class Pace:
-    """The seconds and steps of a trial: the mean over ended trials of its cell, else of its arm, else of all."""
-
-    def __init__(self) -> None:
-        # cell, arm or "" (all) -> seconds of each trial that was trained to its end
-        self._seconds: defaultdict[Cell | str, list[float]] = defaultdict(list)
-        self._any: list[float] = []  # seconds of each trial, stopped early or not
-        self._steps: dict[Cell | str, int] = {}  # cell or arm -> the largest last step
-
-    def ended(
-        self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False
-    ) -> None:
-        """Learn from a trial that was trained to its end (`whole`) or stopped early; `steps` is its last step.
-
-        Where it was the `first` trial of its place, `seconds` has the start of a process too. So they are learned only
-        where the trial took `WORTH_S` or longer.
-        """
-        if not first or seconds >= WORTH_S:
-            self._any.append(seconds)
-            if whole:
-                for key in (cell, cell.arm, ""):
-                    self._seconds[key].append(seconds)
-        if whole:
-            for key in (cell, cell.arm):
-                self._steps[key] = max(steps, self._steps.get(key, 0))
-
-    def steps(self, cell: Cell) -> int | None:
-        """Return the expected last step of a trial of this cell; None before a trial of its arm has ended."""
-        return self._steps.get(cell) or self._steps.get(cell.arm)
-
-    def seconds(self, cell: Cell) -> float | None:
-        """Return the expected seconds of a trial of this cell; None before any trial at all has ended.
-
-        It is the mean over trials of the cell, else of its arm, else of all.
-        """
-        for key in (cell, cell.arm, ""):
-            if key in self._seconds:
-                return fmean(self._seconds[key])
-        return None
-
-    def eta_s(
-        self,
-        waiting: Counter[Cell],
-        unknown: int,
-        running: Collection[RunningTrial],
-        slots: float,
-        now: float,
-    ) -> float | None:
-        """Return the seconds until the run ends; 0 where no trial is left, None where no trial's length is known.
-
-        Args:
-            waiting: Cell -> number of its trials that wait.
-            unknown: Number of trials that wait and whose cell is not known.
-            running: The trials that run, of which only the rest of their time counts.
-            slots: Trials that run at once.
-            now: The time in unix seconds.
-        """
-        work_left = 0.0  # seconds that all running trials still take together
-        longest = 0.0  # seconds of the one that takes longest, which the run takes at least
-        lengths = []
-        for trial in running:
-            spent = now - trial.started
-            length = self._length(trial, spent)
-            if length is not None:
-                lengths.append(length)
-                work_left += max(0.0, length - spent)
-                longest = max(longest, length - spent)
-        if not (self._any or lengths):
-            return None if running or waiting.total() or unknown else 0.0
-        # The work is shared by the places. Places without a trial do not count.
-        usual = fmean(self._any or lengths)
-        ahead = (
-            sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
-        )
-        places = max(1.0, min(slots, waiting.total() + unknown + len(lengths)))
-        return max(longest, (work_left + ahead) / places)
-
-    def _length(self, trial: RunningTrial, spent: float) -> float | None:
-        """Return the seconds that a running trial takes in all; None where that is not known.
-
-        Where its first and its last report are `WORTH_S` or more apart, the pace between them gives the time of the
-        steps that are left. Else it is the mean of trials that have ended, but no less than `spent`, the seconds so
-        far.
-        """
-        if trial.steps and trial.reported is not None and trial.first_reported is not None:
-            span = trial.reported - trial.first_reported
-            steps = trial.step - trial.first_step
-            if span >= WORTH_S and steps > 0:
-                return trial.reported - trial.started + span / steps * (trial.steps - trial.step)
-        expected = self.seconds(cell_of(trial.arm, trial.axes))
-        return None if expected is None else max(expected, spent)
+    Args:
+        ended: Arm -> seconds of each trial that has ended.
+        waiting: Arm -> number of its trials that wait; of "", those whose arm is not known.
+        running: The trials that run, of which only the rest of their time counts.
+        slots: Trials that run at once.
+        now: The time in unix seconds.
+    """
+    # What the reports of a running trial tell: the seconds of a whole one, and of what is left of this one.
+    lengths: dict[str, float] = {}
+    left: dict[str, float] = {}
+    for trial in running:
+        if trial.steps and trial.pace_s is not None and trial.reported is not None:
+            lengths[trial.trial_id] = trial.pace_s * trial.steps
+            left[trial.trial_id] = trial.reported - now + trial.pace_s * (trial.steps - trial.step)
+    known = [seconds for of_arm in ended.values() for seconds in of_arm] or [*lengths.values()]
+    if not known:
+        return None if running or waiting.total() else 0.0
+    means = {arm: fmean(of_arm) for arm, of_arm in ended.items()}
+    for trial in running:
+        length = means.get(trial.arm, fmean(known))
+        left.setdefault(trial.trial_id, length - (now - trial.started))
+    ahead = sum(number * means.get(arm, fmean(known)) for arm, number in waiting.items())
+    rest = [max(0.0, seconds) for seconds in left.values()]
+    # The work is shared by the places; places without a trial do not count.
+    places = max(1.0, min(slots, waiting.total() + len(rest)))
+    return max([*rest, (sum(rest) + ahead) / places])
 
 
 TICK_S = 1.0
 EPOCHS = "epochs"
-"""The setting that is taken for a trial's last step until a trial of its arm has ended."""
+"""The setting that is taken for a trial's last step."""
 
 
 class Display(Protocol):
@@ -378,7 +317,7 @@ class Progress:
         state: RunState,
         axes: Sequence[str],
         displays: Sequence[Display],
-        planned: Mapping[str, Cell] | None = None,
+        planned: Mapping[str, str] | None = None,
         earlier: Sequence[Record] = (),
     ) -> None:
         """Make the state of a run that is not shown yet.
@@ -387,14 +326,15 @@ class Progress:
             state: The state, which is kept up to date.
             axes: The axes whose values are shown.
             displays: Where the run is shown.
-            planned: Trial id -> cell, of the trials that wait, where their cells are known.
+            planned: Trial id -> arm, of the trials that wait, where they are known.
             earlier: The records of trials that ended in earlier runs.
         """
         self.state = state
         self.axes = list(axes)
         self.displays = list(displays)
         self.state.host, self.state.pid = socket.gethostname(), os.getpid()
-        self.pace = Pace()
+        # Arm -> seconds that each of its trained trials took its place.
+        self._seconds = defaultdict[str, list[float]](list)
         self.planned = dict(planned or {})
         # Trial id -> status, of the trials that ended in this run.
         self.over: dict[str, Status] = {}
@@ -411,7 +351,7 @@ class Progress:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         # An arm's total is what waits and what has ended; None where no trial is known to wait, as in a search.
-        planned_of = Counter(cell.arm for cell in self.planned.values())
+        planned_of = Counter(self.planned.values())
         for name, arm in state.arms.items():
             arm.total = planned_of[name] or None
         for record in earlier:
@@ -462,14 +402,15 @@ class Progress:
                     self.state.arms[trial.arm].ended -= 1
             self.planned.pop(trial.id, None)
             self._failed.discard(trial.id)
-            # A trial's last step is that of ended trials of its cell, else its setting of epochs, else unknown.
-            axes = axes_as_text(self.axes, trial)
-            steps = self.pace.steps(cell_of(trial.arm, axes))
             epochs = dotted.lookup(trial.config, EPOCHS)
-            if not steps and type(epochs) is int and epochs > 0:  # -1: without an end
-                steps = epochs
             self.state.running[trial.id] = RunningTrial(
-                trial.id, trial.arm, axes, trial.fold, trial.seed, time.time(), steps=steps
+                trial.id,
+                trial.arm,
+                axes_as_text(self.axes, trial),
+                trial.fold,
+                trial.seed,
+                time.time(),
+                steps=epochs if type(epochs) is int and epochs > 0 else None,  # -1: without an end
             )
 
     def reported(self, trial_id: str, reports: Sequence[Row]) -> None:
@@ -502,7 +443,7 @@ class Progress:
         """Note that the worker of a trial is lost, and that the trial waits to be started again."""
         with self._lock:
             if lost := self.state.running.pop(trial_id, None):
-                self.planned[trial_id] = cell_of(lost.arm, lost.axes)
+                self.planned[trial_id] = lost.arm
 
     def ended(self, record: Record) -> None:
         """Count a trial that has its record; for the first one that printed warnings, tell how to read them."""
@@ -511,11 +452,11 @@ class Progress:
             self.planned.pop(record.trial_id, None)
             self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
-            # Which place a trial ran at is not known. The first trials, as many as there are places, are each taken for
-            # the first one of a place.
-            first = trial is not None and len(self.over) <= self.state.slots
-            # A trial takes its place for longer than it trains, such as by the start of its worker.
-            seconds = record.seconds if trial is None else time.time() - trial.started
+            # A trial takes its place for a little longer than it trains. The first trial of each place also starts a
+            # process and imports what it trains with, which says nothing of later ones.
+            seconds = record.seconds
+            if trial is not None and len(self.over) > self.state.slots:
+                seconds = time.time() - trial.started
             # No trial of this run has warned before.
             if record.warnings and self._warned.isdisjoint(self.over):
                 logs_command = command_line(
@@ -524,7 +465,7 @@ class Progress:
                 self._tell(
                     f"a trial of {self.state.name(record.arm)} has printed warnings: {logs_command}"
                 )
-            self._count(record, seconds, first=first)
+            self._count(record, seconds)
 
     def waits(self, text: str) -> None:
         """Say which host is waited for, and keep it in the state until a trial starts."""
@@ -558,19 +499,16 @@ class Progress:
         for display in self.displays:
             display.close(self.state)
 
-    def _count(self, record: Record, seconds: float, *, first: bool = False) -> None:
-        """Count a trial's record, which took `seconds` of its place; `first`: no trial ended at its place before."""
+    def _count(self, record: Record, seconds: float) -> None:
+        """Count a trial's record, which took `seconds` of its place."""
         arm = self.state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
         if record.warnings:
             # A stopped trial that went on may be in the set already.
             self._warned.add(record.trial_id)
             self.state.warned = len(self._warned)
-        axes = axes_as_text(self.axes, record)
-        cell = cell_of(record.arm, axes)
         if record.status.trained:
-            to_its_end = record.status.counts
-            self.pace.ended(cell, seconds, record.step, whole=to_its_end, first=first)
+            self._seconds[record.arm].append(seconds)
         confirms = record.notes.phase == Phase.CONFIRM
         if record.notes.phase == Phase.SEARCH:
             self._searched.add(record.arm)
@@ -597,7 +535,8 @@ class Progress:
         score = record.value(self.state.metric) if self.state.metric != EVALUATED else None
         if score is not None and confirms == self._confirming:
             fold = "" if record.fold is None else f"fold={record.fold}"
-            where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))
+            settings = self.state.settings(axes_as_text(self.axes, record))
+            where = " ".join(filter(None, [settings, fold, f"seed={record.seed}"]))
             arm.score(score, where, self.state.mode)
 
     def _run(self) -> None:
@@ -622,13 +561,12 @@ class Progress:
         state = self.state
         state.updated = now
         state.eta_s = None
-        # Waiting trials that are not in `planned` have no known cell.
         if state.total is not None:
-            trials_left = state.total - state.done - len(state.running)
             waiting = Counter(self.planned.values())
-            unknown = max(0, trials_left - waiting.total())
-            state.eta_s = self.pace.eta_s(
-                waiting, unknown, state.running.values(), state.slots, now
+            trials_left = state.total - state.done - len(state.running)
+            waiting[""] = max(0, trials_left - waiting.total())
+            state.eta_s = time_to_go(
+                self._seconds, waiting, state.running.values(), state.slots, now
             )
 
 
@@ -648,16 +586,11 @@ def axes_as_text(axes: Sequence[str], trial: TrialLike | Record) -> dict[str, st
     }
 
 
-def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
-    """Return the cell of a trial, from its axes as text."""
-    return Cell(arm, " ".join(f"{axis}={value}" for axis, value in axes.items()))
-
-
 def replicate_of(trial: TrialLike, axes: Sequence[str]) -> str:
     """Return a trial as people read it, with its values of `axes`: `ARM lr=0.1 fold=0 seed=1`."""
-    cell = cell_of(trial.arm, axes_as_text(axes, trial))
+    settings = (f"{axis}={value}" for axis, value in axes_as_text(axes, trial).items())
     fold = "" if trial.fold is None else f"fold={trial.fold}"
-    return " ".join(filter(None, (*cell, fold, f"seed={trial.seed}")))
+    return " ".join(filter(None, (trial.arm, *settings, fold, f"seed={trial.seed}")))
 
 
 LIVE = "live.json"

@@ -19,18 +19,15 @@ from contrasweep.live.displays import Lines, LiveFile, Notebook, Quiet, View, to
 from contrasweep.live.state import (
     LIVE,
     ArmState,
-    Cell,
-    Pace,
     Progress,
     RunningTrial,
     RunState,
-    axes_as_text,
-    cell_of,
     counts_line,
     progress_line,
     read_live,
     replicate_of,
     start_line,
+    time_to_go,
 )
 from contrasweep.running.engine import training
 from contrasweep.storage.lease import Lease
@@ -62,7 +59,7 @@ def state(**fields):
 
 
 def progress(trials, earlier=(), **fields):
-    planned = {t.id: cell_of(t.arm, axes_as_text(["batch_size"], t)) for t in trials}
+    planned = {t.id: t.arm for t in trials}
     shown = state(
         total=len(trials),
         arms={arm: ArmState() for arm in dict.fromkeys(t.arm for t in trials)},
@@ -109,7 +106,6 @@ def test_the_state_follows_the_events():
     )
     assert "1 failed, 1 with warnings, " in progress_line(watched.state)
     assert len(watched.planned) == 1
-    assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
 
 
 def test_a_trial_of_epochs_without_an_end_is_no_broken_state(tmp_path):
@@ -164,58 +160,35 @@ def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_counted_once_in_ev
 
 
 def test_the_time_to_go_is_learned():
-    pace = Pace()
-    slow = Cell("a", "x=1")
-    quick = Cell("a", "x=2")
-    assert pace.eta_s(Counter({slow: 2}), 0, [], 2, 0.0) is None
-    assert pace.eta_s(Counter(), 0, [], 2, 0.0) == 0.0, "no trial is left"
-    begun = RunningTrial(
-        "i", "a", {"x": "1"}, None, 0, 0.0, 5, 10, reported=70.0, first_step=1, first_reported=30.0
-    )
-    assert pace.eta_s(Counter({slow: 2}), 0, [begun], 1, 70.0) is None, (
-        "it has not reported for long"
-    )
-    assert pace.eta_s(Counter(), 0, [begun], 1, 70.0) is None, "how long the last one takes"
-    half = dataclasses.replace(begun, reported=90.0)
-    assert pace.eta_s(Counter({slow: 2}), 0, [half], 1, 90.0) == pytest.approx(75 + 2 * 165), (
-        "15 s a step, 15 s before"
-    )
-    pace.ended(slow, 40.0, 10)
-    pace.ended(quick, 10.0, 10)
-    assert pace.eta_s(Counter({slow: 3, quick: 2}), 0, [], 1, 0.0) == pytest.approx(3 * 40 + 2 * 10)
-    other = Counter({Cell("b", ""): 2})
-    for slots, left in ((2, 3 * 25 / 2), (3, 25), (9, 25)):
-        assert pace.eta_s(other, 1, [], slots, 0.0) == pytest.approx(left), "the mean of all"
-    pace.ended(quick, 1.0, 1, whole=False)
-    assert pace.seconds(quick) == 10.0, "one that was stopped early says nothing of a whole one"
-    overdue = RunningTrial("i", "a", {"x": "2"}, None, 0, started=0.0)
-    assert pace.eta_s(Counter(), 0, [overdue], 2, 500.0) == 0.0
-    begins = dataclasses.replace(overdue, started=500.0)
-    assert pace.eta_s(Counter({quick: 1}), 0, [begins], 9, 500.0) == 10.0, "each has its own slot"
+    assert time_to_go({}, Counter(a=2), [], 2, 0.0) is None
+    assert time_to_go({}, Counter(), [], 2, 0.0) == 0.0, "no trial is left"
+    begun = RunningTrial("i", "a", {}, None, 0, 0.0, 1, 10, reported=30.0, first_step=1)
+    begun.first_reported = 30.0
+    assert time_to_go({}, Counter(a=2), [begun], 1, 30.0) is None, "one report tells no pace"
+    half = replace(begun, step=5, reported=90.0)
+    left = 75 + 2 * 150  # 15 s a step; the start of its process says nothing of others
+    assert time_to_go({}, Counter({"a": 1, "": 1}), [half], 1, 90.0) == pytest.approx(left)
+    ended = {"a": [40.0, 20.0], "b": [9.0]}
+    assert time_to_go(ended, Counter(a=3, b=2), [], 1, 0.0) == pytest.approx(3 * 30 + 2 * 9)
+    for slots, left in ((2, 3 * 23 / 2), (3, 23), (9, 23)):
+        assert time_to_go(ended, Counter({"": 3}), [], slots, 0.0) == pytest.approx(left)
+    overdue = RunningTrial("i", "b", {}, None, 0, started=0.0)
+    assert time_to_go(ended, Counter(), [overdue], 2, 500.0) == 0.0
+    begins = replace(overdue, started=500.0)
+    assert time_to_go(ended, Counter(b=1), [begins], 9, 500.0) == 9.0, "each has its own slot"
 
 
 def test_what_the_first_trials_take_is_no_time_to_go():
-    """Of 72 trials of a second each, the first two also start their processes, for 20 s."""
-    trials = [trial(seed=seed, epochs=20) for seed in range(72)]
+    """Of 12 trials of ten seconds each, the first two also start their processes, for 90 s."""
+    trials = [trial(seed=seed) for seed in range(12)]
     watched = progress(trials)
-
-    def eta(now):
-        watched._estimate(now)
-        return watched.state.eta_s
-
-    began = time.time()
-    for one in trials[:2]:
+    for number, one in enumerate(trials[:3]):
         watched.started(one)
-        watched.state.running[one.id].started = began - 20.0
-        watched.reported(one.id, [{"step": 1, "time": began, "f1": 0.5}])
-        assert eta(began) is None, "a step for which it started a process"
-    for one in trials[:2]:
+        watched.state.running[one.id].started = time.time() - 100.0
         watched.ended(ended(one, 0.5))
-        assert eta(began) is None, "trials for which a process was started"
-    watched.started(trials[2])
-    watched.state.running[trials[2].id].started = time.time() - 100.0
-    watched.ended(ended(trials[2], 0.5))
-    assert eta(time.time()) == pytest.approx(69 * 100 / 2, rel=0.2)
+        watched._estimate(time.time())
+        mean = 10.0 if number < 2 else (10 + 10 + 100) / 3
+        assert watched.state.eta_s == pytest.approx((11 - number) * mean / 2, rel=0.02)
 
 
 def test_a_trial_that_goes_beyond_its_last_step_has_none_that_is_expected():
@@ -232,15 +205,6 @@ def test_of_many_arms_a_few_are_shown_and_the_others_counted():
     arms["arm0"].score(0.5, "seed=0", "max")
     shown = to_html(state(arms=arms), ["a < b"])
     assert "and 3 more arms" in shown and "<div>a &lt; b</div>" in shown and "arm10" not in shown
-
-
-def test_a_long_first_trial_is_worth_a_time_to_go():
-    watched = progress([trial(seed=seed) for seed in range(4)])
-    watched.started(first := trial(seed=0))
-    watched.state.running[first.id].started = time.time() - 600.0
-    watched.ended(ended(first, 0.5))
-    watched._estimate(time.time())
-    assert watched.state.eta_s == pytest.approx(3 * 600 / 2, rel=0.05)
 
 
 def test_the_first_line_says_what_the_run_will_do():
@@ -339,7 +303,7 @@ def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_t
     stream = io.StringIO()
     watched = progress([trial(), trial(seed=1)])
     watched.displays = [Lines(stream, every_s=0.0)]
-    watched.pace.ended(*set(watched.planned.values()), 90.0, 4)
+    watched._seconds["ocl"].append(90.0)
     watched.open()
     began = watched.state.began
     watched.begin(1)

@@ -11,7 +11,7 @@ from contrasweep.cluster.inventory import Inventory, read_inventory
 from contrasweep.cluster.packing import Footprint
 from contrasweep.code import CurrentCode
 from contrasweep.live.displays import LiveFile, Quiet, display_here
-from contrasweep.live.state import ArmState, Progress, RunState, axes_as_text, cell_of
+from contrasweep.live.state import ArmState, Progress, RunState
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
@@ -180,7 +180,7 @@ def _progress(
         Quiet(sys.stderr) if quiet else display_here(),
         LiveFile(records, may_write=lease.is_sure),
     ]
-    # trial id -> cell, of the trials to come. Which trials a search will make is not known.
+    # trial id -> arm, of the trials to come. Which trials a search will make is not known.
     trials = () if plan.declared_search is not None else plan.trials
-    planned = {t.id: cell_of(t.arm, axes_as_text(axes, t)) for t in trials if t.id not in ended}
+    planned = {t.id: t.arm for t in trials if t.id not in ended}
     return Progress(state, axes, displays, planned, earlier)
