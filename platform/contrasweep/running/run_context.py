@@ -10,9 +10,8 @@ from contrasweep.cluster.inventory import Inventory
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.rows import Row
-from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.checkpoints import Retention
-from contrasweep.storage.record import CodeRef, TrialNotes
+from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.study.trainables import as_generator
 from contrasweep.trial import Trial
 
@@ -42,7 +41,7 @@ class TrialDescription(TypedDict):
     place: PlaceDescription
     notes: TrialNotes
     code: CodeRef
-    trial: BegunTrial
+    trial: Record
     no_prior_state: bool
 
 
@@ -120,15 +119,23 @@ class RunContext:
             "place": place,
             "notes": notes,
             "code": code,
-            "trial": BegunTrial.of(trial),
+            "trial": Record.of(trial, status=Status.PENDING),
             "no_prior_state": no_prior_state,
         }
 
     def trial(self, described: TrialDescription) -> Trial:
         """Return the trial of a description that `describe` has made, with its dataset from this run's datasets."""
         begun = described["trial"]
-        fields = {name: value for name, value in vars(begun).items() if name != "id"}
-        return Trial(**fields | {"data": self.datasets[begun.data.digest]})
+        return Trial(
+            begun.study,
+            begun.arm,
+            begun.trainable,
+            begun.config,
+            self.datasets[begun.data.digest],
+            begun.fold,
+            begun.seed,
+            begun.start,
+        )
 
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place.

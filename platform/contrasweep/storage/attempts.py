@@ -12,57 +12,16 @@ import os
 import socket
 import time
 import uuid
-from typing import Self
 
-from contrasweep.config import Config
 from contrasweep.errors import AttemptSuperseded, BrokenFileError
 from contrasweep.storage.json_file import JsonFile, stored
-from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import (
-    Count,
-    DatasetRef,
-    Pid,
-    Seed,
-    StartRef,
-    Time,
-    TrialLike,
-    unix_time,
-)
+from contrasweep.storage.names import Label
+from contrasweep.storage.record import Count, Pid, Record, Status, Time, TrialLike, unix_time
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
 """Seconds between two reads of the token, by a clock that also runs while the process is stopped. Ray gives up a node
 later than that, so a process that Ray has given up reads the token before it writes again."""
-
-
-@stored
-class BegunTrial:
-    """A trial that has begun, with the fields of its `Trial`."""
-
-    id: Name
-    study: Name
-    arm: Label
-    trainable: Label  # dotted path
-    config: Config  # all settings, resolved and nested
-    data: DatasetRef
-    fold: Count | None  # None: it is tested on the test split
-    seed: Seed
-    start: StartRef | None = None  # None: it starts with new weights
-
-    @classmethod
-    def of(cls, trial: TrialLike) -> Self:
-        """Return the fields of a `Trial` that the storage keeps."""
-        return cls(
-            id=trial.id,
-            study=trial.study,
-            arm=trial.arm,
-            trainable=trial.trainable,
-            config=dict(trial.config),
-            data=DatasetRef.of(trial.data),
-            fold=trial.fold,
-            seed=trial.seed,
-            start=trial.start,
-        )
 
 
 @stored
@@ -74,7 +33,7 @@ class Owner:
     pid: Pid = 0
     since: Time | None = None  # when the attempt began; None: not known
     attempts: Count = 1  # how many attempts have begun, with this one
-    trial: BegunTrial | None = None  # None: not known
+    trial: Record | None = None  # with the fields of its `Trial`; None: not known
 
 
 OWNER_FILE = JsonFile(Owner, 1, "the trial's next attempt writes it again")
@@ -104,7 +63,7 @@ class Attempt:
             pid=os.getpid(),
             since=unix_time(),
             attempts=1 if before is None else before.attempts + 1,
-            trial=BegunTrial.of(trial),
+            trial=Record.of(trial, status=Status.PENDING),
         )
         OWNER_FILE.write(records.store, self.key, self.owner)
         # When this attempt was last known to be the latest one.
@@ -141,10 +100,10 @@ def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
         return None
 
 
-def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
-    """Return a trial that has begun, and when its newest attempt began, in unix seconds (now, where it is not known).
+def read_begun(records: StudyRecords, trial_id: str) -> tuple[Record, float] | None:
+    """Return a trial that has begun, as a record without results, and when its newest attempt began.
 
-    None where the trial is not known.
+    That is in unix seconds (now, where it is not known). None where the trial is not known.
     """
     owner = read_owner(records, trial_id)
     if owner is None or owner.trial is None:

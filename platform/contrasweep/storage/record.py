@@ -45,8 +45,8 @@ class Status(StrEnum):
     """The status of a trial.
 
     `done`: it was trained to its end. `failed`: it ended with an error. `pruned`: a pruner stopped it. `infeasible`: it
-    fits no host. No record has the status `pending` (the trial has no record yet) or `broken` (its record cannot be
-    read).
+    fits no host. No record.json has the status `pending` (the trial has no record yet) or `broken` (its record cannot
+    be read).
 
     Other code compares no statuses, but asks the properties below.
     """

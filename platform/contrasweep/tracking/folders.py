@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrasweep.live.state import replicate_of
-from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record, TrialLike
 from contrasweep.study import dotted
@@ -39,7 +38,7 @@ class TensorBoardTracker:
         self.study = study
         self.writers: dict[str, SummaryWriter] = {}
 
-    def start(self, trial: BegunTrial) -> None:
+    def start(self, trial: Record) -> None:
         """Open the trial's event file; files that its folder has from before are deleted."""
         from tensorboardX import SummaryWriter
 
@@ -95,7 +94,7 @@ class WandbTracker:
         self.runs: dict[str, wandb.Run] = {}
         self._axes: set[tuple[str, str]] = set()  # (trial id, metric) whose x axis W&B was told
 
-    def start(self, trial: BegunTrial) -> None:
+    def start(self, trial: Record) -> None:
         """Begin the trial's run; a run that was begun for it before is deleted with its files."""
         import wandb
 

@@ -24,7 +24,7 @@ from contrasweep.errors import BrokenFileError, ContrasweepError, StorageError, 
 from contrasweep.live.state import RunningTrial, is_living, read_live
 from contrasweep.rows import step_of
 from contrasweep.storage import compact
-from contrasweep.storage.attempts import BegunTrial, read_begun
+from contrasweep.storage.attempts import read_begun
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.tracker import EndedTrial, Outcome, Target, TrackingError, TrialFiles
@@ -65,7 +65,7 @@ class Follower:
         self._shown: set[str] = set()  # ids of trials whose end this follower has shown
         self._etags: dict[str, str] = {}  # trial id -> etag of its record that was read
         # Trial id -> trial and when it began (unix seconds), of those that run.
-        self._trials: dict[str, tuple[BegunTrial, float]] = {}
+        self._trials: dict[str, tuple[Record, float]] = {}
         self._steps: dict[str, int] = {}  # trial id -> its newest step that is shown
         self._tries: dict[str, int] = {}  # trial id -> calls for it that have failed
         self._connected = False  # whether the tracker was asked what it shows already

@@ -18,7 +18,6 @@ from contrasweep.errors import BrokenFileError, SpecError, StorageError, plural
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.live.state import COMPLETE, FAILURES, has_driver, is_living, read_live
 from contrasweep.rows import Row, metrics_of, step_of
-from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Record
@@ -103,7 +102,7 @@ class ToldTracker(Target):
         """Forget which reports of a trial were sent, so that all are sent again."""
         self._last.pop(trial_id, None)
 
-    def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
+    def show_running(self, trial: Record, started: float, files: TrialFiles) -> None:
         """Send the tracker the new reports of a trial, and the new rows of its system use.
 
         A trial whose first report is another than before has started over: the tracker is told to start it again, and
@@ -119,7 +118,7 @@ class ToldTracker(Target):
         self._last[trial.id] = _Sent(first, report, use)
 
     def _send(
-        self, trial: BegunTrial, rows: list[Row], metrics: Callable[[Row], Row], last: Row
+        self, trial: Record, rows: list[Row], metrics: Callable[[Row], Row], last: Row
     ) -> Row:
         """Send the tracker those `rows` that are after `last`, as `metrics` gives them; return the newest row.
 
@@ -134,7 +133,7 @@ class ToldTracker(Target):
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Send the tracker the trial's reports that it lacks, then its end, and note that it was told."""
-        self.show_running(BegunTrial.of(record), record.started, files)
+        self.show_running(record, record.started, files)
         _tried(self.tracker.finish, record)
         self._last.pop(record.trial_id, None)
         if record.trial_id not in self.told:

@@ -14,7 +14,6 @@ from typing import Literal, Protocol, Self, TypedDict
 from contrasweep.errors import BrokenFileError
 from contrasweep.rows import Row, metrics_of
 from contrasweep.secrets import redacted
-from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import LOG, StudyRecords
 
@@ -28,7 +27,7 @@ class Tracker(Protocol):
     It is called in a process of its own, from one thread, with what the storage has; what a call raises stops no trial.
     """
 
-    def start(self, trial: BegunTrial) -> None:
+    def start(self, trial: Record) -> None:
         """Receive a trial that reports for the first time.
 
         After a second call for the same trial, all that was received of it before does not count any more.
@@ -225,7 +224,7 @@ class Target:
     def doubt(self, trial_id: str) -> None:
         """Forget what is known of a trial after a failed call, so that the tracker is asked again."""
 
-    def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
+    def show_running(self, trial: Record, started: float, files: TrialFiles) -> None:
         """Show a trial that has no record, with its reports so far; `started` is in unix seconds."""
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:

@@ -20,7 +20,7 @@ from contrasweep.errors import StorageError
 from contrasweep.judging.sources import _rows
 from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
-from contrasweep.storage.attempts import Attempt, BegunTrial
+from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
@@ -230,7 +230,9 @@ def test_wandb_keeps_all_reports_of_a_trial_beside_what_it_uses(records, trial, 
         rows = rows_of([0.5] * count)
         records.write_metrics(trial.id, rows)
         records.write_system(trial.id, [row | {"step": 30 * row["step"]} for row in rows])
-        target.show_running(BegunTrial.of(trial), 1000.0, TrialFiles(records, trial.id))
+        target.show_running(
+            Record.of(trial, status=Status.PENDING), 1000.0, TrialFiles(records, trial.id)
+        )
     target.end({}, "complete")
     [file] = (tmp_path / "w/wandb").glob("offline-run-*/*.wandb")
     wait_until(lambda: b"120" in file.read_bytes(), "what W&B's own process writes")
@@ -291,7 +293,7 @@ def test_a_folder_tracker_keeps_what_the_same_study_in_another_storage_wrote(
     seen = []
     for origin in ("aa" * 16, "bb" * 16, "aa" * 16):
         tracker = FOLDERS[kind](uri.partition(":")[2], replace(STUDY, origin=origin))
-        tracker.start(BegunTrial.of(trial))
+        tracker.start(Record.of(trial, status=Status.PENDING))
         tracker.close()
         files = (tmp_path / uri.partition(":")[2]).rglob("*")
         seen.append({f.parent for f in files if f.suffix == ".wandb" or "tfevents" in f.name})
@@ -581,7 +583,9 @@ def test_rows_of_system_use_are_sent_once_whatever_the_steps_of_reports(records)
         records.write_system(
             trial.id, [{"step": n, "time": 1.0 + n, "cpu": 0.5} for n in range(1, samples + 1)]
         )
-        tracker.show_running(BegunTrial.of(trial), 1.0, TrialFiles(records, trial.id))
+        tracker.show_running(
+            Record.of(trial, status=Status.PENDING), 1.0, TrialFiles(records, trial.id)
+        )
     assert sorted(heard) == sorted(
         [*((n, "f1") for n in range(1, 11)), *((n, "system/cpu") for n in range(1, 13))]
     )

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 from contrasweep.rows import Row
 from contrasweep.storage import compact
-from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.planned import planned_rows
 from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
@@ -212,7 +211,7 @@ class Server(Target):
         """Forget what is known of a trial's run after a failed call, so that MLflow is asked again."""
         self._ask_again.add(trial_id)
 
-    def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
+    def show_running(self, trial: Record, started: float, files: TrialFiles) -> None:
         """Show a trial as running since `started` (unix seconds), with the reports that it has made so far."""
         if trial.id not in self.runs:  # the plan may have grown since the last trial ended
             self._read_table()
