@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from contrasweep.live.state import replicate_of
 from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record, TrialLike
-from contrasweep.study import dotted
 from contrasweep.tracking.tracker import TrackedStudy
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ MOST_BYTES = 200
 class TensorBoardTracker:
     """Writes an event file for each trial: `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`.
 
-    The file has each metric by step and the config as text. At the trial's end the config is added as hyperparameters.
+    The file has each metric by step and the config as text.
     """
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
@@ -55,22 +54,7 @@ class TensorBoardTracker:
             self.writers[trial_id].add_scalar(name, value, step, walltime=time)
 
     def finish(self, record: Record) -> None:
-        """Write the config as hyperparameters beside the last metrics, where there are any, and close the file."""
-        writer = self.writers.get(record.trial_id)
-        if writer is not None and record.metrics:
-            flat = {
-                "arm": record.arm,
-                "seed": record.seed,
-                "fold": record.fold,
-                **dotted.flatten(record.config),
-            }
-            # TensorBoard takes no lists, mappings or None as hyperparameters: these become JSON.
-            plain = {
-                name: value if isinstance(value, bool | int | float | str) else json.dumps(value)
-                for name, value in flat.items()
-            }
-            metrics = {name: float(value) for name, value in record.metrics.items()}
-            writer.add_hparams(plain, metrics, name="hparams")
+        """Close the trial's file."""
         self._drop(record.trial_id)
 
     def close(self, timeout_s: float = 30.0) -> None:
@@ -92,7 +76,6 @@ class WandbTracker:
         self.study = study
         self.folder.mkdir(parents=True, exist_ok=True)
         self.runs: dict[str, wandb.Run] = {}
-        self._axes: set[tuple[str, str]] = set()  # (trial id, metric) whose x axis W&B was told
 
     def start(self, trial: Record) -> None:
         """Begin the trial's run; a run that was begun for it before is deleted with its files."""
@@ -100,10 +83,9 @@ class WandbTracker:
 
         if (earlier := self.runs.pop(trial.id, None)) is not None:
             earlier.finish(exit_code=1)
-        self._axes = {axis for axis in self._axes if axis[0] != trial.id}
         for folder in (self.folder / "wandb").glob(f"offline-run-*-{self._id(trial.id)}"):
             shutil.rmtree(folder, ignore_errors=True)
-        self.runs[trial.id] = wandb.init(
+        run = self.runs[trial.id] = wandb.init(
             mode="offline",
             dir=str(self.folder),
             project=self.study.name,
@@ -122,6 +104,9 @@ class WandbTracker:
                 silent=True, console="off", x_disable_stats=True, save_code=False
             ),
         )
+        # W&B counts the rows itself: it drops a row of a step below its own, and these are of two counts.
+        run.define_metric("*", step_metric="step")
+        run.define_metric("system/*", step_metric="system/seconds")
 
     def _id(self, trial_id: str) -> str:
         """Return the id of a trial's run: the trial's id, with digits of the study's origin if that is known."""
@@ -132,15 +117,8 @@ class WandbTracker:
 
         The axis is `step`, or `system/seconds` of what the trial uses.
         """
-        run = self.runs[trial_id]
-        # W&B counts the rows itself: it drops a row of a step below its own, and these are of two counts.
-        is_use = all(name.startswith("system/") for name in metrics)
-        axis = "system/seconds" if is_use and metrics else "step"
-        for name in metrics:
-            if (trial_id, name) not in self._axes and "*" not in name:  # it takes * as a pattern
-                self._axes.add((trial_id, name))
-                run.define_metric(name, step_metric=axis)
-        run.log({axis: step, **metrics})
+        is_use = any(name.startswith("system/") for name in metrics)
+        self.runs[trial_id].log({"system/seconds" if is_use else "step": step, **metrics})
 
     def finish(self, record: Record) -> None:
         """End the run; with exit code 1 where the trial was not trained as far as it was meant to."""

@@ -326,7 +326,6 @@ def test_shows_every_trial_of_a_study(study):
         assert own.items() <= run.data.tags.items()
         assert run.info.status == "FINISHED"
         assert (run.info.start_time, run.info.end_time) == (T0 * 1000, (T0 + 9) * 1000)
-        assert run.data.metrics["system/param.lr"] == 0.1
         assert run.data.metrics["system/training_seconds"] == 4.5
         assert run.data.metrics["system/host_memory_gib"] == 0.75
         (used,) = run.inputs.dataset_inputs
@@ -334,9 +333,7 @@ def test_shows_every_trial_of_a_study(study):
     assert len({frozenset(run.data.params) for run in children.values()}) == 1
     heads = {run.data.tags["arm"]: run.data.params["head.dim"] for run in children.values()}
     assert heads == {"scl": "-", "ocl": "64"}
-    large = study.client.search_runs(
-        [parent.info.experiment_id], "metrics.`system/param.batch_size` > 8"
-    )
+    large = study.client.search_runs([parent.info.experiment_id], "params.batch_size = '32'")
     assert {run.data.tags["trial_id"] for run in large} == {
         t.id for t in study.trials if t.config["batch_size"] == 32
     }
@@ -842,7 +839,7 @@ def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered():
     assert [(params["k_1"], params["k_1_2"]) for params in shown] == [("1", "-"), ("-", "1")]
 
 
-def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered_and_named_once(study, capfd):
+def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered(study):
     values = {"top1@5": 0.1, "top1%5": 0.9, "top1_5": 0.3, "a/b": 1.0, "a//b": 2.0}
     for trial in study.trials[:2]:
         study.record(trial, [{**row, **values} for row in make_rows(trial)])
@@ -851,8 +848,6 @@ def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered_and_named_o
         shown = study.run_of(trial).data.metrics
         names = ["top1_5", "top1_5_2", "top1_5_3", "a/b", "a/b_2"]
         assert [shown[name] for name in names] == list(values.values())
-    told = [line for line in capfd.readouterr().err.splitlines() if "top1" in line]
-    assert len(told) == 1 and "top1%5 as top1_5_2, top1_5 as top1_5_3, a//b as a/b_2" in told[0]
 
 
 @pytest.mark.parametrize("name", ["lr(max)", "top@k", "../up", "x" * 300])

@@ -1,7 +1,6 @@
 """The study and its trials as MLflow shows them: names, params, tags. MLflow is not imported here."""
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -160,21 +159,6 @@ def system_points(record: Record) -> list[Point]:
     ]
 
 
-def setting_points(record: Record) -> list[Point]:
-    """Return the numeric settings of a trial as metrics, since MLflow filters params by equality only.
-
-    Their names lie below `system/`, so that a run's page of learning curves does not show them.
-    """
-    at = milliseconds(record.ended)
-    settings = dotted.flatten(record.config)
-    keys = mlflow_keys(settings)
-    return [
-        Point(metric_key(f"system/param.{keys[key]}"), float(value), at, 0)
-        for key, value in settings.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    ]
-
-
 def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
     """Return rows of `StudyRecords.metrics` as points; `keys` maps the name of a metric to its key in MLflow.
 
@@ -209,8 +193,8 @@ def study_note(study: TrackedStudy, pages: tuple[str, str], table: str = "") -> 
     )
     legend = (
         "One child run a trial; replicates (fold, seed) are paired across arms. Filter for example by "
-        "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. MLflow is a view of the storage, "
-        "brought up to date by `contrasweep sync`."
+        "`tags.status = 'failed'` or `params.batch_size = '8'`. MLflow is a view of the storage, brought up to date by "
+        "`contrasweep sync`."
     )
     counted = "confirmations that did not fail" if study.searches else "trials that did not fail"
     legend += f" [One view]({pages[0]}) has the {counted}, which the table is of; [another]({pages[1]}) has all trials."

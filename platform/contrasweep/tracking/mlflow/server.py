@@ -7,7 +7,6 @@ what a run lacks of what the storage has.
 import getpass
 import json
 import math
-import sys
 import threading
 import time
 from collections import Counter
@@ -37,7 +36,6 @@ from contrasweep.tracking.mlflow.description import (
     milliseconds,
     mlflow_keys,
     row_points,
-    setting_points,
     shared_view,
     study_code_tags,
     study_note,
@@ -136,7 +134,6 @@ class Server(Target):
         self.client: Any = None
         # Trial id -> records of evaluations of its network.
         self._evaluations: dict[str, list[Record]] = {}
-        self._renamed: set[str] = set()  # names of metrics of which the user was told
         # Trials for which a call failed. It may have worked all the same, and only its answer was lost.
         self._ask_again: set[str] = set()
         # MLflow breaks when two calls bring it the same new dataset at once.
@@ -542,24 +539,11 @@ class Server(Target):
         return run
 
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
-        """Return name -> key in MLflow, of each metric of a trial; `record` adds metrics that no report has.
-
-        A line is printed once for metrics that got a number because their keys were equal.
-        """
+        """Return name -> key in MLflow, of each metric of a trial; `record` adds metrics that no report has."""
         # The study's metric comes first, so that its key has no number.
         reported = (name for row in [*files.reports, *_used(files)] for name in row)
         names = [self.study.metric, *reported, *(record.metrics if record else ())]
-        keys = mlflow_keys(filter(None, names))
-        renamed = {name: key for name, key in keys.items() if key != metric_key(name)}
-        if newly_renamed := renamed.keys() - self._renamed:
-            self._renamed |= newly_renamed
-            renamed_text = ", ".join(f"{name} as {key}" for name, key in renamed.items())
-            print(
-                f"{self.name} takes names with fewer characters, in which some are equal: it shows {renamed_text}",
-                file=sys.stderr,
-                flush=True,
-            )
-        return keys
+        return mlflow_keys(filter(None, names))
 
     def _points(self, files: TrialFiles) -> list[Point]:
         """Return the values of a trial in the storage over time, each metric and step once."""
@@ -573,7 +557,7 @@ class Server(Target):
     ) -> list[Point]:
         """Return the points that a record adds to the trial's `points`, if the run lacks them.
 
-        These are duration, memory, settings, and metrics that no report has.
+        These are duration, memory, and metrics that no report has.
         """
         keys = self._keys(files, record)
         at = milliseconds(record.ended)
@@ -582,8 +566,7 @@ class Server(Target):
             for name, value in record.metrics.items()
         ]
         present = run.keys | {point.key for point in points}
-        # MLflow's compare view starts with the metric that came first: settings come after the measurements.
-        added = [*system_points(record), *setting_points(record), *of_record]
+        added = [*system_points(record), *of_record]
         return [point for point in dict.fromkeys(added) if point.key not in present]
 
     def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
