@@ -269,7 +269,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     from contrasweep.live.overview import study_names
     from contrasweep.live.state import has_driver
     from contrasweep.results.ledger import campaign_names
-    from contrasweep.storage.lease import is_held, stop_driver, stop_listening
+    from contrasweep.storage.lease import living_holder, stop_driver, stop_listening
     from contrasweep.storage.records import StudyRecords
 
     study = reports.name(name)
@@ -281,7 +281,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
         names = (other for other in study_names(storage) if other.startswith(f"{study}."))
         studies = (StudyRecords(storage, other) for other in names)
         # Before its first state a run starts Ray, which takes seconds.
-        running = [found for found in studies if has_driver(found) or is_held(found)]
+        running = [found for found in studies if has_driver(found) or living_holder(found)]
         if not running:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         # Where several run at once, the last by name is stopped; the same command then stops the next.

@@ -90,15 +90,16 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object])
 def _new(written: str, text: str) -> str:
     """Return the part of `text` after `written`, also where the middle of the log has been cut out since.
 
-    Where the end of `written` was cut out too, the returned part is the end of `text`, after a line that says so.
+    Where the end of `written` was cut out too, the returned part is the end of `text`.
     """
     if text.startswith(written):
         return text[len(written) :]
-    known = written[-KNOWN:]
-    place = text.rfind(known)
-    if place >= 0:
-        return text[place + len(known) :]
-    return "\n--- a part that was printed too fast is left out here\n" + text[-LAST:]
+    _, known, rest = text.rpartition(written[-KNOWN:])
+    return (
+        rest
+        if known
+        else f"\n--- a part that was printed too fast is left out here\n{rest[-LAST:]}"
+    )
 
 
 def _text(records: StudyRecords, trial_id: str, name: str) -> str:

@@ -12,7 +12,7 @@ from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, is_living, read_
 from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import removed_trials
-from contrasweep.storage.lease import is_held
+from contrasweep.storage.lease import living_holder
 from contrasweep.storage.planned import PLAN, planned_rows
 from contrasweep.storage.record import Phase, Status
 from contrasweep.storage.records import StudyRecords
@@ -113,7 +113,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     live = read_live(records)
     # A run that holds the study has no state yet while it starts Ray, which takes seconds.
     is_renewed = live is not None and is_living(live)
-    alive = is_renewed or is_held(records)
+    alive = is_renewed or living_holder(records) is not None
     # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
     confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
     scored = [

@@ -27,7 +27,7 @@ from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import SCHEMA, JsonFile
-from contrasweep.storage.lease import Successor
+from contrasweep.storage.lease import living_holder
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import (
     COUNTING,
@@ -633,13 +633,15 @@ def watch(
     machines are compared at the first look only. After it, a driver is alive as long as its state changes.
     """
     watched = Watched()
-    successor = Successor(records)
     last_coming = ""
     while True:
         state = read_live(records)
         if not once and (state is None or state.ended):
-            holder = successor.holder(*((state.host, state.pid) if state else ("", 0)))
-            coming = awaited() or (f"{holder} has not begun to train yet" if holder else "")
+            holder = living_holder(records)
+            is_another = holder and (
+                state is None or (holder.host, holder.pid) != (state.host, state.pid)
+            )
+            coming = awaited() or (f"{holder} has not begun to train yet" if is_another else "")
             if coming and coming != last_coming:
                 display.say(coming)
             if last_coming := coming:

@@ -6,7 +6,6 @@ may both find none and write, so a study must have one driver.
 
 import contextlib
 import functools
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,14 +55,11 @@ class FsspecStore(ListedStore):
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
         """Return the object's bytes; `BrokenFileError` where they are more than `limit`."""
-        # With a limit below the usual one the size is asked first, so that a large object is not fetched.
-        if limit < MAX_READ:
-            size = self._do("read", key, lambda: self.fs.size(self._path(key)))
-            if size > limit:
-                raise too_large(self.uri, key, size, limit)
+        # The size is asked first, so that a large object is not fetched.
+        size = self._do("read", key, lambda: self.fs.size(self._path(key)))
+        if size > limit:
+            raise too_large(self.uri, key, size, limit)
         data: bytes = self._do("read", key, lambda: self.fs.cat_file(self._path(key)))
-        if len(data) > limit:
-            raise too_large(self.uri, key, len(data), limit)
         return data
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
@@ -116,13 +112,8 @@ class FsspecStore(ListedStore):
         self._do("write", key, lambda: self.fs.put_file(str(path), self._with_folders(key)))
 
     def get_file(self, key: str, path: Path) -> None:
-        """Write the object to a hidden file, then rename it."""
-        temporary = path.with_name(f".tmp-{uuid.uuid4().hex}")
-        try:
-            self._do("read", key, lambda: self.fs.get_file(self._path(key), str(temporary)))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        """Write the object's content to the local file `path`."""
+        self._do("read", key, lambda: self.fs.get_file(self._path(key), str(path)))
 
     def has_conditional_writes(self) -> bool:
         """Return False: no file system of fsspec promises that only one of two writers succeeds."""

@@ -266,8 +266,8 @@ class Lease:
             return  # the lease expires
 
 
-def is_held(records: StudyRecords) -> bool:
-    """Whether a living process holds the study's lease, as a run does before it has begun to train.
+def living_holder(records: StudyRecords) -> Holder | None:
+    """Return the living process that holds the study's lease, as a run does before it has begun to train; else None.
 
     One of another machine lives if it has renewed the lease within `EXPIRY_S`, by its clock and that of this machine.
     """
@@ -275,31 +275,7 @@ def is_held(records: StudyRecords) -> bool:
     lives = holder.lives_here
     if lives is None:
         lives = time.time() - holder.renewed < EXPIRY_S
-    return lives and not holder.released
-
-
-class Successor:
-    """Sees whether a later run holds a study and has kept no state yet, as while it prepares or starts Ray."""
-
-    def __init__(self, records: StudyRecords) -> None:
-        self._lease = Lease(records, print)  # never acquired
-        self._seen = Holder()
-        self._since = 0.0  # when it renewed the lease last, by the monotonic clock of this process
-
-    def holder(self, host: str, pid: int) -> Holder | None:
-        """Return the process that holds the study; None where none lives, or it is the process `pid` on `host`.
-
-        One of another machine lives as long as it renews the lease.
-        """
-        _, holder = self._lease.newest()
-        if holder.released or (holder.host, holder.pid) == (host, pid):
-            return None
-        if holder != self._seen:
-            self._seen, self._since = holder, time.monotonic()
-        lives = holder.lives_here
-        if lives is None:
-            lives = time.monotonic() - self._since < EXPIRY_S
-        return holder if lives else None
+    return holder if lives and not holder.released else None
 
 
 def stop_listening(records: StudyRecords) -> Holder | None:

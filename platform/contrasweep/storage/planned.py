@@ -1,8 +1,9 @@
 """The plan of a study, in plan.parquet beside its study.json, so that results are read without its code or data."""
 
+import contextlib
 import json
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,7 +16,6 @@ from contrasweep.storage.records import StudyRecords
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
 PLAN = "plan.parquet"
 _DIGEST = b"contrasweep.plan"
 _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_number}
@@ -46,7 +46,8 @@ def read_planned(records: StudyRecords) -> "pd.DataFrame":
     It has a row for each trial of the table: trial_id, arm, the axes, fold, seed. `BrokenFileError` where the file is
     broken or missing.
     """
-    return _read(records)[0]
+    with _opened(records) as table:
+        return _frame(table)
 
 
 def planned_rows(records: StudyRecords) -> list[FrameRow]:
@@ -55,7 +56,9 @@ def planned_rows(records: StudyRecords) -> list[FrameRow]:
     [] where the plan is missing or broken.
     """
     try:
-        return _decoded(records, lambda table: table.select(list(_COLUMNS)).to_pylist())
+        with _opened(records) as table:
+            rows: list[FrameRow] = table.select(list(_COLUMNS)).to_pylist()
+            return rows
     except BrokenFileError:
         return []
 
@@ -66,33 +69,24 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
     False for a plan with another digest, whose study may declare more trials now.
     """
     try:
-        frame, digest = _read(records)
+        with _opened(records) as table:
+            digest = (table.schema.metadata or {}).get(_DIGEST, b"").decode()
+            return digest == plan_digest and set(_frame(table)["trial_id"]) <= set(finished)
     except BrokenFileError:  # or missing: the run writes it
         return False
-    return digest == plan_digest and set(frame["trial_id"]) <= set(finished)
 
 
-def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
-    """Return the frame of the stored plan, and the plan's digest ("" where none was kept); raises as `_decoded`."""
+@contextlib.contextmanager
+def _opened(records: StudyRecords) -> Iterator[pa.Table]:
+    """Give the table of the stored plan; `BrokenFileError` where it is missing or broken.
 
-    def frame_and_digest(table: pa.Table) -> tuple["pd.DataFrame", str]:
-        """Return the frame of a stored table, and the plan's digest from its metadata."""
-        metadata = table.schema.metadata or {}
-        return _frame(table), metadata.get(_DIGEST, b"").decode()
-
-    return _decoded(records, frame_and_digest)
-
-
-def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
-    """Return the result of `read` for the table of the stored plan; `BrokenFileError` where it is missing or broken.
-
-    It counts as broken too where `read` finds a value that cannot be read.
+    It counts as broken too where the block finds a value that cannot be read.
     """
     key = f"{records.study}/{PLAN}"
     file = f"{records.store.uri}/{key}"
     remedy = "the next `contrasweep run` of the study writes it again"
     try:
-        return read(decode_table(records.store.read(key), file, remedy, _COLUMNS, is_text))
+        yield decode_table(records.store.read(key), file, remedy, _COLUMNS, is_text)
     except FileNotFoundError:
         raise BrokenFileError(file, "it is missing", remedy) from None
     except (ValueError, TypeError, OverflowError, RecursionError) as error:

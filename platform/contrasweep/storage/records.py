@@ -199,19 +199,30 @@ class StudyRecords:
         """Delete the record of a trial, so that it can be resumed from its checkpoint; its reports stay."""
         self.store.delete(self.key(trial_id, RECORD))
 
-    def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
-        """Write all reports of a trial, a row each, in place of those that it has.
+    def write_metrics(self, trial_id: str, rows: list[Row], name: str = "metrics.parquet") -> None:
+        """Write all reports of a trial, a row each, in place of those that it has, to its file `name`.
 
         A row has step, time (unix seconds) and metrics; a metric that it lacks is null in the file.
         """
-        self.store.write(self.key(trial_id, "metrics.parquet"), encode_table(_wide(rows)))
+        names = dict.fromkeys(["step", "time", *(column for row in rows for column in row)])
+        table = pa.table(
+            {column: pa.array([row.get(column) for row in rows], _kind(column)) for column in names}
+        )
+        self.store.write(self.key(trial_id, name), encode_table(table))
 
-    def metrics(self, trial_id: str) -> list[Row]:
+    def metrics(self, trial_id: str, name: str = "metrics.parquet") -> list[Row]:
         """Return the reports of a trial as `write_metrics` was given them; [] where there are none.
 
         `BrokenFileError` where the file is broken.
         """
-        return self._rows(trial_id, "metrics.parquet")
+        try:
+            table = self.metrics_table(trial_id, self._read(trial_id, name), name)
+        except FileNotFoundError:
+            return []
+        return [
+            {column: value for column, value in row.items() if value is not None}
+            for row in table.to_pylist()
+        ]
 
     def metrics_table(self, trial_id: str, data: bytes, name: str = "metrics.parquet") -> pa.Table:
         """Return the table in `data`, the content of a trial's metrics.parquet or system.parquet (`name`).
@@ -239,25 +250,11 @@ class StudyRecords:
         A row has step (seconds since the trial began), time (unix seconds) and the quantities of
         `contrasweep.cluster.usage.Meter.timeline`.
         """
-        self.store.write(self.key(trial_id, SYSTEM_FILE), encode_table(_wide(rows)))
+        self.write_metrics(trial_id, rows, SYSTEM_FILE)
 
     def system(self, trial_id: str) -> list[Row]:
-        """Return the rows that `write_system` was given; [] where there are none.
-
-        `BrokenFileError` where the file is broken.
-        """
-        return self._rows(trial_id, SYSTEM_FILE)
-
-    def _rows(self, trial_id: str, name: str) -> list[Row]:
-        """Return the rows of a trial's file, without values that are null; [] where there is no such file."""
-        try:
-            table = self.metrics_table(trial_id, self._read(trial_id, name), name)
-        except FileNotFoundError:
-            return []
-        return [
-            {column: value for column, value in row.items() if value is not None}
-            for row in table.to_pylist()
-        ]
+        """Return the rows that `write_system` was given; [] where there are none. Errors are as for `metrics`."""
+        return self.metrics(trial_id, SYSTEM_FILE)
 
     def write_encoded_items(self, trial_id: str, data: bytes) -> None:
         """Write items.parquet of a trial from the bytes that `encode_items` returned."""
@@ -316,14 +313,6 @@ def _item_checks(items: Iterable[str]) -> dict[str, Check]:
     In the name of an evaluation's item, such as `mnist/group`, the last part counts.
     """
     return {item: is_value if item.rpartition("/")[2] == GROUP else is_number for item in items}
-
-
-def _wide(rows: list[Row]) -> pa.Table:
-    """Return reports as a table with a column for each name that a report has; null where another one lacks it."""
-    names = dict.fromkeys(["step", "time", *(name for row in rows for name in row)])
-    return pa.table(
-        {name: pa.array([row.get(name) for row in rows], _kind(name)) for name in names}
-    )
 
 
 @functools.lru_cache(maxsize=256)  # trials of a study report the same metrics

@@ -22,13 +22,8 @@ FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {
 }
 """Kinds of trackers that write into a folder: `KIND:FOLDER`."""
 TRACKERS: dict[str, Callable[..., object]] = {"mlflow": Server, **FOLDERS}
-CALLS: dict[str, tuple[str, ...]] = {
-    "start": ("trial",),
-    "report": ("trial_id", "step", "metrics", "time"),
-    "finish": ("record",),
-    "close": ("timeout_s",),
-}
-"""Methods that a tracker has to have -> names of the arguments that each is called with."""
+CALLS = ("start", "report", "finish", "close")
+"""Methods that a tracker has to have."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ def _checked(uri: str) -> str:
 def _check_class(uri: str) -> None:
     """Import the class of a tracker at `module:Class`, without making an object of it.
 
-    Raises `SpecError` where it lacks a method of `CALLS`, or does not take the arguments of one.
+    Raises `SpecError` where it lacks a method of `CALLS`, or is not built of a study.
     """
     check_slashes(uri, "tracking")
     import_from_here()
@@ -154,13 +149,3 @@ def _check_class(uri: str) -> None:
         raise SpecError(
             "a tracker takes the study", place="tracking", value=uri, hint=hint
         ) from None
-    for name, arguments in CALLS.items():
-        values = list(arguments)
-        # An ordinary method takes the tracker itself before its arguments.
-        if not isinstance(inspect.getattr_static(target, name), staticmethod | classmethod):
-            values.insert(0, "self")
-        try:
-            inspect.signature(getattr(target, name)).bind(*values)
-        except TypeError as error:
-            rule = f"{uri}.{name} takes ({', '.join(arguments)})"
-            raise SpecError(rule, place="tracking", hint=str(error)) from None

@@ -100,12 +100,6 @@ class Half:
     def start(self, trial): ...
     def report(self, *words): ...
 
-class Short(Half):
-    def __init__(self, study): ...
-    def report(self, trial_id): ...
-    def finish(self, record): ...
-    def close(self, timeout_s=30.0): ...
-
 LINES = []
 """
 
@@ -515,10 +509,6 @@ def test_several_at_once_with_mlflow_first(records, tmp_path):
         (
             "own_trackers:Half",
             "tracking: a tracker has the calls start, report, finish, close, got 'own_trackers:Half'",
-        ),
-        (
-            "own_trackers:Short",
-            "tracking: own_trackers:Short.report takes (trial_id, step, metrics, time); too many ",
         ),
         ("own_trackers:Linse", "tracking: the tracker's module has no such function or class"),
         (
