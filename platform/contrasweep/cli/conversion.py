@@ -814,6 +814,10 @@ def _as_command(script: _Script, path: str) -> None:
         )
     # Flags have defaults, and no values to search.
     if not found.space:
+        if not script.flags:
+            found.left_out.append(
+                "config: no flag of argparse is declared here; write the script's"
+            )
         found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
 
 
