@@ -229,7 +229,7 @@ def test_conditional_parameters_are_asked_of_an_own_searcher_where_they_exist():
         (
             "Rule",
             {},
-            "pruner: own_kinds:Rule.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners",
+            "pruner: own_kinds:Rule.on_report says whether the trial goes on, True or False",
         ),
         (
             "Rule",
@@ -248,7 +248,7 @@ def test_a_pruner_that_cannot_work_is_one_line(name, options, says):
 def test_an_own_pruner_decides():
     rule = pruners.build("own_kinds:Rule", mode="max", budget=3, answer="stop")
     rule.add("t", 0, 0)
-    assert rule.on_report("t", 1, 0.5) is pruners.STOP and rule.resumable() == []
+    assert rule.on_report("t", 1, 0.5) is False and rule.resumable() == []
     assert not rule.is_paused("t")
 
 

@@ -25,7 +25,6 @@ from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
 from contrasweep.tuning.design import SweepDesign
-from contrasweep.tuning.pruners import CONTINUE
 from contrasweep.tuning.source import NextTrial
 
 MOST_REPEATS = 100
@@ -128,19 +127,18 @@ class ArmSearch:
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Count the reported steps as spent; return whether the trial goes on.
 
-        The first report at which the pruner pauses or stops the trial decides, and the pruner does not receive later
-        ones. A report without the study's metric decides nothing.
+        The first report at which the pruner stops the trial decides, and the pruner does not receive later ones. A
+        report without the study's metric decides nothing.
         """
         # All steps were trained, so all of them count as spent.
         for row in reports:
             self.spending.report(trial_id, step_of(row))
         metric = self.study.metric
-        for row in reports:
-            if metric not in row:
-                continue
-            if self.pruner.on_report(trial_id, step_of(row), row[metric]) is not CONTINUE:
-                return False
-        return True
+        return all(
+            self.pruner.on_report(trial_id, step_of(row), row[metric])
+            for row in reports
+            if metric in row
+        )
 
     def done(self, record: Record) -> None:
         """Take the record of a trial that has ended; tell the searcher the outcome if its candidate is complete now.
@@ -363,11 +361,8 @@ class ArmSearch:
         self.stopped.discard(record.trial_id)
         self.candidate_of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
-        # A trial that a pruner stopped may be resumed; any other has ended for good.
-        if record.status.stopped_early:
-            self.pruner.on_pause(record.trial_id)
-        else:
-            self.pruner.on_end(record.trial_id, failed=not record.status.counts)
+        status = record.status
+        self.pruner.on_end(record.trial_id, stopped=status.stopped_early, failed=not status.counts)
 
     def _promote(self) -> None:
         """Let the stopped trials that the pruner resumes wait again, to go on from their checkpoints."""

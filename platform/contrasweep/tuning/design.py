@@ -169,7 +169,6 @@ class SweepDesign:
             study.pruner,
             mode=study.mode,
             budget=study.arm_budget.trials,
-            folds=len(self.search_folds),
             **study.pruner_options,
         )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from contrasweep import SpecError
-from contrasweep.tuning.pruners import CONTINUE, PAUSE, PRUNERS, STOP, build
+from contrasweep.tuning.pruners import PRUNERS, build
 
 WAITING = {"reduction": 2, "bracket": 4}
 
@@ -23,7 +23,7 @@ def halving(size, mode="max", **options):
 def test_the_only_trial_is_never_stopped(name):
     pruner = build(name, mode="max", budget=1)
     pruner.add("a", 0, 0)
-    assert all(pruner.on_report("a", step, 0.1) is CONTINUE for step in range(1, 30))
+    assert all(pruner.on_report("a", step, 0.1) for step in range(1, 30))
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
@@ -34,9 +34,9 @@ def test_the_worst_stops_and_the_best_goes_on(name):
         for step in (1, 2, 3):
             pruner.on_report(f"t{i}", step, 0.1 * (9 - i))
     pruner.add("best", 9, 0)
-    assert all(pruner.on_report("best", step, 2.0) is CONTINUE for step in range(1, 10))
+    assert all(pruner.on_report("best", step, 2.0) for step in range(1, 10))
     pruner.add("worst", 10, 0)
-    assert not all(pruner.on_report("worst", step, -1.0) is CONTINUE for step in (1, 2, 3))
+    assert not all(pruner.on_report("worst", step, -1.0) for step in (1, 2, 3))
 
 
 @pytest.mark.parametrize("name", list(PRUNERS))
@@ -48,7 +48,7 @@ def test_what_counts_as_lost_is_the_worst_in_both_modes(name, worst):
         for i in range(9):
             pruner.add(str(i), i, 0)
             decisions = [pruner.on_report(str(i), s, worst if i < 8 else 0.5) for s in (1, 2, 3)]
-        assert decisions == [CONTINUE] * 3
+        assert decisions == [True] * 3
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
@@ -58,7 +58,7 @@ def test_folds_are_not_compared_with_each_other(name):
         pruner.add(f"easy{i}", i, 0)
         pruner.on_report(f"easy{i}", 1, 0.9)
     pruner.add("hard", 0, 1)
-    assert pruner.on_report("hard", 1, 0.2) is CONTINUE
+    assert pruner.on_report("hard", 1, 0.2)
 
 
 def test_asha_keeps_the_best_third_of_those_before():
@@ -66,7 +66,7 @@ def test_asha_keeps_the_best_third_of_those_before():
     kept = []
     for i, value in enumerate([0.1, 0.2, 0.3, 0.25, 0.9]):
         pruner.add(str(i), i, 0)
-        kept.append(pruner.on_report(str(i), 1, value) is CONTINUE)
+        kept.append(pruner.on_report(str(i), 1, value))
     assert kept == [True, True, True, False, True]
 
 
@@ -74,10 +74,10 @@ def test_asha_judges_a_trial_once_at_a_rung_also_after_a_lost_host():
     pruner = build("asha", mode="max", budget=None)
     for i in range(6):
         pruner.add(str(i), i, 0)
-        assert pruner.on_report(str(i), 1, i / 10) is CONTINUE
-    assert pruner.on_report("0", 1, 0.0) is CONTINUE
+        assert pruner.on_report(str(i), 1, i / 10)
+    assert pruner.on_report("0", 1, 0.0)
     pruner.add("worst", 6, 0)
-    assert [pruner.on_report("worst", 1, value) for value in (-1.0, 9.0)] == [STOP, STOP]
+    assert not any(pruner.on_report("worst", 1, value) for value in (-1.0, 9.0))
 
 
 def test_asha_looks_at_rungs_alone():
@@ -85,12 +85,8 @@ def test_asha_looks_at_rungs_alone():
     pruner = build("asha", mode="max", budget=9)
     for i in range(9):
         pruner.add(str(i), i, 0)
-        assert [
-            pruner.on_report(str(i), step, value) for step, value in ((1, i / 10), (2, 1 - i / 10))
-        ] == [
-            CONTINUE,
-            CONTINUE,
-        ]
+        values = ((1, i / 10), (2, 1 - i / 10))
+        assert all(pruner.on_report(str(i), step, value) for step, value in values)
 
 
 def test_median_stopping_leaves_a_trial_its_grace():
@@ -98,11 +94,9 @@ def test_median_stopping_leaves_a_trial_its_grace():
     for i in range(4):
         pruner.add(str(i), i, 0)
         decisions = [pruner.on_report(str(i), step, 0.1 if i == 3 else 0.9) for step in (1, 2, 3)]
-    assert decisions == [CONTINUE, CONTINUE, STOP]
+    assert decisions == [True, True, False]
     pruner.add("4", 4, 0)
-    assert [pruner.on_report("4", step, 0.1) for step in (1, 2, 4)] == [CONTINUE] * 3, (
-        "nobody has come as far"
-    )
+    assert all(pruner.on_report("4", step, 0.1) for step in (1, 2, 4)), "nobody has come as far"
 
 
 def test_median_stopping_asks_only_trials_that_had_reported_by_this_step():
@@ -112,7 +106,7 @@ def test_median_stopping_asks_only_trials_that_had_reported_by_this_step():
         pruner.add(str(i), i, 0)
     for i in range(4):
         pruner.on_report(str(i), 5, 0.9)
-    assert [pruner.on_report("4", step, 0.1) for step in (3, 5)] == [CONTINUE, STOP]
+    assert [pruner.on_report("4", step, 0.1) for step in (3, 5)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -129,10 +123,9 @@ def test_halving_keeps_the_best_and_what_is_not_finite_is_worst(mode, values, be
     for i, value in enumerate(values):
         pruner.add(str(i), i, 0)
         decisions.append(pruner.on_report(str(i), 1, value))
-        pruner.on_pause(str(i))
+        pruner.on_end(str(i), stopped=True)
     assert pruner.resumable() == [best]
-    last = CONTINUE if best == str(len(values) - 1) else STOP
-    assert decisions == [*[PAUSE] * (len(values) - 1), last]
+    assert decisions == [*[False] * (len(values) - 1), best == str(len(values) - 1)]
 
 
 def run_halving(curves, order, known=True):
@@ -141,9 +134,7 @@ def run_halving(curves, order, known=True):
     trained."""
     folds = 2
     steps = 8
-    pruner = build(
-        "halving", mode="max", budget=len(curves) if known else None, folds=folds, **WAITING
-    )
+    pruner = build("halving", mode="max", budget=len(curves) if known else None, **WAITING)
     trials = {f"{c}/{f}": (c, f) for c in range(len(curves)) for f in range(folds)}
     for trial, (config, fold) in trials.items():
         pruner.add(trial, config, fold)
@@ -159,7 +150,7 @@ def run_halving(curves, order, known=True):
         if reached[trial] == steps:
             pruner.on_end(trial)
             running.remove(trial)
-        elif pruner.on_report(trial, reached[trial], curves[config][fold]) is not CONTINUE:
+        elif not pruner.on_report(trial, reached[trial], curves[config][fold]):
             running.remove(trial)
         running += pruner.resumable()
     assert not any(pruner.is_paused(trial) for trial in trials)
@@ -199,7 +190,7 @@ def test_what_waits_does_not_depend_on_the_order_of_reports(curves, one, other):
 def test_no_single_fold_kills_or_saves_a_configuration(curves, order):
     """Whatever its folds say one by one, who goes further than another of its bracket is as good by the mean."""
     reached = run_halving(curves, order)
-    pruner = build("halving", mode="max", budget=len(curves), folds=2, **WAITING)
+    pruner = build("halving", mode="max", budget=len(curves), **WAITING)
     for a, b in itertools.combinations(range(len(curves)), 2):
         if (
             a // pruner.bracket_size == b // pruner.bracket_size
@@ -213,7 +204,7 @@ def test_no_single_fold_kills_or_saves_a_configuration(curves, order):
 def test_halving_waits_for_all_peers_and_drops_one_that_ends_without_a_value(failed):
     pruner = halving(2)
     pruner.add("a", 0, 0)
-    assert pruner.on_report("a", 1, 0.9) is PAUSE
+    assert not pruner.on_report("a", 1, 0.9)
     assert pruner.is_paused("a") and pruner.resumable() == []
     pruner.add("b", 1, 0)
     pruner.on_end("b", failed=failed)
@@ -227,7 +218,7 @@ def test_a_trial_that_ended_before_a_rung_counts_there_by_its_last_value_and_not
     for step, value in ((1, 0.9), (2, 0.1)):
         pruner.on_report("a", step, value)
     pruner.on_end("a")
-    assert pruner.on_report("b", 4, 0.5) is CONTINUE
+    assert pruner.on_report("b", 4, 0.5)
 
 
 def test_a_trial_that_runs_again_counts_by_what_it_reports_then():
@@ -248,7 +239,7 @@ def test_what_was_stopped_before_a_restart_is_promoted_whatever_the_order_of_rep
     for config, (trial, value) in enumerate({"a": 0.1, "b": 0.9}.items()):
         pruner.add(trial, config, 0)
         pruner.on_report(trial, 1, value)
-        pruner.on_pause(trial)
+        pruner.on_end(trial, stopped=True)
     assert pruner.resumable() == ["b"] and not pruner.is_paused("a")
 
 
@@ -290,6 +281,10 @@ def test_a_trial_is_paused_only_where_it_may_be_resumed():
     for pruner in (asha, halving):
         for config, trial in enumerate(("best", "worst")):
             pruner.add(trial, config, 0)
-    assert (asha.on_report("best", 1, 0.9), asha.on_report("worst", 1, 0.1)) == (CONTINUE, STOP)
-    assert (halving.on_report("best", 1, 0.9), halving.on_report("worst", 1, 0.1)) == (PAUSE, STOP)
-    assert halving.resumable() == ["best"] and not halving.is_paused("worst")
+    assert (asha.on_report("best", 1, 0.9), asha.on_report("worst", 1, 0.1)) == (True, False)
+    assert not halving.on_report("best", 1, 0.9) and halving.is_paused("best")
+    assert (
+        not halving.on_report("worst", 1, 0.1)
+        and halving.resumable() == ["best"]
+        and not halving.is_paused("worst")
+    )

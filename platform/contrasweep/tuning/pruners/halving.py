@@ -5,18 +5,10 @@ import statistics
 from collections import defaultdict
 
 from contrasweep.storage.record import LARGEST
-from contrasweep.tuning.pruners.pruner import (
-    CONTINUE,
-    PAUSE,
-    STOP,
-    Decision,
-    History,
-    at_least,
-    first_from,
-)
+from contrasweep.tuning.pruners.pruner import History, Pruner, at_least, first_from
 
 
-class FoldHalving:
+class FoldHalving(Pruner):
     """Synchronous successive halving (Jamieson & Talwalkar 2016) over configurations.
 
     A configuration is judged by the mean over its folds, so that a single lucky fold does not decide.
@@ -32,7 +24,6 @@ class FoldHalving:
         reduction: One of so many configurations goes on at each rung, at least one of a bracket.
         min_step: The step of the first rung.
         bracket: Configurations in a bracket.
-        folds: Trials of a configuration.
     """
 
     def __init__(
@@ -43,7 +34,6 @@ class FoldHalving:
         reduction: int = 3,
         min_step: int = 1,
         bracket: int | None = None,
-        folds: int = 1,
     ) -> None:
         at_least("reduction", reduction, 2)
         at_least("min_step", min_step, 1)
@@ -52,7 +42,6 @@ class FoldHalving:
         self.reduction = reduction
         self.min_step = min_step
         self.bracket_size = bracket or reduction * reduction
-        self.folds = folds
         self.total = math.inf if budget is None else budget  # configurations
         self.config_of: dict[str, int] = {}  # trial -> configuration
         self.trials: dict[int, list[str]] = defaultdict(list)  # configuration -> its trials
@@ -62,7 +51,7 @@ class FoldHalving:
         # bracket -> configurations that passed its rungs so far; a bracket that passed none is not in it
         self.alive: dict[int, list[int]] = {}
         self.level: dict[int, int] = defaultdict(int)  # bracket -> rungs that it has passed
-        # trials that halt at a rung: those that pause there, and those that were stopped there for good
+        # trials that halt at a rung: those that wait there, and those that were stopped there for good
         self.halted: set[str] = set()
 
     def add(self, trial: str, config: int, fold: int) -> None:
@@ -72,29 +61,29 @@ class FoldHalving:
             self.config_of[trial] = config
             self.trials[config].append(trial)
 
-    def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE` below the next rung. At the rung return `PAUSE` while it is undecided, else the decision.
+    def on_report(self, trial: str, step: int, value: float) -> bool:
+        """Return True below the next rung; at the rung False while it is undecided, else whether the trial goes on.
 
         The last trial of a bracket to report at a rung decides it, and goes on at once if its configuration does. A
-        configuration that is left out gets `STOP`. A value that is lost (see `LARGEST`) counts as the worst.
+        value that is lost (see `LARGEST`) counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         self._advance(self._bracket(trial))
-        if self._goes_on(trial):
+        goes_on = self._goes_on(trial)
+        if goes_on:
             self.halted.discard(trial)
-            return CONTINUE
-        self.halted.add(trial)
-        return PAUSE if self.is_paused(trial) else STOP
+        else:
+            self.halted.add(trial)
+        return goes_on
 
-    def on_pause(self, trial: str) -> None:
-        """Note that `trial` halts at a rung; it may be resumed."""
-        self.halted.add(trial)
-
-    def on_end(self, trial: str, failed: bool = False) -> None:
-        """Note that `trial` has ended, and decide the rungs of its bracket that waited only for it.
+    def on_end(self, trial: str, *, stopped: bool = False, failed: bool = False) -> None:
+        """Note that `trial` halts at a rung, or has ended, and decide the rungs of its bracket that waited only for it.
 
         At rungs that it did not reach its last value counts; a failed trial counts as the worst at all rungs.
         """
+        if stopped:
+            self.halted.add(trial)
+            return
         self.ended[trial] = failed
         self.halted.discard(trial)
         self._advance(self._bracket(trial))
@@ -172,7 +161,7 @@ class FoldHalving:
         """Return a configuration's mean value at `rung` over its folds; None while a fold has no value there."""
         at_rung = [self._at(trial, rung) for trial in self.trials[config]]
         values = [value for value in at_rung if value is not None]
-        return statistics.fmean(values) if len(values) == self.folds else None
+        return statistics.fmean(values) if values and len(values) == len(at_rung) else None
 
     def _at(self, trial: str, rung: float) -> float | None:
         """Return a trial's value at `rung`: that of its first report at this step or later; None: there is none yet.

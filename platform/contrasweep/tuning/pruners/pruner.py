@@ -1,7 +1,6 @@
 """The protocol of rules for early stopping, and checks of a rule that the user wrote."""
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from contrasweep.config import Config
@@ -11,17 +10,6 @@ from contrasweep.tuning.users_part import UsersPart
 
 History = dict[int, float]
 """Step -> value."""
-
-
-class Decision(Enum):
-    """What a trial does after a report. With `PAUSE` it stops, and may be resumed after reports of other trials."""
-
-    CONTINUE = "continue"
-    PAUSE = "pause"
-    STOP = "stop"
-
-
-CONTINUE, PAUSE, STOP = Decision
 
 
 @runtime_checkable
@@ -40,17 +28,14 @@ class Pruner(Protocol):
         """
         return
 
-    def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return what `trial` does after it has reported `value` of the study's metric at `step`."""
+    def on_report(self, trial: str, step: int, value: float) -> bool:
+        """Return whether `trial` goes on after it has reported `value` of the study's metric at `step`."""
 
-    def on_pause(self, trial: str) -> None:
-        """Note that `trial` has stopped by this rule, now or before an interruption. By default do nothing."""
-        return
+    def on_end(self, trial: str, *, stopped: bool = False, failed: bool = False) -> None:
+        """Note that `trial` has ended, now or before an interruption. By default do nothing.
 
-    def on_end(self, trial: str, failed: bool = False) -> None:
-        """Note that `trial` has ended by itself, not by this rule, and reports no more. By default do nothing.
-
-        `failed` says that it was not trained to its end.
+        `stopped` says that this rule has stopped it, so that it may be resumed. `failed` says that it was not trained
+        to its end.
         """
         return
 
@@ -59,7 +44,7 @@ class Pruner(Protocol):
         return
 
     def resumable(self) -> list[str]:
-        """Return the ids of paused trials that are to resume from their checkpoints, each once. By default none."""
+        """Return the ids of stopped trials that are to resume from their checkpoints, each once. By default none."""
         return []
 
     def is_paused(self, trial: str) -> bool:
@@ -84,7 +69,7 @@ def at_least(name: str, value: int, least: int) -> None:
 
 
 class OwnPruner(UsersPart):
-    """A pruner of the user's class, with a check that each report gets a `Decision`.
+    """A pruner of the user's class, with a check that each report gets a truth value.
 
     `name` is the dotted path of the class, and `target` the class itself. The pruner is built as
     `target(mode, budget, **options)`. An error names the pruner and the line of its code that failed.
@@ -109,7 +94,7 @@ class OwnPruner(UsersPart):
     def try_out(self) -> None:
         """Call each method of the pruner for one trial, so that a plan finds its errors.
 
-        The pruner must not be used afterwards. Raises `SpecError` where a method fails, or gives no `Decision`.
+        The pruner must not be used afterwards. Raises `SpecError` where a method fails, or gives no truth value.
         """
         self.add("trial", 0, 0)
         self.on_report("trial", 1, 0.5)
@@ -118,13 +103,11 @@ class OwnPruner(UsersPart):
         self.on_end("trial")
         self.on_search_end(1)
 
-    def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return what `trial` does next. Raises `SpecError` where the pruner gives no `Decision`."""
+    def on_report(self, trial: str, step: int, value: float) -> bool:
+        """Return whether `trial` goes on. Raises `SpecError` where the pruner gives no truth value."""
         # `__getattr__` returns the method of the user's object; `self.on_report` would be this method.
-        decision = self.__getattr__("on_report")(trial, step, value)
-        if not isinstance(decision, Decision):
-            rule = (
-                f"{self.name}.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners"
-            )
-            raise SpecError(rule, place="pruner", value=decision)
-        return decision
+        goes_on = self.__getattr__("on_report")(trial, step, value)
+        if not isinstance(goes_on, bool):
+            rule = f"{self.name}.on_report says whether the trial goes on, True or False"
+            raise SpecError(rule, place="pruner", value=goes_on)
+        return goes_on

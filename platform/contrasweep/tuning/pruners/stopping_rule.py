@@ -6,15 +6,7 @@ from abc import abstractmethod
 from collections import defaultdict
 
 from contrasweep.storage.record import LARGEST
-from contrasweep.tuning.pruners.pruner import (
-    CONTINUE,
-    STOP,
-    Decision,
-    History,
-    Pruner,
-    at_least,
-    first_from,
-)
+from contrasweep.tuning.pruners.pruner import History, Pruner, at_least, first_from
 
 
 class StoppingRule(Pruner):
@@ -33,8 +25,8 @@ class StoppingRule(Pruner):
         """Note the fold of `trial`, because it is compared only with trials of its fold."""
         self.folds[trial] = fold
 
-    def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE` or `STOP`, as `should_continue` says.
+    def on_report(self, trial: str, step: int, value: float) -> bool:
+        """Return whether `trial` goes on, as `should_continue` says.
 
         The trial is compared with all others of its fold, ended and stopped ones too. A value that is lost (see
         `LARGEST`) counts as the worst.
@@ -45,7 +37,7 @@ class StoppingRule(Pruner):
             for t, h in self.histories.items()
             if t != trial and self.folds.get(t) == self.folds.get(trial)
         }
-        return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
+        return bool(self.should_continue(self.histories[trial], step, peers))
 
     @abstractmethod
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
@@ -59,9 +51,9 @@ class StoppingRule(Pruner):
 class NoPruner(Pruner):
     """A rule that stops nothing."""
 
-    def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE`."""
-        return CONTINUE
+    def on_report(self, trial: str, step: int, value: float) -> bool:
+        """Return True."""
+        return True
 
 
 class Asha(StoppingRule):
@@ -80,10 +72,10 @@ class Asha(StoppingRule):
         at_least("min_step", min_step, 1)
         self.reduction = reduction
         self.min_step = min_step
-        self.decisions: dict[tuple[str, int], Decision] = {}  # trial and step -> what was decided
+        self.decisions: dict[tuple[str, int], bool] = {}  # trial and step -> whether it went on
 
-    def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE` or `STOP`: at a step that the trial has reported before, what was decided then.
+    def on_report(self, trial: str, step: int, value: float) -> bool:
+        """Return whether `trial` goes on: at a step that it has reported before, what was decided then.
 
         So a trial that lost its host, and trains some steps again, is judged once at a rung.
         """
