@@ -660,8 +660,8 @@ MUTANTS = (
         ),
         (
             "the fold's component has all of the residual subtracted",
-            "for share in (1.0, SUBTRACTED)",
-            "for share in (1.0, 1.0)",
+            "max(0.0, (gain - SUBTRACTED * noise) / per_unit)",
+            "max(0.0, (gain - noise) / per_unit)",
         ),
         (
             "seeds of a fold are as many folds",
@@ -719,8 +719,8 @@ MUTANTS = (
         ),
         (
             "a verdict does not wait",
-            "    if not e.gaps.pending:\n        low, high",
-            "    if True:\n        low, high",
+            "        if not e.gaps.pending:\n            low, high",
+            "        if True:\n            low, high",
         ),
         ("equivalence ignores the lower end", "max(-low, high) < margin", "high < margin"),
         (
@@ -857,7 +857,7 @@ MUTANTS = (
         ),
         (
             "one fold decides",
-            "return statistics.fmean(values) if len(values) == self.folds else None",
+            "return statistics.fmean(values) if values and len(values) == len(at_rung) else None",
             "return statistics.fmean(values) if values else None",
         ),
         (

@@ -18,9 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
-
-import pandas as pd
+from typing import Literal
 
 from contrasweep.errors import plural
 from contrasweep.statistics.design import PERMUTATION, SIGN_FLIP, WELCH, Components, Scope
@@ -159,92 +157,57 @@ def judge(
     ]
 
 
-class _Test(NamedTuple):
-    """The test of one comparison, before the family is judged.
-
-    The looks before divide its `level`, and multiply its p, by `factor`. `raw_p` is the p without the looks, `looked_p`
-    that with them. `place` is that of the p among those of the family; None for a comparison that is not in it.
-    """
-
-    evidence: Evidence
-    factor: float
-    level: float
-    raw_p: float
-    looked_p: float
-    place: int | None
-
-
 def _judge(
     evidence: Sequence[Evidence], declared: Family, mode: str, factors: Sequence[float]
 ) -> list[Judgement]:
     """Return the judgement of each comparison; by its factor the looks before multiply its p and divide its level."""
     # Arms whose values are all equal cannot be decided wrongly, so that they are no part of the family. With a margin
     # they are: they may be called equivalent.
+    margin = declared.margin
     family = declared.without(sum(e.arms_equal for e in evidence))
-    family_p: list[float] = []
-    tests = []
-    for e, factor in zip(evidence, factors, strict=True):
-        level = family.level / factor
-        raw_p = e.p_value(level, mode)
-        # While trials are to run the p is 1, which decides nothing.
-        looked_p = 1.0 if e.gaps.pending else min(1.0, factor * raw_p)
-        place = None
-        if family.margin is not None or not e.arms_equal:
-            place = len(family_p)
-            family_p.append(looked_p)
-        tests.append(_Test(e, factor, level, raw_p, looked_p, place))
+    levels = [family.level / factor for factor in factors]
+    raw_ps = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
+    # While trials are to run the p is 1, which decides nothing.
+    looked_ps = [
+        1.0 if e.gaps.pending else min(1.0, factor * p)
+        for e, factor, p in zip(evidence, factors, raw_ps, strict=True)
+    ]
+    members = [i for i, e in enumerate(evidence) if margin is not None or not e.arms_equal]
+    place_of = {i: place for place, i in enumerate(members)}
     # Comparisons to come have a p of 1.
-    family_p += [1.0] * max(0, family.size - len(family_p))
-    adjusted = family.adjusted(family_p)
+    family_ps = [looked_ps[i] for i in members] + [1.0] * max(0, family.size - len(members))
+    adjusted_ps = family.adjusted(family_ps)
     judgements = []
-    for test in tests:
+    for i, e in enumerate(evidence):
         share = family.level
         p_value = 1.0
-        if test.place is not None:
-            share = family.share(family_p, test.place)
-            p_value = float(adjusted[test.place])
-        judgements.append(_judgement(test, family, share, p_value, mode))
+        if i in place_of:
+            share = family.share(family_ps, place_of[i])
+            p_value = float(adjusted_ps[place_of[i]])
+        low = -math.inf
+        high = math.inf
+        equivalence_p = None if margin is None else 1.0
+        if not e.gaps.pending:
+            low, high = e.interval(share / factors[i], levels[i], mode)
+            # Equivalence by two one-sided tests, adjusted over the whole family by Bonferroni's correction.
+            if margin is not None:
+                equivalence_p = factors[i] * e.equivalence_p(margin, levels[i], mode)
+                equivalence_p = min(1.0, equivalence_p * max(1, family.size))
+        judgements.append(
+            Judgement(
+                verdict=verdict_of(low, high, margin, mode),
+                raw_p=raw_ps[i],
+                p_value=p_value,
+                low=low,
+                high=high,
+                level=levels[i],
+                equivalence_p=equivalence_p,
+                looked_p=looked_ps[i],
+            )
+        )
     return judgements
 
 
-def _judgement(test: _Test, family: Family, share: float, p_value: float, mode: str) -> Judgement:
-    """Return the judgement by a comparison's `share` of alpha and its p-value, adjusted over the family."""
-    e = test.evidence
-    low = -math.inf
-    high = math.inf
-    equivalence_p = None if family.margin is None else 1.0
-    if not e.gaps.pending:
-        low, high = e.interval(share / test.factor, test.level, mode)
-        # Equivalence by two one-sided tests, adjusted over the whole family by Bonferroni's correction.
-        if family.margin is not None:
-            equivalence_p = test.factor * e.equivalence_p(family.margin, test.level, mode)
-            equivalence_p = min(1.0, equivalence_p * max(1, family.size))
-    return Judgement(
-        verdict=verdict_of(low, high, family.margin, mode),
-        raw_p=test.raw_p,
-        p_value=p_value,
-        low=low,
-        high=high,
-        level=test.level,
-        equivalence_p=equivalence_p,
-        looked_p=test.looked_p,
-    )
-
-
-NOTEBOOK_COLUMNS = (
-    "difference",
-    "low",
-    "high",
-    "p_value",
-    "n",
-    "planned",
-    "alpha",
-    "family",
-    "test",
-    "scope",
-    "verdict",
-)
-"""The entries of `Comparison.to_dict` that a notebook shows."""
 ONE_SEED = (
     "one seed per fold: what another seed would change is not known. Where the trials of a seed share it over the "
     "folds (code that draws from the seed alone), the verdict and its interval hold for this seed only"
@@ -459,26 +422,20 @@ class Comparison:
         common = self.evidence.common
         design = common.design
         if common.n > 1 and design.folds and design.seeds == 1:
-            return self._one_seed_notes()
+            part = design.seed_part
+            if part is None:
+                return (ONE_SEED,)
+            if math.isinf(part.variance):
+                return (SEED_UNKNOWN,)
+            # Where each fold draws anew there is no note.
+            said = f"one seed on all folds: what another seed would change is taken from study {part.study}"
+            return (said,) if part.variance else ()
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
         # The mean of many items or tasks is about normal, as the t-test takes it to be; that of trainings may not be.
         doubtful = common.n > 1 and (design.counts_trainings or common.n <= EXACT_UP_TO)
         missed = design.exact_test_missed(self.alpha, self.level)
         return (missed,) if doubtful and missed and self.test == "t-test" else ()
-
-    def _one_seed_notes(self) -> tuple[str, ...]:
-        """Return what is known of another seed, where all folds have one seed; no note where each fold draws anew."""
-        part = self.evidence.common.design.seed_part
-        if part is None:
-            return (ONE_SEED,)
-        if math.isinf(part.variance):
-            return (SEED_UNKNOWN,)
-        if part.variance == 0:
-            return ()
-        return (
-            f"one seed on all folds: what another seed would change is taken from study {part.study}",
-        )
 
     @property
     def collapsed(self) -> list[tuple[str, ...]]:
@@ -665,15 +622,8 @@ class Comparison:
         return f"Comparison({self.sentence()})"
 
     def _repr_html_(self) -> str:
-        row = self.to_dict()
-        columns = {
-            name.replace("_", " "): row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None
-        }
-        numbers = pd.DataFrame([columns]).to_html(
-            index=False, border=0, float_format="{:.4g}".format
-        )
         notes = "".join(f"<p>{html.escape(note)}.</p>" for note in self.notes)
-        return f"<p><b>{html.escape(str(self))}</b></p>{numbers}{notes}"
+        return f"<p><b>{html.escape(str(self))}</b></p>{notes}"
 
 
 def within(low: float, high: float, widest: float | None) -> tuple[float, float]:

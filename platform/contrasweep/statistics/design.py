@@ -89,9 +89,9 @@ class FoldEstimate:
 def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     """Return the components of differences over folds and seeds, for any pattern of missing replicates.
 
-    They are estimated by Henderson's method 3. For complete data that is the two-way analysis of variance, which is
-    then computed directly. `folds` and `seeds` [n] are codes of the differences `d` [n]. None where nothing tells the
-    components apart, as no fold has two seeds.
+    They are estimated by Henderson's method 3, which for complete data is the two-way analysis of variance. `folds` and
+    `seeds` [n] are codes of the differences `d` [n]. None where nothing tells the components apart, as no fold has two
+    seeds.
     """
     # How many differences each fold has of each seed, [k folds, m seeds].
     folds, seeds = (np.unique(codes, return_inverse=True)[1] for codes in (folds, seeds))
@@ -99,11 +99,7 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     np.add.at(counts, (folds, seeds), 1)
     n = len(d)
     k, m = counts.shape
-    if min(k, m) > 1 and (counts == 1).all():
-        grid = np.empty((k, m))
-        grid[folds, seeds] = d
-        return _complete(grid)
-    # With gaps: each difference less the mean of its fold, and each less the mean of its seed.
+    # Each difference less the mean of its fold, and each less the mean of its seed.
     in_fold = counts.sum(axis=1)
     in_seed = counts.sum(axis=0)
     around_folds = d - (np.bincount(folds, d) / in_fold)[folds]
@@ -139,29 +135,6 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
         seed_degrees,
         residual_degrees,
     )
-
-
-def _complete(d: Floats) -> FoldEstimate:
-    """Return the components of `d` [folds, seeds] without gaps, from the mean squares of folds, seeds and the rest."""
-    k, m = d.shape
-    by_fold = d.mean(axis=1)
-    by_seed = d.mean(axis=0)
-    degrees = (k - 1) * (m - 1)
-    # The mean squares of the rest, of folds and of seeds.
-    rest = d - by_fold[:, None] - by_seed[None] + d.mean()
-    residual = float((rest**2).sum()) / max(1, degrees)
-    fold = m * float(by_fold.var(ddof=1))
-    seed = k * float(by_seed.var(ddof=1))
-    # A component follows from its mean square less the residual one, of which the cautious estimate subtracts a part.
-    unbiased, cautious = (
-        Components(
-            max(0.0, (fold - share * residual) / m),
-            max(0.0, (seed - share * residual) / k),
-            residual,
-        )
-        for share in (1.0, SUBTRACTED)
-    )
-    return FoldEstimate(unbiased, cautious, m - 1, degrees)
 
 
 def _component(gain: float, degrees: int, per_unit: float, residual: float) -> tuple[float, float]:
@@ -543,16 +516,20 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     values = tuple(map(float, means))
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
     estimate = between_within(d, folds, seeds)
-    # One seed on all folds: an earlier study, or nothing, tells what another seed would change.
-    if estimate is None and design.seed_part is not None:
-        return _one_seed(mean, spread, scale, design.seed_part, design, values)
     # All of the spread counts as the folds' where nothing tells seeds from the rest, and where no fold changes
-    # anything, up to rounding.
+    # anything, up to rounding. With one seed on all folds an earlier study, or nothing, tells what another seed would
+    # change.
     least = (TIE * float(np.abs(d).max())) ** 2
     if estimate is None or (spread == 0 and estimate.cautious.residual <= least):
-        return Contrast(
-            mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values
-        )
+        part = (design.seed_part if estimate is None else None) or SeedPart(0.0)
+        error = math.sqrt(scale * spread + part.variance)
+        degrees = units - 1.0
+        seed = 0.0
+        if 0 < part.variance < math.inf:
+            seed = part.variance
+            # The fewer degrees of freedom count, as Satterthwaite's formula gives too many for few seeds.
+            degrees = min(degrees, part.degrees)
+        return Contrast(mean, error, degrees, Components(fold=spread, seed=seed), design, values)
     # The weight of each replicate in the mean over folds. By the squared sums of weights the variance of seeds and of
     # the rest enter that of the mean.
     weights = 1 / (units * np.bincount(folds))[folds]
@@ -567,30 +544,6 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     error = math.sqrt(sum(part for part, _ in variances))
     return Contrast(
         mean, error, min(units - 1.0, satterthwaite(variances)), estimate.unbiased, design, values
-    )
-
-
-def _one_seed(
-    mean: float,
-    spread: float,
-    scale: float,
-    seed: SeedPart,
-    design: Design,
-    values: tuple[float, ...],
-) -> Contrast:
-    """Return the contrast of folds with one seed, where `seed` says what another seed would change.
-
-    `spread` is the variance between the folds' `values`; `scale` times it is the folds' part of the variance of the
-    `mean`.
-    """
-    error = math.sqrt(scale * spread + seed.variance)
-    degrees = len(values) - 1.0
-    if math.isinf(error):
-        return Contrast(mean, error, degrees, Components(fold=spread), design, values)
-    # The fewer degrees of freedom count, as Satterthwaite's formula gives too many for few seeds.
-    degrees = min(degrees, seed.degrees) if seed.variance else degrees
-    return Contrast(
-        mean, error, degrees, Components(fold=spread, seed=seed.variance), design, values
     )
 
 
