@@ -9,7 +9,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -48,21 +48,6 @@ class Makespan:
     utilisation: float
     finished: int
     infeasible: int
-
-    def scaled(self, times: float) -> "Makespan":
-        """Return the makespan of `times` as many trials, where there are far more of them than placements.
-
-        Time, cost and counts grow in proportion; `utilisation` stays.
-        """
-        return replace(
-            self,
-            hours=self.hours * times,
-            gpu_hours=self.gpu_hours * times,
-            cost=self.cost * times,
-            trials_cost=self.trials_cost * times,
-            finished=round(self.finished * times),
-            infeasible=round(self.infeasible * times),
-        )
 
 
 def simulate(

@@ -1,6 +1,5 @@
 """The durations of trials, from those that have finished, and the duration of a plan."""
 
-import random
 import statistics as stats
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,9 +11,6 @@ from contrasweep.planning.footprints import cell_of
 from contrasweep.planning.learned import CPU, cell_key
 from contrasweep.planning.plan import PlanRow
 from contrasweep.storage.record import Record
-
-MAX_SIMULATED = 20_000
-"""The most trials that are simulated. For a longer plan a sample is simulated, and its hours are scaled up."""
 
 
 class Durations:
@@ -71,17 +67,7 @@ class Durations:
             if record.attempts == 1
         ]
         start_s = max(0.0, stats.median(overheads_s)) if overheads_s else 0.0
-        if len(known) <= MAX_SIMULATED:
-            return simulate(footprints, known, self.inventory, start_s=start_s)
-        # The sample has a fixed seed, so that a plan says the same each time.
-        chosen = sorted(random.Random(0).sample(range(len(known)), MAX_SIMULATED))
-        makespan = simulate(
-            [footprints[i] for i in chosen],
-            [known[i] for i in chosen],
-            self.inventory,
-            start_s=start_s,
-        )
-        return makespan.scaled(len(known) / MAX_SIMULATED)
+        return simulate(footprints, known, self.inventory, start_s=start_s)
 
     def warnings(self) -> list[str]:
         """Return one warning where finished trials ran on types of GPU that the inventory does not have; else []."""

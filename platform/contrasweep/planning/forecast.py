@@ -1,6 +1,5 @@
 """The cost of a plan and the questions it can answer, before anything is spent."""
 
-import math
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,12 +22,10 @@ from contrasweep.planning.learned import CPU, cell_key, learned_of, trials_elsew
 from contrasweep.planning.plan import Plan, PlanRow
 from contrasweep.planning.planner import MissingDataset, missing_lines
 from contrasweep.planning.power import (
-    EarlierNoise,
     PlannedSize,
     known_noise,
     looks_before,
     noise_in,
-    other_question,
     planned_sizes,
     power_warnings,
     study_power,
@@ -36,7 +33,6 @@ from contrasweep.planning.power import (
 from contrasweep.storage.record import RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import hours_text
-from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import unchecked_settings
 from contrasweep.text_table import text_table
@@ -150,8 +146,8 @@ class Forecast:
     warnings: tuple[str, ...]
     durations: Durations
     missing: tuple[MissingDataset, ...]  # datasets that are not staged
-    noise: EarlierNoise | None  # of the metric, from earlier trials; None: not known
     power: "PlannedPower | None"  # None: not computed, or the study has nothing to compare
+    sizes: tuple[PlannedSize, ...]  # what the study can decide as declared, and with more seeds
     kept: str  # the line on checkpoints that stay
     looks: int  # looks at the table before this one
 
@@ -189,7 +185,7 @@ class Forecast:
         return makespan.hours if makespan else None
 
     def power_lines(self) -> list[str]:
-        """Return lines on what the study can decide: as declared, with more replicates, and by its other question.
+        """Return lines on what the study can decide, as declared and with more replicates, and on the looks that count.
 
         A line on more replicates is `  x2      20 seeds (40 trials more, 3.1 h): 0.9 spreads`. The time is left out
         where it is not known. [] where there is nothing to compare; without SciPy a line that says so.
@@ -219,22 +215,7 @@ class Forecast:
                 time = "" if hours is None else f", {duration(3600 * hours)}"
                 price = f" ({plural(further, 'trial')} more{time})"
             lines.append(f"  x{size.times}      {plural(size.seeds, 'seed')}{price}: {size.text}")
-        return lines + other_question(self.plan.study, self.power, self.noise, self.looks)
-
-    @property
-    def sizes(self) -> list[PlannedSize]:
-        """What a study can decide as declared, and a grid of fixed replicates with two and four times its replicates.
-
-        [] where nothing is compared, without SciPy, and where nothing can be decided at any of these sizes.
-        """
-        if self.power is None:
-            return []
-        study = self.plan.study
-        sizes = planned_sizes(self.power, self.plan.total, self.noise)
-        # A study that grows declares its own sizes, and a sweep confirms one configuration per arm.
-        if study.replicates is not None or not isinstance(study, AblationGrid):
-            sizes = sizes[:1]
-        return sizes if any(math.isfinite(size.detectable) for size in sizes) else []
+        return lines
 
     def to_dict(self) -> dict[str, object]:
         """Return what `to_text` shows, for programs."""
@@ -409,8 +390,8 @@ def forecast(
         warnings=warnings,
         durations=durations,
         missing=missing,
-        noise=noise,
         power=power,
+        sizes=planned_sizes(study, power, plan.total, noise) if power else (),
         kept=checkpoints_line(plan, footprints),
         looks=looks,
     )

@@ -7,13 +7,13 @@ metric, and knows how much the folds of one seed have in common.
 import contextlib
 import math
 import statistics as stats
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrasweep.errors import SpecError, StorageError, plural
+from contrasweep.errors import SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.plan import Plan
@@ -44,40 +44,27 @@ no two folds share draws."""
 class EarlierNoise:
     """The noise of a metric, from a study's finished trials: the paired differences of every two arms.
 
-    `study` is its name, or the file that the noise is from. `contrasts` is number of cells over which a compared value
-    is averaged -> a contrast for each two arms; there is at least one. A mean over more cells has less noise.
+    `study` is its name, or the file that the noise is from. `contrasts` has one for each two arms, and at least one, of
+    values that are averaged over about as many cells as those that will be compared: such means have less noise.
     """
 
     study: str
-    contrasts: Mapping[int, tuple["Contrast", ...]]
+    contrasts: tuple["Contrast", ...]
 
-    def over(self, cells: int) -> tuple["Contrast", ...]:
-        """Return the contrasts of values that are averaged over `cells` cells, or the nearest number that is known."""
-        return self.contrasts[min(self.contrasts, key=lambda known: abs(known - cells))]
-
-    def detectable(self, design: "Design", level: float, cells: int) -> tuple[float, float, float]:
+    def detectable(self, design: "Design", level: float) -> float:
         """Return the smallest difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
 
-        It is that of means over `cells` cells: the median over the pairs of arms, for an even number of pairs the
-        larger one of the middle two. Behind it stand the ends of its range for 80 % of the plausible noise, which few
-        trials do not tell exactly.
+        It is the median over the pairs of arms; for an even number of pairs the larger one of the middle two.
         """
-        from scipy.special import chdtri
-
         from contrasweep.statistics.predictive import detectable_difference
 
-        found = [
-            (detectable_difference(estimate, design, level), estimate.degrees)
-            for estimate in self.over(cells)
-        ]
-        value, degrees = stats.median_high(found)
-        # degrees * (estimate / noise)^2 is distributed as chi-squared. `chdtri` takes no infinite degrees.
-        degrees = min(degrees, 1e6)
-        low, high = (value * math.sqrt(degrees / chdtri(degrees, p)) for p in (0.1, 0.9))
-        return value, low, high
+        return stats.median_high(
+            detectable_difference(estimate, design, level) for estimate in self.contrasts
+        )
 
-    def seed_part(self, cells: int) -> "SeedPart | None":
-        """Return the variance, between seeds, of a mean over folds and `cells`: the largest one of all pairs of arms.
+    @property
+    def seed_part(self) -> "SeedPart | None":
+        """The variance of a mean over folds and cells between seeds: the largest one of all pairs of arms.
 
         None where no pair has folds and several seeds.
         """
@@ -86,7 +73,7 @@ class EarlierNoise:
         # (variance, degrees of freedom) of each pair. The mean of n folds has the seed's own variance and 1/n of the
         # residual one.
         parts = []
-        for pair in self.over(cells):
+        for pair in self.contrasts:
             if pair.design.folds and pair.design.seeds > 1:
                 variance = pair.components.seed + pair.components.residual / pair.n
                 parts.append((variance, pair.design.seeds - 1.0))
@@ -111,7 +98,7 @@ def noise_of(
 ) -> EarlierNoise | None:
     """Return the noise of a study's finished trials; None where no two arms have two pairs that differ.
 
-    It is that of single cells, and of means over `cells` cells or, where it has fewer, over all of them.
+    It is that of means over `cells` cells or, where it has fewer, over all of them.
 
     Args:
         name: The study's name.
@@ -142,14 +129,10 @@ def noise_of(
         cell=list(map(repr, planned[axes_of(planned)].to_numpy().tolist())),
     ).dropna(subset=["value"])
     codes, names = pd.factorize(frame["cell"])
-    contrasts = {}
-    for averaged in {1, cells}:
-        # Groups of as many cells, each of which shows the noise of such means.
-        groups = frame.assign(group=codes // averaged)
-        whole = min(MOST_GROUPS, max(1, len(names) // averaged))
-        found = _contrasts(groups[groups["group"] < whole], design)
-        if found:
-            contrasts[averaged] = found
+    # Groups of as many cells, each of which shows the noise of such means.
+    groups = frame.assign(group=codes // cells)
+    whole = min(MOST_GROUPS, max(1, len(names) // cells))
+    contrasts = _contrasts(groups[groups["group"] < whole], design)
     return EarlierNoise(name, contrasts) if contrasts else None
 
 
@@ -218,11 +201,11 @@ def earlier_noise(
             continue
 
 
-def study_design(study: Study, noise: "EarlierNoise | None", averaged: int) -> "Design":
+def study_design(study: Study, noise: EarlierNoise | None) -> "Design":
     """Return how each cell of the study's table is replicated: seeds, folds, and repeats of the folds.
 
     Without folds, and for a sweep that confirms on the test split, these are seeds alone. How much the folds of one
-    seed have in common is taken from the `noise` of earlier trials, if they show it, for means over `averaged` cells.
+    seed have in common is taken from the `noise` of earlier trials, if they show it.
     """
     from contrasweep.statistics.design import Design, SeedPart
 
@@ -238,19 +221,16 @@ def study_design(study: Study, noise: "EarlierNoise | None", averaged: int) -> "
     # Folds of one seed have something in common only where a trainable may draw from the seed alone.
     part = None
     if user_methods({arm.path for arm in study.arms.values()}):
-        part = (noise.seed_part(averaged) if noise else None) or SeedPart()
+        part = (noise.seed_part if noise else None) or SeedPart()
     return Design(
         folds=study.folds, repeats=repeats, seeds=seeds, seed_part=part, searched=searched
     )
 
 
 def study_power(
-    study: Study,
-    question: "Question | None" = None,
-    noise: "EarlierNoise | None" = None,
-    looks: int = 0,
+    study: Study, noise: EarlierNoise | None = None, looks: int = 0
 ) -> "PlannedPower | None":
-    """Return the difference that is decided in 80 % of studies like this one, for its own question or for `question`.
+    """Return the difference that is decided in 80 % of studies like this one, for its own question.
 
     With the `noise` of earlier trials it is given in units of the metric too. The earlier `looks` at the table lower
     its level. None where there is nothing to compare, and without SciPy, which a machine that only plans and submits
@@ -259,19 +239,27 @@ def study_power(
     if not is_installed("scipy"):
         return None
     from contrasweep.statistics.family import LEVEL_DIVISOR, Family, family_size
-    from contrasweep.statistics.power_of_designs import planned_power
+    from contrasweep.statistics.power_of_designs import PlannedPower
 
     cells = _cells(study)
-    wanted_question = question or (study.question if isinstance(study, AblationGrid) else "overall")
-    averaged = len(cells) if wanted_question == "overall" else 1
-    design = study_design(study, noise, averaged)
-    size = family_size(cells, study.reference, wanted_question)
+    question = _question(study)
+    size = family_size(cells, study.reference, question)
     if not size:
         return None
-    # In a study of one cell both questions are the same, so none is named.
-    question_name = wanted_question if len(cells) > 1 else ""
     family = Family(size, study.level / LEVEL_DIVISOR**looks, study.smallest_difference)
-    return _in_units(planned_power(design, family, averaged, question_name), noise)
+    # In a study of one cell both questions are the same, so none is named.
+    name = question if len(cells) > 1 else ""
+    return _in_units(PlannedPower(study_design(study, noise), family, name), noise)
+
+
+def _in_units(power: "PlannedPower", noise: EarlierNoise | None) -> "PlannedPower":
+    """Return `power` with its difference in units of the metric too, where the noise is known; else as it is."""
+    if noise is None or not math.isfinite(power.least):
+        return power
+    least = noise.detectable(power.design, power.family.level)
+    if not math.isfinite(least):
+        return power
+    return replace(power, in_units=least, study=noise.study)
 
 
 def looks_before(plan: Plan, records: StudyRecords, finished: Collection[str]) -> int:
@@ -293,16 +281,6 @@ def looks_before(plan: Plan, records: StudyRecords, finished: Collection[str]) -
     return looks
 
 
-def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPower":
-    """Return `power` with its difference in units of the metric too, where the noise is known; else as it is."""
-    if noise is None or not math.isfinite(power.least):
-        return power
-    least, low, high = noise.detectable(power.design, power.family.level, power.averaged)
-    if not math.isfinite(least):
-        return power
-    return replace(power, in_units=least, plausible=(low, high), study=noise.study)
-
-
 def known_noise(plan: Plan, records: StudyRecords, known: RecordsById) -> EarlierNoise | None:
     """Return the noise of the study's own finished trials `known`, else that of the newest similar study.
 
@@ -311,7 +289,7 @@ def known_noise(plan: Plan, records: StudyRecords, known: RecordsById) -> Earlie
     study = plan.study
     if not is_installed("scipy"):
         return None
-    cells = len(_cells(study))
+    cells = len(_cells(study)) if _question(study) == "overall" else 1
     # Where the table of the study's own trials is broken, other studies may still show noise.
     if known:
         with contextlib.suppress(StorageError):
@@ -344,7 +322,7 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
         raise SpecError(
             "an A/A tells the noise of one split", place="--noise", value=f"folds {study.folds}"
         )
-    return EarlierNoise(str(path), {1: (noise.unpaired,)})
+    return EarlierNoise(str(path), (noise.unpaired,))
 
 
 def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
@@ -353,6 +331,11 @@ def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...
     if study.replicates is not None and study.replicates.spending == "power":
         warnings += EARLY
     return warnings
+
+
+def _question(study: Study) -> "Question":
+    """Return the question of the study's family of comparisons; a sweep has but one cell."""
+    return study.question if isinstance(study, AblationGrid) else "overall"
 
 
 def _cells(study: Study) -> list[set[str]]:
@@ -397,51 +380,21 @@ class PlannedSize:
 
 
 def planned_sizes(
-    power: "PlannedPower", trials: int | None, noise: "EarlierNoise | None" = None
-) -> list[PlannedSize]:
-    """Return what a study can decide with its declared replicates (`power`), and with twice and four times as many.
+    study: Study, power: "PlannedPower", trials: int | None, noise: EarlierNoise | None
+) -> tuple[PlannedSize, ...]:
+    """Return what a study can decide as declared (`power`), and a grid of fixed replicates also with more seeds.
 
-    `trials` is the number of its trials as declared (None: not known beforehand). With `noise`, the
-    differences are in units of the metric too.
+    `trials` is the number of its trials as declared (None: not known beforehand). With `noise`, the differences are in
+    units of the metric too. Empty where nothing can be decided at any of these sizes.
     """
-    from contrasweep.statistics.power_of_designs import planned_power
-
     sizes = []
     for times in TIMES:
         # Replicates are added as seeds, each on all folds.
         design = replace(power.design, seeds=times * power.design.seeds)
-        larger = _in_units(planned_power(design, power.family, power.averaged), noise)
+        larger = _in_units(replace(power, design=design, in_units=None), noise)
         all_trials = None if trials is None else times * trials
         sizes.append(PlannedSize(times, design.seeds, all_trials, larger.least, larger.in_units))
-    return sizes
-
-
-def other_question(
-    study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None, looks: int = 0
-) -> list[str]:
-    """Return a line on what a grid could decide if it asked the other one of the questions `overall` and `cells`.
-
-    Where that is hardly anything, the line says what would be enough. `asked` is the power for the study's own
-    question. With `noise`, the difference is in units of the metric. [] for a sweep, which has no other question; for a
-    grid of one cell, where both are the same; and where the other question can decide nothing at all.
-    """
-    if not isinstance(study, AblationGrid):
-        return []
-    other: Question = "cells" if study.question == "overall" else "overall"
-    power = study_power(study, other, noise, looks)
-    if power is None or not math.isfinite(power.least):
-        return []
-    # With one cell, both questions have the same number of comparisons.
-    comparisons = power.family.size
-    if comparisons == asked.family.size:
-        return []
-    from contrasweep.statistics.power_of_designs import HARDLY
-
-    decided = f"{power.least:.2g} spreads"
-    if power.in_units is not None:
-        decided = f"{power.in_units:.2g}"
-    elif power.least > HARDLY:
-        decided = f"hardly anything: {power.remedy}"
-    return [
-        f"other     question: {other}, {plural(comparisons, 'comparison')}, would decide {decided}"
-    ]
+    # A study that grows declares its own sizes, and a sweep confirms one configuration per arm.
+    if study.replicates is not None or not isinstance(study, AblationGrid):
+        sizes = sizes[:1]
+    return tuple(sizes) if any(math.isfinite(size.detectable) for size in sizes) else ()

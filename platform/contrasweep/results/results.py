@@ -627,7 +627,7 @@ class Results(StudyData):
             cells=cells,
             trainables=trainables,
         ):
-            if part := noise.seed_part(cells):
+            if part := noise.seed_part:
                 return part
         return SeedPart()
 

@@ -70,35 +70,28 @@ def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
     return root(beyond_wanted, 1e4)
 
 
-def planned_power(
-    design: Design, family: Family, averaged: int = 1, what: str = ""
-) -> "PlannedPower":
-    """Return what a design can decide of a family of comparisons, before anything is run.
-
-    The compared values are means over `averaged` cells. `what` names the family's question in the sentences.
-    """
-    return PlannedPower(design, family, _detectable(design, family.level), averaged, what)
-
-
 @dataclass(frozen=True)
 class PlannedPower:
     """What `design` decides in 80 % of studies, at the level of the family's first step.
 
-    `least` is the smallest true difference that is decided, in spreads; infinite where nothing can be decided. A spread
-    is the standard deviation of one trial's paired difference. `least` counts all noise as that of training; more seeds
-    of a fold do not lower the noise of the folds. `in_units` is `least` in units of the metric, by the noise of the
-    trials of `study`, and `plausible` its range for 80 % of the plausible noise; None where these are not known. The
-    compared values are means over `averaged` cells. `what` names the family's question.
+    `what` names the family's question. `in_units` is `least` in units of the metric, by the noise of the trials of
+    `study`; None where that is not known.
     """
 
     design: Design
     family: Family
-    least: float
-    averaged: int
-    what: str
+    what: str = ""
     in_units: float | None = None
-    plausible: tuple[float, float] | None = None
     study: str = ""
+
+    @property
+    def least(self) -> float:
+        """The smallest true difference that is decided, in spreads; infinite where nothing can be decided.
+
+        A spread is the standard deviation of one trial's paired difference. All noise counts as that of training; more
+        seeds of a fold do not lower the noise of the folds.
+        """
+        return _detectable(self.design, self.family.level)
 
     @property
     def sentence(self) -> str:
@@ -110,12 +103,10 @@ class PlannedPower:
             return f"{count}: nothing"
         level = f" at alpha / {size}" if size > 1 else ""
         test = f"{self.design.test(self.family.level)}{level}"
-        if self.in_units is not None and self.plausible:
-            low, high = self.plausible
-            basis = f"{test}, 80 % of studies, noise as in {self.study}; in brackets: 80 % of the plausible noise"
+        if self.in_units is not None:
             return (
-                f"{count}: a difference below {self.in_units:.2g} [{low:.2g}, {high:.2g}] stays undecided with this "
-                f"design ({basis})"
+                f"{count}: a difference below {self.in_units:.2g} stays undecided with this design ({test}, 80 % of "
+                f"studies, noise as in {self.study})"
             )
         return (
             f"{count}: a difference below {self.least:.2g} spreads stays undecided with this design ({test}, 80 % of "

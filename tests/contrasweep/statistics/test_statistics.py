@@ -19,7 +19,7 @@ from contrasweep.statistics.comparison import judged_comparisons
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.evidence import COPIES, paired_evidence
 from contrasweep.statistics.family import Family
-from contrasweep.statistics.power_of_designs import detectable_effect, planned_power, power, t_power
+from contrasweep.statistics.power_of_designs import PlannedPower, detectable_effect, power, t_power
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 from contrasweep.statistics.unpaired import unpaired_contrast
 
@@ -205,11 +205,11 @@ def test_detectable_effect_is_detected_with_80_percent():
 
 def test_a_plan_has_the_power_of_its_own_family():
     """Three arms in six cells on eight seeds: what pairs of arms decide, single cells do not."""
-    assert planned_power(Design(seeds=150), Family(1)).warnings == ()
-    forty_arms = planned_power(Design(seeds=5), Family(780))
+    assert PlannedPower(Design(seeds=150), Family(1)).warnings == ()
+    forty_arms = PlannedPower(Design(seeds=5), Family(780))
     assert forty_arms.warnings[0].endswith("takes differences as normal"), "no seeds are exact"
-    overall = planned_power(Design(seeds=8), Family(3), what="overall")
-    cells = planned_power(Design(seeds=8), Family(18), what="cells")
+    overall = PlannedPower(Design(seeds=8), Family(3), what="overall")
+    cells = PlannedPower(Design(seeds=8), Family(18), what="cells")
     assert cells.least > overall.least
     assert power(8, cells.least, alpha=0.05 / 18) == pytest.approx(0.8, abs=1e-3)
     assert "cells, 18 comparisons: a difference below" in cells.sentence
@@ -219,7 +219,7 @@ def test_a_plan_has_the_power_of_its_own_family():
 
 def test_a_plan_that_decides_the_declared_difference_has_no_warning():
     """It called the design too small by spreads, whatever was declared to matter."""
-    power = planned_power(Design(folds=5, seeds=1), Family(1, margin=0.02))
+    power = PlannedPower(Design(folds=5, seeds=1), Family(1, margin=0.02))
     assert power.warnings[0].startswith("only large differences are decided; 7 seeds on each fold")
     assert dataclasses.replace(power, in_units=0.03).warnings
     assert dataclasses.replace(power, in_units=0.01).warnings == ()
@@ -229,18 +229,18 @@ def test_a_plan_that_decides_the_declared_difference_has_no_warning():
 def test_a_plan_says_which_design_decides_nothing_and_what_would():
     assert (
         "nothing can be decided: one replicate tells nothing about noise; add seeds or folds"
-        in planned_power(Design(seeds=1), Family(1)).warnings[0]
+        in PlannedPower(Design(seeds=1), Family(1)).warnings[0]
     )
-    two = planned_power(Design(folds=2), Family(1))
+    two = PlannedPower(Design(folds=2), Family(1))
     assert two.least > 10 and "hardly anything" in two.warnings[0]
-    five = planned_power(Design(folds=5), Family(3))
+    five = PlannedPower(Design(folds=5), Family(3))
     assert t_power(five.least / math.sqrt(1 / 5 + 1 / 4), 4, 0.05 / 3) == pytest.approx(
         0.8, abs=1e-3
     )
-    many = planned_power(Design(folds=5, seeds=9), Family(3))
+    many = PlannedPower(Design(folds=5, seeds=9), Family(3))
     assert many.least == pytest.approx(five.least / 3), "seeds average out what training draws"
     assert "12 seeds on each fold would decide one spread" in five.warnings[0]
-    assert planned_power(Design(seeds=40), Family(1)).warnings == ()
+    assert PlannedPower(Design(seeds=40), Family(1)).warnings == ()
 
 
 # Resampling
