@@ -156,7 +156,7 @@ MUTANTS = (
             "a page of a listing is the last",
             'if not page.get("IsTruncated"):',
             "if True:",
-            f"{STORE} {TESTS}/storage/test_compact.py {TESTS}/running/test_object_stores.py",
+            f"{STORE} {TESTS}/storage/test_compact.py",
         ),
         (
             "a condition is not sent",

@@ -19,7 +19,6 @@ from contrasweep.cluster.memory import (
     NO_WORK,
     TURN_S,
     UTILISATION,
-    Count,
     Work,
     Workload,
     count,
@@ -148,14 +147,6 @@ def test_what_is_resident_counts_and_is_scaled_with_the_rest():
     )
 
 
-def test_counting_draws_no_random_numbers():
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    count(torchvision.models.resnet18, (2, 3, 32, 32))
-    assert torch.equal(torch.rand(4), expected)
-
-
 def test_margin_narrows_after_five_measurements():
     learned = Calibration()
     for seen in range(6):
@@ -192,10 +183,6 @@ def test_never_below_what_was_seen_or_overflowed():
     assert learned.predict("k", 1.0) >= 9.0
     learned.observe_out_of_memory("k", 3.0, 12.0)
     assert learned.predict("k", 3.0) > 12.0
-
-
-def test_count_is_a_value():
-    assert Count(GIB, GIB).gib == 5 and Count(GIB, GIB, optimizer_states=0).gib == 3
 
 
 def test_a_matrix_product_by_hand():

@@ -281,33 +281,6 @@ def test_without_a_gpu_the_meter_says_so():
     assert meter.peak_gpu_memory_gib is None and meter.gpu_utilisation is None
 
 
-def test_the_meter_stops_its_thread_and_counts_one_trial():
-    before = set(threading.enumerate())
-    meter = Meter(interval_s=0.01).start()
-    (own,) = (
-        thread for thread in set(threading.enumerate()) - before if thread.name == "usage-meter"
-    )
-    meter.stop()
-    meter.stop()
-    assert not own.is_alive()
-    with pytest.raises(RuntimeError, match="make a new one"):
-        meter.start()
-
-
-def test_samples_from_several_threads_lose_nothing(monkeypatch):
-    counter = iter(range(1, 10**6))
-    monkeypatch.setattr(usage, "_host_bytes", lambda peak: next(counter))
-    meter = Meter()
-    threads = [
-        threading.Thread(target=lambda: [meter.sample() for _ in range(200)]) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert round(meter.peak_host_memory_gib * 2**30) == 800
-
-
 class FakeProcess:
     def __init__(self, pid, memory=0, busy=0, stamp=0):
         self.pid = pid

@@ -357,14 +357,6 @@ def test_n_trials_on_a_gpu_never_exceed_its_memory_or_its_time(footprint, gpu, c
         assert n * footprint.cpus <= cpus_per_gpu * (1 + 1e-6)
 
 
-@given(footprints, st.floats(0, 20))
-@settings(max_examples=100)
-def test_more_memory_never_gets_a_smaller_share(footprint, more):
-    small = share(footprint, H100)
-    large = share(replace(footprint, gpu_memory_gib=footprint.gpu_memory_gib + more), H100)
-    assert large is None or (small is not None and large >= small)
-
-
 # -------------------------------------------------------------------------------------------------- place
 
 
@@ -421,13 +413,6 @@ def test_trials_that_fit_one_type_only_push_the_others_off_it():
     packing = place(mixed, CLUSTER)
     assert {p.gpu for p in packing.placements[:40]} == {"H100"}
     assert {p.gpu for p in packing.placements[40:]} == {"T4"}
-
-
-def test_cpu_trials_need_no_gpu():
-    placement = place([Footprint(cpus=0.5, host_memory_gib=2)], CLUSTER).placements[0]
-    assert placement == Placement(None, Fraction(0), 0.5, 2)
-    assert placement.resources() == {"CPU": 0.5, "memory": 2 * 2**30}
-    assert placement.label_selector() == {} and placement.per_gpu == 0
 
 
 def test_what_ray_is_asked_for():

@@ -88,17 +88,6 @@ def test_between_the_fluid_bound_and_one_after_the_other(work, gpus):
     assert whole.utilisation * whole.hours * gpus == pytest.approx(sum(seconds) / 3600)
 
 
-def test_packing_gains_what_the_shares_say():
-    """Where every trial takes 1/n, n run at once, and the whole is n times as fast."""
-    node = Inventory((Node(cpus=64, memory_gib=512, gpus=4, gpu=GPU),))
-    for n in (1, 2, 4, 8):
-        trials = [Footprint(gpu_memory_gib=80 / n, margin=1, cpus=1)] * 320
-        packed, whole = (
-            simulate(placed, [600.0] * 320, node).hours for placed in (trials, whole_gpus(trials))
-        )
-        assert whole / packed == n
-
-
 def test_packing_gains_the_expected_factor_on_the_recorded_mix():
     """21 cells of the papers' tables; expected are GPU-seconds on whole GPUs over GPU-seconds on shares."""
     cells, seconds = read_mix()
@@ -126,11 +115,6 @@ def test_many_trials_on_a_thousand_gpus_all_get_their_turn():
     packed = simulate(trials, seconds, inventory)
     assert packed.finished == 40_000 and packed.infeasible == 0
     assert packed.utilisation > 0.9
-
-
-def test_without_shared_gpus_a_trial_has_whole_ones_and_keeps_several():
-    wanted = [Footprint(gpus=2), Footprint(gpu_memory_gib=10), CPU]
-    assert [footprint.gpus for footprint in whole_gpus(wanted)] == [2, 1, 0]
 
 
 def test_the_longest_of_the_last_trials_are_not_left_over():

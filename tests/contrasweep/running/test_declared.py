@@ -1,7 +1,6 @@
 """What was declared before results were seen stays declared: what is declared afterwards decides nothing in silence."""
 
 import dataclasses
-import json
 import re
 
 import pytest
@@ -10,15 +9,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from looks import drive_looks, noise
 from refusals import refused
-from typer.testing import CliRunner
 
-from contrasweep import AblationGrid, Arm, Evaluation, Replicates, Sweep, TableStyle
-from contrasweep.cli.app import app
-from contrasweep.cli.reports import declarations, summary
+from contrasweep import AblationGrid, Arm, Evaluation, Replicates, Sweep
+from contrasweep.cli.reports import declarations
 from contrasweep.errors import SpecError
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
-from contrasweep.reporting import render, render_comparison, write_files
 from contrasweep.results.results import Results
 from contrasweep.running.declaration import FREE
 from contrasweep.running.prepare import check_plan
@@ -461,37 +457,6 @@ def test_a_run_that_is_killed_while_it_prepares_loses_no_declaration(tmp_path, m
     results = run(other, tmp_path)
     assert results.metric == "m0" and "verdicts are of metric m0" in str(results.table().notes)
     assert [entry.spec["metric"] for entry in results.document.log if entry.spec] == ["m0", "m3"]
-
-
-def test_every_form_of_a_table_has_the_sentence_and_the_log_is_listed(tmp_path):
-    run(grid(), tmp_path, shift)
-    results = run(grid(metric="m3"), tmp_path, shift, extend=True)
-    said = "declared anew after 20 of 20 trials had ended: metric m0 -&gt; m3; verdicts are of metric m0"
-    paper = TableStyle(digits=3, caption="Of a paper")
-    forms = [
-        render(results, form).decode() for form in ("text", "markdown", "html", "csv", "latex")
-    ]
-    forms += [
-        render_comparison(results.versus("a0", "a1"), form).decode()
-        for form in ("text", "markdown", "latex")
-    ]
-    forms += [
-        results.table(style=paper).to_latex(),
-        results.table().to_html(),
-        write_files(results, tmp_path)[1],
-    ]
-    forms.append(json.dumps(summary(results)["notes"]))
-    for text in forms:
-        plain = " ".join(
-            text.replace("$>$", "&gt;").replace("\\_", "_").replace("->", "-&gt;").split()
-        ).lower()
-        assert said in plain, text
-    lines = (
-        CliRunner()
-        .invoke(app, ["report", "shop", "--storage", str(tmp_path), "--declared"])
-        .output.splitlines()
-    )
-    assert "metric m0 -> m3" in lines[-1] and "20 of 20 trials" in lines[-1] and len(lines) == 4
 
 
 CHANGES = st.one_of(

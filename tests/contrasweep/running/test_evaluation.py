@@ -19,7 +19,6 @@ from refusals import refused
 import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.data.resolving import find
-from contrasweep.reporting import write_report
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_of_checkpoint
 from contrasweep.running.prepare import prepare, study_document
 from contrasweep.running.publish import plan_cleaning
@@ -129,22 +128,6 @@ def test_shipped_scores_and_those_of_a_function_on_the_same_data_are_two_evaluat
     results = source(tmp_path / "runs")
     assert is_evaluated(results, Evaluation(["digits"], "one_scores:hits"))
     assert not is_evaluated(results, Evaluation(["digits"]))
-
-
-def test_scores_are_in_every_form_of_a_report_like_any_other_metric(storage, tmp_path):
-    evaluated(storage, on=["digits"])
-    results = source(storage)
-    for format in ("text", "markdown", "latex", "html", "csv"):
-        file = tmp_path / f"report.{format}"
-        write_report(results, format, output=file, metric="digits/probe")
-        assert "digits/probe" in file.read_text(), format
-    assert "digits/knn5" in (tmp_path / "report.html").read_text(), "the trials have all metrics"
-    mean = results.done.loc[results.done["arm"] == "ocl", "digits/probe"].mean()
-    assert mean in list(results.table(metric="digits/probe").to_frame()["mean"])
-    (row,) = {
-        name for row in results.trial_rows() for name in row["metrics"] if name == "digits/probe"
-    }
-    assert row and "digits/probe" in results.to_frame()
 
 
 def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
@@ -322,21 +305,6 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, runs, scor
         plan_of_checkpoint("", "one_scores:load", scores / "net.pt", evaluation, storage)
 
 
-@pytest.mark.parametrize(
-    ("model", "file", "on", "said"),
-    [
-        ("one_scores:load", "none.pt", ["digits"], "cannot be read"),
-        ("one_scores:nothing", "net.pt", ["digits"], "no such function"),
-        ("one_scores:load", "net.pt", ["nothing"], "nothing"),
-        ("one_scores:load", ".", [], "data, or a function"),
-    ],
-)
-def test_a_checkpoint_that_cannot_be_evaluated_is_one_line(model, file, on, said, scores, runs):
-    cs.data.resolve("digits", folds=None, storage=runs, write=True)
-    with refused(cs.ContrasweepError, match=said):
-        plan_of_checkpoint("", model, scores / file, Evaluation(on), runs)
-
-
 def test_what_a_loader_returns_is_checked_where_it_is_called(runs, scores):
     storage = runs
     cs.data.resolve("digits", folds=None, storage=storage, write=True)
@@ -406,13 +374,6 @@ def test_names_that_evaluations_would_have_are_checked_when_the_study_is_declare
         cs.AblationGrid("s" * 95, ARMS, "digits", evaluate=scored[:1])
     twice = [{"function": "one:score", "data": [name]} for name in ("digits", "digits-lt")]
     assert cs.AblationGrid("s" * 70, ARMS, "digits", evaluate=twice).evaluate
-
-
-def test_a_declared_evaluation_that_cannot_be_computed_ends_the_run_before_it_begins(tmp_path):
-    study = cs.AblationGrid("s", ARMS, "digits-lt", evaluate=[{"data": ["synthetic-pairs"]}])
-    with refused(cs.ContrasweepError, "evaluate: networks are scored on images with labels"):
-        cs.run(study, storage=str(tmp_path), tracking=None)
-    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize(

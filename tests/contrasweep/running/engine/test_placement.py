@@ -279,14 +279,6 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
     )
 
 
-@pytest.mark.slow
-def test_nothing_is_queued_of_a_study_that_fits_nowhere(ray_gpu, storage):
-    arms = {"vast": Arm("toy:train", resources=Footprint(gpu_memory_gib=50))}
-    with pytest.raises(SpecError, match=r"of the smallest one: the trial needs 50\.0 GiB"):
-        run(toy(arms), storage=storage, tracking="none")
-    assert StudyRecords(storage, "toy").finished() == set()
-
-
 @pytest.mark.long
 def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_path, runs):
     """Through the command line: a budget for less than half of the trials' GPU-seconds, then enough."""

@@ -1,15 +1,10 @@
 """Two attempts of one trial, of which the first was given up and goes on: the later one counts."""
 
 import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 
 import pytest
 from counting_trial import finish, train
-from places import ROOT
 from refusals import refused
 
 from contrasweep.errors import AttemptSuperseded
@@ -172,52 +167,3 @@ def test_the_log_of_the_later_attempt_is_not_sent_over(trial, s3, no_wait):
     with pytest.raises(AttemptSuperseded):
         first.advance()
     assert records.store.read(records.key(trial.id, LOG)) == b"of the second attempt\n"
-
-
-STOPPED = """
-import sys
-sys.path[:0] = {path!r}
-from contrasweep import data
-from contrasweep.errors import AttemptSuperseded
-from contrasweep.running.worker.execution import Execution
-from contrasweep.storage import attempts
-from contrasweep.storage.records import StudyRecords
-from contrasweep.trial import Report, Trial
-from counting_trial import train
-
-attempts.ASK_AFTER_S = 1.0
-trial = Trial("s", "a", "m:f", {{}}, data.resolve("digits", folds=2, storage={data!r}), fold=0)
-execution = Execution(trial, train, StudyRecords({storage!r}, "s"), metric="accuracy")
-execution.advance()
-print("one step", flush=True)
-sys.stdin.readline()
-try:
-    while execution.advance().record is None:
-        pass
-except AttemptSuperseded:
-    print("superseded", execution.reports.step, flush=True)
-"""
-
-
-def test_a_process_that_was_stopped_finds_it_out(trial, tmp_path, runs):
-    """A real SIGSTOP: the clock that decides goes on while the process does not."""
-    storage = runs
-    path = [str(ROOT / "platform"), str(ROOT), str(ROOT / "tests/support")]
-    code = STOPPED.format(path=path, data=str(tmp_path), storage=storage)
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout.readline() == "one step\n"
-        process.send_signal(signal.SIGSTOP)
-        began = time.monotonic()
-        records = StudyRecords(storage, "s")
-        record = finish(begun(trial, records))
-        before = left(records)
-        while time.monotonic() - began < 1.2:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGCONT)
-        assert process.communicate("go on\n")[0] == "superseded 1\n"
-    finally:
-        process.kill()
-    assert left(records) == before and records.read_one(trial.id) == record

@@ -236,27 +236,6 @@ def test_what_a_trainable_does_wrong_is_its_own_failure(trial, records, wrong, s
     assert not records.items(trial.id)
 
 
-@pytest.mark.parametrize("written", ["nothing", "a file"])
-def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before(
-    trial, tmp_path, records, written
-):
-    """It had been kept as one without files, in place of the one before."""
-    make_files(tmp_path, {"state/w": "1", "model.pt": "2"})
-
-    def careless(trial, resume=None):
-        yield Report(1, {"accuracy": 0.1}, checkpoint=tmp_path / "state")
-        yield Report(
-            2,
-            {"accuracy": 0.2},
-            checkpoint=tmp_path / ("model.pt" if written == "a file" else "nowhere"),
-        )
-
-    record = finish(Execution(trial, careless, records, metric="accuracy"))
-    assert record.status == "failed" and record.step == 1
-    assert "a report's checkpoint is a folder of files" in record.error
-    assert Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().step == 1
-
-
 def test_out_of_memory_is_left_to_the_scheduler(trial, records):
     def greedy(trial, resume=None):
         raise MemoryError
