@@ -151,7 +151,7 @@ def expected_factor(
     footprints: Sequence[Footprint], seconds: Sequence[float], inventory: Inventory
 ) -> float:
     """What packing gains if no GPU ever waits: GPU-seconds on whole GPUs over GPU-seconds on shares."""
-    placements = place(footprints, inventory).placements
+    placements = place(footprints, inventory)
     return sum(seconds) / sum(
         s * float(p.share) for s, p in zip(seconds, placements, strict=True) if p
     )

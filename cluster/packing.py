@@ -6,7 +6,7 @@ equal shares leave nothing over.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -250,37 +250,28 @@ class PackingRow(TypedDict):
     slots: int
 
 
-@dataclass(frozen=True)
-class Packing:
-    """A plan's trials on an inventory; `placements[i]` is None where trial i fits no host (`infeasible`)."""
-
-    placements: tuple[Placement | None, ...]
-    inventory: Inventory
-
-    @property
-    def infeasible(self) -> list[int]:
-        """Indices of the trials that fit no host."""
-        return [i for i, placement in enumerate(self.placements) if placement is None]
-
-    def summary(self) -> list[PackingRow]:
-        """Return one row for each kind of placement, most trials first; trials that fit no host are in none."""
-        counted = Counter(placement for placement in self.placements if placement)
-        return [
-            {
-                "gpu": kind.gpu or "none",
-                "share": str(kind.share),
-                "per_gpu": kind.per_gpu,
-                "cpus": kind.cpus,
-                "host_memory_gib": kind.host_memory_gib,
-                "trials": trials,
-                "slots": sum(slots_on(kind, node) * node.count for node in self.inventory.nodes),
-            }
-            for kind, trials in counted.most_common()
-        ]
+def summary(placements: Iterable[Placement | None], inventory: Inventory) -> list[PackingRow]:
+    """Return one row for each kind of placement, most trials first; trials that fit no host (None) are in none."""
+    counted = Counter(placement for placement in placements if placement)
+    return [
+        {
+            "gpu": kind.gpu or "none",
+            "share": str(kind.share),
+            "per_gpu": kind.per_gpu,
+            "cpus": kind.cpus,
+            "host_memory_gib": kind.host_memory_gib,
+            "trials": trials,
+            "slots": sum(slots_on(kind, node) * node.count for node in inventory.nodes),
+        }
+        for kind, trials in counted.most_common()
+    ]
 
 
-def place(footprints: Sequence[Footprint], inventory: Inventory) -> Packing:
-    """Return a place for every trial, as a run gives them out (`choose`); those without a choice come first."""
+def place(footprints: Sequence[Footprint], inventory: Inventory) -> list[Placement | None]:
+    """Return a place for every trial, as a run gives them out (`choose`); None: it fits no host.
+
+    Trials without a choice are placed first.
+    """
     # All replicates of a cell share a footprint, so its places are looked up once.
     ways = {footprint: options(footprint, inventory) for footprint in set(footprints)}
     chosen: list[Placement | None] = [None] * len(footprints)
@@ -290,7 +281,7 @@ def place(footprints: Sequence[Footprint], inventory: Inventory) -> Packing:
             way = choose(ways[footprints[i]], load, inventory)
             load[way.gpu] += float(way.share)
             chosen[i] = way
-    return Packing(tuple(chosen), inventory)
+    return chosen
 
 
 def choose(

@@ -1,8 +1,7 @@
 """Discrete-event simulator: how long a plan takes on an inventory, what that costs, how full the GPUs are.
 
-Trials wait in the order of the plan; near the end the longest are first. Whenever something is free, the first waiting
-trial that fits there starts, on the fullest GPU that still takes it, as Ray does; a large trial may be overtaken by
-small ones.
+The longest trials come first. Whenever something is free, the first waiting trial that fits there starts, on the
+fullest GPU that still takes it, as Ray does; a large trial may be overtaken by small ones.
 """
 
 import heapq
@@ -14,7 +13,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from contrasweep.cluster.inventory import Inventory, Node
-from contrasweep.cluster.packing import Footprint, Packing, Placement, fits, place
+from contrasweep.cluster.packing import Footprint, Placement, fits, place
 
 UNITS = 720720
 """Parts of a GPU: divisible by every n up to 16, so that shares add up exactly."""
@@ -65,8 +64,7 @@ def simulate(
         inventory: The hosts.
         start_s: Seconds that each trial takes before it works: 0.1 with reused workers, 2 to 3 with fresh ones.
     """
-    packing = place(footprints, inventory)
-    return _Simulation(packing, seconds, start_s).run()
+    return _Simulation(place(footprints, inventory), inventory, seconds, start_s).run()
 
 
 @dataclass
@@ -122,7 +120,8 @@ class _End(NamedTuple):
 class _Simulation:
     """The state of a simulation at the time `now`, in seconds since its start; hosts and trials go by their indices."""
 
-    packing: Packing
+    placements: Sequence[Placement | None]
+    inventory: Inventory
     seconds: Sequence[float]
     start_s: float
     now: float = 0.0
@@ -133,20 +132,23 @@ class _Simulation:
     spent: float = 0.0  # cost of the parts of hosts, times 3600
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
     ends: list[_End] = field(default_factory=list)  # a heap of the ends of all running trials
-    turns: list[int] = field(default_factory=list)  # of each trial: which waits before which
+    turns: dict[int, int] = field(default_factory=dict)  # trial -> its turn
 
     def run(self) -> Makespan:
         """Fill the hosts, then end one trial after another and fill its host again; return what all that took."""
-        inventory = self.packing.inventory
+        inventory = self.inventory
         self.hosts = [
             _Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus)
             for node in inventory.nodes
             for _ in range(node.count)
         ]
-        self.turns = list(range(len(self.packing.placements)))  # the plan's order
         # Hosts without GPUs are filled first: trials without one then spare the cores beside the GPUs.
         self.hosts.sort(key=lambda host: host.node.gpus)
-        for i, placement in enumerate(self.packing.placements):
+        # The longest come first: so a run ends that puts the longest of the last trials before the others.
+        lengths = [math.log(max(seconds, 1e-3), SIMILAR) for seconds in self.seconds]
+        for i in sorted(range(len(lengths)), key=lambda i: -round(lengths[i])):
+            self.turns[i] = len(self.turns)
+            placement = self.placements[i]
             if placement is None:
                 self.infeasible += 1
                 continue
@@ -155,7 +157,6 @@ class _Simulation:
             self.kinds[placement].waiting.append(i)
         for h in range(len(self.hosts)):
             self._fill(h)
-        self._longest_before_the_end()
         while self.ends:
             self._end_next_trial()
         capacity = inventory.gpus or inventory.cpus
@@ -169,27 +170,6 @@ class _Simulation:
             finished=self.finished,
             infeasible=self.infeasible,
         )
-
-    def _longest_before_the_end(self) -> None:
-        """Put the longest of the last waiting trials before the others of them, as the source of a grid does."""
-        waiting = sorted(i for kind in self.kinds.values() for i in kind.waiting)
-        remaining = longest = 0.0
-        last = len(waiting)  # where the part of `waiting` begins that is near the end
-        for i in reversed(waiting):
-            remaining += self.seconds[i]
-            longest = max(longest, self.seconds[i])
-            if not near_end(remaining, longest, len(self.ends)):
-                break
-            last -= 1
-        waiting[last:] = sorted(waiting[last:], key=lambda i: -self._length(i))
-        for turn, i in enumerate(waiting):
-            self.turns[i] = turn
-        for kind in self.kinds.values():
-            kind.waiting = deque(sorted(kind.waiting, key=self.turns.__getitem__))
-
-    def _length(self, i: int) -> int:
-        """Return how long trial `i` takes, in steps that make trials of about one length equal."""
-        return round(math.log(max(self.seconds[i], 1e-3), SIMILAR))
 
     def _end_next_trial(self) -> None:
         """Move the clock to the next end of a trial, give its host back what it held, and fill that host again."""

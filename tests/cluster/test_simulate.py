@@ -120,4 +120,4 @@ def test_many_trials_on_a_thousand_gpus_all_get_their_turn():
 def test_the_longest_of_the_last_trials_are_not_left_over():
     """Ten of 1 h and ten of 10 h, in turns, on four slots: 110 h of work take 27.5 h or more; in turns it is 36 h."""
     four = Inventory((Node(cpus=4, memory_gib=16),))
-    assert simulate([CPU] * 20, [3600, 36000] * 10, four).hours == 31
+    assert simulate([CPU] * 20, [3600, 36000] * 10, four).hours == 30

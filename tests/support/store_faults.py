@@ -275,7 +275,7 @@ class EngineHere:
         self.context = context
         self.loop = loop
         self.max_failures = max_failures
-        self.searcher = tune_engine.TuneSearcher(loop, context)
+        self.searcher = tune_engine.TuneSearcher(loop)
         self.scheduler = tune_engine.TuneScheduler(loop)
         self.callback = tune_engine.TuneCallback(loop, Watchdog(loop))
 

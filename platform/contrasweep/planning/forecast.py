@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from contrasweep.cluster.inventory import Inventory, read_inventory, this_machine
 from contrasweep.cluster.memory import UTILISATION
-from contrasweep.cluster.packing import Footprint, PackingRow, Placement, place
+from contrasweep.cluster.packing import Footprint, PackingRow, Placement, place, summary
 from contrasweep.cluster.simulate import Makespan
 from contrasweep.data.folds import class_notes
 from contrasweep.errors import plural
@@ -364,7 +364,7 @@ def forecast(
         to_run = [rows[index] for index in left]
         needs = [row.footprint for row in to_run]
         seconds = [row.seconds for row in to_run]
-        packing = place(needs, inventory).summary()
+        packing = summary(place(needs, inventory), inventory)
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, ended.values())
     noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, ended)

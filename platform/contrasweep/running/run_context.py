@@ -11,7 +11,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.rows import Row
 from contrasweep.storage.checkpoints import Retention
-from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
+from contrasweep.storage.record import CodeRef, Record, TrialNotes
 from contrasweep.study.trainables import as_generator
 from contrasweep.trial import Trial
 
@@ -34,7 +34,7 @@ class PlaceDescription(TypedDict):
 class TrialDescription(TypedDict):
     """A trial as Tune's config: its id, its place, and the notes and code of its record.
 
-    `no_prior_state` says that the storage has nothing of the trial yet, so that its worker need not ask.
+    Of the trial's dataset it has the digest alone, by which `RunContext.trial` finds it again.
     """
 
     id: str
@@ -42,7 +42,6 @@ class TrialDescription(TypedDict):
     notes: TrialNotes
     code: CodeRef
     trial: Record
-    no_prior_state: bool
 
 
 class RayTrial(Protocol):
@@ -100,31 +99,8 @@ class RunContext:
             path: ray.cloudpickle.dumps(function) for path, function in self.functions.items()
         }
 
-    def describe(
-        self,
-        trial: Trial,
-        place: PlaceDescription,
-        notes: TrialNotes,
-        code: CodeRef,
-        *,
-        no_prior_state: bool,
-    ) -> TrialDescription:
-        """Return `trial` and its place as Tune's config, which is small because Tune often copies it.
-
-        The dataset is left out but for its digest, by which the method `trial` finds it again. `notes` and `code` are
-        for the trial's record. `no_prior_state` is that of `TrialDescription`.
-        """
-        return {
-            "id": trial.id,
-            "place": place,
-            "notes": notes,
-            "code": code,
-            "trial": Record.of(trial, status=Status.PENDING),
-            "no_prior_state": no_prior_state,
-        }
-
     def trial(self, described: TrialDescription) -> Trial:
-        """Return the trial of a description that `describe` has made, with its dataset from this run's datasets."""
+        """Return the trial of a description, with its dataset from this run's datasets."""
         begun = described["trial"]
         return Trial(
             begun.study,

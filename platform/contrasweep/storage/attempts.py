@@ -46,17 +46,12 @@ class Attempt:
     An earlier attempt that still lives finds another token there when it asks (`check`), and ends.
     """
 
-    def __init__(
-        self, records: StudyRecords, trial: TrialLike, *, no_prior_state: bool = False
-    ) -> None:
-        """Claim the trial for this process, in place of any earlier attempt.
-
-        With `no_prior_state` no attempt has begun before, so the storage is not asked for one.
-        """
+    def __init__(self, records: StudyRecords, trial: TrialLike) -> None:
+        """Claim the trial for this process, in place of any earlier attempt."""
         self.records = records
         self.trial_id = trial.id
         self.key = records.key(trial.id, ATTEMPT)
-        before = None if no_prior_state else read_owner(records, trial.id)
+        before = read_owner(records, trial.id)
         self.owner = Owner(
             token=uuid.uuid4().hex,
             host=socket.gethostname(),

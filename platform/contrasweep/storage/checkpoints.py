@@ -99,16 +99,12 @@ MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")
 class Checkpoints:
     """The checkpoints of one trial, as one attempt of it reads and writes them."""
 
-    def __init__(self, store: Store, prefix: str, *, no_prior_state: bool = False) -> None:
-        """Take the key `prefix` as the folder of the trial's checkpoints; nothing is read or written yet.
-
-        With `no_prior_state` the trial has no checkpoint yet, so the store is not asked for one.
-        """
+    def __init__(self, store: Store, prefix: str) -> None:
+        """Take the key `prefix` as the folder of the trial's checkpoints; nothing is read or written yet."""
         self.store = store
         self.prefix = prefix.rstrip("/")
-        self._no_prior_state = no_prior_state
         # The checkpoint that the marker names (None: there is none), once `_known`.
-        self._known = no_prior_state
+        self._known = False
         self._newest: Saved | None = None
 
     @classmethod
@@ -197,7 +193,6 @@ class Checkpoints:
         """Write the marker that names this checkpoint."""
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", saved)
         self._known = True
-        self._no_prior_state = False
         self._newest = saved
 
     def _delete(self, saved: Saved) -> None:
@@ -222,11 +217,9 @@ class Checkpoints:
         Returns None and leaves `to` empty where there is no checkpoint, or where one of its files is missing or
         damaged. A warning in the log then names the file, and no earlier checkpoint is tried.
         """
-        # Another attempt may have written since: the marker is read anew, unless nothing was ever written.
-        if not self._no_prior_state:
-            self._newest = self.latest()
-            self._known = True
-        saved = self._newest
+        # Another attempt may have written since: the marker is read anew.
+        self._newest = saved = self.latest()
+        self._known = True
         if saved is None:
             return None
         for name, digest in saved.files.items():

@@ -70,12 +70,10 @@ class TrialLoop:
         progress: Progress,
         *,
         unreported: str = "",
-        has_files: set[str] | None = None,
     ) -> None:
         """Make the loop of one run.
 
-        `unreported` is the study's metric while no trial has reported it, and "" once one has. `has_files` are the ids
-        of the trials that have files in the storage; None: these are not known.
+        `unreported` is the study's metric while no trial has reported it, and "" once one has.
         """
         self.queue = queue
         self.accounts = accounts
@@ -85,7 +83,6 @@ class TrialLoop:
         self.progress = progress
         self._unreported = unreported
         self._silent = Counter[str]()  # arm -> trials of a grid that failed before any report
-        self._has_files = has_files
         self._noticed: set[tuple[str, str]] = set()  # (arm, name of a notice) that was said
         # Arms that the others should beat: see `_compare_with_floors`.
         trainables = self.placements.footprints.trainables
@@ -167,14 +164,8 @@ class TrialLoop:
         placed = active.trial.id in self.placements.placed
         return active.notes.joined(self.placements.notes(active.trial)) if placed else active.notes
 
-    def has_no_prior_state(self, trial_id: str) -> bool:
-        """Return whether a trial is known to have no files in the storage."""
-        return self._has_files is not None and trial_id not in self._has_files
-
     def started(self, trial_id: str) -> None:
         """Note that a worker begins or resumes a trial."""
-        if self._has_files is not None:
-            self._has_files.add(trial_id)
         active = self.accounts.active.get(trial_id)
         if active is not None:
             # The budget counts the hours of a trial without a GPU as if it had one.

@@ -33,7 +33,6 @@ from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.store import LocalStore
 
 REPORT_INTERVAL_S = 1.0
 """About how often a trial reports to the driver where no pruner decides on its reports."""
@@ -112,12 +111,6 @@ def train(
             queue = TrialQueue(
                 source, placements, hosts, records, progress.say, prepared.infeasible
             )
-            # The trials that have files; None: each new trial asks the storage itself. In an object store one listing
-            # spares each new trial three requests, which in a folder cost nothing. In a search a listing would not stay
-            # true, because the search copies checkpoints into trials that have not begun.
-            has_files = None
-            if not (source.adaptive or isinstance(records.store, LocalStore)):
-                has_files = records.with_files()
             # As long as no trial has reported the metric, its name may be wrong, which then ends the run.
             unreported = "" if progress.state.best else study.metric
             progress.begin(slots)
@@ -128,7 +121,6 @@ def train(
                 StudyCode(records, code, progress.say),
                 progress,
                 unreported=unreported,
-                has_files=has_files,
             )
             context = RunContext(
                 storage=records.storage,

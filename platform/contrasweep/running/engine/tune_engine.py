@@ -29,11 +29,17 @@ from contrasweep.running.engine.accounts import ActiveTrial
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.placement import bundles
 from contrasweep.running.engine.watchdog import Watchdog
-from contrasweep.running.run_context import FAULT, RayTrial, RunContext, StepResult
+from contrasweep.running.run_context import (
+    FAULT,
+    RayTrial,
+    RunContext,
+    StepResult,
+    TrialDescription,
+)
 from contrasweep.running.signals import interruption
 from contrasweep.running.worker.output import EXIT_CALLED
 from contrasweep.running.worker.worker import TuneTrial
-from contrasweep.storage.record import Cause, Status
+from contrasweep.storage.record import Cause, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.tuning.source import Finished
@@ -181,7 +187,7 @@ class TuneEngine:
             tuner = tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
                 tune_config=tune.TuneConfig(
-                    search_alg=TuneSearcher(self.loop, self.context),
+                    search_alg=TuneSearcher(self.loop),
                     scheduler=TuneScheduler(self.loop),
                     num_samples=-1,
                     reuse_actors=not self.own_process,
@@ -209,10 +215,9 @@ class TuneEngine:
 class TuneSearcher(Searcher):  # type: ignore[misc]
     """Tells Tune which trial is next, as the loop says."""
 
-    def __init__(self, loop: TrialLoop, context: RunContext) -> None:
+    def __init__(self, loop: TrialLoop) -> None:
         super().__init__(metric=None, mode=None)
         self.loop = loop
-        self.context = context
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial as Tune's config; None: none now; Tune's FINISHED: none any more.
@@ -226,10 +231,13 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
         if isinstance(following, Finished):
             return Searcher.FINISHED
         trial = following.trial
-        place = loop.placements.place_description(trial)
-        no_prior_state = loop.has_no_prior_state(trial.id)
-        return self.context.describe(
-            trial, place, loop.notes(following), loop.code.of(trial), no_prior_state=no_prior_state
+        # The config is small, because Tune often copies it.
+        return TrialDescription(
+            id=trial.id,
+            place=loop.placements.place_description(trial),
+            notes=loop.notes(following),
+            code=loop.code.of(trial),
+            trial=Record.of(trial, status=Status.PENDING),
         )
 
     def on_trial_complete(
@@ -379,8 +387,6 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
     def on_trial_start(self, *, trial: RayTrial, **info: Any) -> None:
         """Note that a worker begins the trial."""
-        # If this worker is lost, the next one must ask the storage.
-        trial.config["no_prior_state"] = False
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(self, *, trial: RayTrial, result: StepResult, **info: Any) -> None:

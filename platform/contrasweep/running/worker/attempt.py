@@ -52,7 +52,6 @@ class TrialAttempt:
         *,
         notes: TrialNotes,
         code: CodeRef,
-        no_prior_state: bool,
         retention: Retention,
     ) -> None:
         """Claim the trial, and fetch its newest checkpoint into the folder `scratch`.
@@ -66,14 +65,11 @@ class TrialAttempt:
             scratch: A folder of this machine.
             notes: Notes for the trial's record.
             code: The code of the trial, for its record.
-            no_prior_state: The storage is known to have nothing of the trial.
             retention: Which checkpoints stay.
         """
         self.retention = retention
-        self.claim = Attempt(records, trial, no_prior_state=no_prior_state)
-        self.checkpoints = Checkpoints(
-            records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
-        )
+        self.claim = Attempt(records, trial)
+        self.checkpoints = Checkpoints.of(records, trial.id)
         self.local = isinstance(records.store, LocalStore)
         self._copy = scratch / "checkpoint"  # of the files of the checkpoint that waits
         self._waiting: Snapshot | None = None

@@ -60,7 +60,6 @@ class Execution:
         packages: Mapping[str, str] | None = None,
         limits: AbstractContextManager[None] | None = None,
         output: Output | None = None,
-        no_prior_state: bool = False,
         retention: Retention | None = None,
     ) -> None:
         """Begin one attempt of a trial; the trainable is called by the first `advance`.
@@ -75,7 +74,6 @@ class Execution:
             packages: Name -> version of the packages that the code imports, for the record.
             limits: Limits on memory (see `cluster.guard`), which hold from here to the trial's end.
             output: The trial's log, which is open already; it is closed at the trial's end.
-            no_prior_state: The storage is known to have nothing of this trial, and is not asked.
             retention: Which checkpoints stay.
         """
         self.metric = metric
@@ -90,7 +88,6 @@ class Execution:
             scratch,
             notes=notes or TrialNotes(),
             code=code or CodeRef(),
-            no_prior_state=no_prior_state,
             retention=retention or Retention(),
         )
         self.reports = self.attempt.reports

@@ -48,16 +48,13 @@ SHARE = 0.01
 class Output:
     """Collects what this process prints from `open` to `close`, for one trial."""
 
-    def __init__(
-        self, records: StudyRecords, trial_id: str, *, no_prior_state: bool = False
-    ) -> None:
-        """Make the log of a trial; `no_prior_state` says that the storage has no log of an earlier attempt."""
+    def __init__(self, records: StudyRecords, trial_id: str) -> None:
+        """Make the log of a trial."""
         self.store = records.store
         self.key = records.key(trial_id, LOG)
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
         self.path = self.local or scratch_folder("log") / LOG
         self.left_out = 0  # bytes of the middle that were cut out so far
-        self.no_prior_state = no_prior_state
         self.warnings = 0  # lines of the log that warn, once it is closed
         self.sent = 0  # bytes of the log when it was sent last
         self.due = time.monotonic() + SEND_S  # when it may be sent next
@@ -75,7 +72,7 @@ class Output:
         where the file cannot be written.
         """
         # Fetch the log of an earlier attempt. In a local storage it is in its place already.
-        if self.local is None and not self.no_prior_state:
+        if self.local is None:
             with contextlib.suppress(FileNotFoundError):
                 self.store.get_file(self.key, self.path)
         _flush()

@@ -142,12 +142,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         # memory is freed at the end. Several GPUs have no limit.
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
         memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
-        no_prior_state = self.described["no_prior_state"]
         # If the execution cannot begin, the log is closed here; otherwise the execution closes it.
         with ExitStack() as opened:
-            output = opened.enter_context(
-                closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open())
-            )
+            output = opened.enter_context(closing(Output(self.records, trial.id).open()))
             self.execution = Execution(
                 trial,
                 function,
@@ -158,7 +155,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 packages=packages,
                 limits=guard(gpu_share=share, host_memory_gib=memory_gib),
                 output=output,
-                no_prior_state=no_prior_state,
                 retention=self.context.retention,
             )
             opened.pop_all()
@@ -180,8 +176,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
         None for a trial without a record.
         """
-        # The storage is not asked about a trial that trains in this actor already, or is known to have no files.
-        if self.execution is not None or self.described["no_prior_state"]:
+        # The storage is not asked about a trial that trains in this actor already.
+        if self.execution is not None:
             return None
         record = self.records.read_one(self.described["id"])
         if record is None:

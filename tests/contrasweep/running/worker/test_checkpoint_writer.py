@@ -9,7 +9,6 @@ from contrasweep.errors import StorageError
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.records import StudyRecords
-from contrasweep.trial import Report
 
 MOMENT_S = 1e-9  # passes with each report, so that `advance` returns it and its checkpoint may wait
 
@@ -86,28 +85,3 @@ def test_a_storage_that_fails_meanwhile_leaves_no_record(trial, records, monkeyp
     assert records.finished() == set()
     monkeypatch.setattr(records.store, "put_file", put_file)
     assert finish(begun(trial, records)).status == "done"
-
-
-def test_a_fresh_trial_reads_nothing_and_writes_each_thing_once(trial, records, monkeypatch):
-    def once(trial, resume=None):
-        yield Report(1, {"accuracy": 0.5}, items={"hits": [1.0]})
-
-    written = []
-    write = records.store.write
-
-    def noted(key, content, **options):
-        written.append(key.rpartition("/")[2])
-        return write(key, content, **options)
-
-    def refused(*of):
-        raise AssertionError(f"it was asked for {of[0]}")
-
-    monkeypatch.setattr(records.store, "write", noted)
-    with monkeypatch.context() as patch:
-        for name in ("read", "get_file", "exists", "list", "etags"):
-            patch.setattr(records.store, name, refused)
-        execution = Execution(trial, once, records, metric="accuracy", no_prior_state=True)
-        assert execution.advance().record is None
-        assert finish(execution).status == "done"
-    assert written == ["attempt.json", "metrics.parquet", "items.parquet", "record.json"]
-    assert records.with_files() == {trial.id}

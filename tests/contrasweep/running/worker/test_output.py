@@ -93,7 +93,7 @@ def test_on_an_object_store_the_log_is_sent_and_goes_on_where_it_was(s3, monkeyp
 def test_the_copy_of_a_log_that_a_killed_process_leaves_is_removed_by_the_next(s3, monkeypatch):
     code = "import os; from contrasweep.running.worker.output import Output\n"
     code += "from contrasweep.storage.records import StudyRecords\n"
-    code += f"taken = Output(StudyRecords({s3.uri!r}, 's'), 'i', no_prior_state=True).open()\n"
+    code += f"taken = Output(StudyRecords({s3.uri!r}, 's'), 'i').open()\n"
     code += "os.write(taken._saved[0], str(taken.path).encode()); os.kill(os.getpid(), 9)"
     path = Path(python("-c", code).stdout)
     assert path.exists()
