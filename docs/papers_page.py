@@ -125,7 +125,7 @@ PAPERS: dict[str, list[Item]] = {
             "Table 1 and section 4.5: a product's reviews",
             f"{TABLES}:MAIN_TABLE",
             f"{REVIEWS}:CLOTHING",
-            "[an example](data.md#one-product-as-a-case-study)",
+            "artifact of a trial (`reviews.parquet`)",
         ),
         ("Table 2: sizes of the data", "", "", "`contrasweep data show DATASET`"),
         (
