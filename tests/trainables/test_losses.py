@@ -351,18 +351,6 @@ def test_a_loss_on_embeddings_from_a_users_package(monkeypatch):
         build("math:spread", "dot")
 
 
-@pytest.mark.parametrize(
-    "similarity", ["cosine", "dot", "neg_euclidean", "neg_euclidean_unit", "neg_sq_euclidean_unit"]
-)
-def test_pytorch_metric_learning_compares_as_we_do(similarity):
-    """Its triplet loss with our similarities as its distances is ours."""
-    pytest.importorskip("pytorch_metric_learning")
-    z, labels = batch(10, 4, 3, seed=4)
-    theirs = build("pytorch_metric_learning.losses:TripletMarginLoss", similarity, margin=0.2)
-    ours = build("triplet", similarity, reduction="mean_nonzero", margin=0.2)
-    assert_close(theirs(z, labels), ours(z, labels), rtol=1e-9, atol=1e-9)
-
-
 def metric_learning_losses():
     """Names of all losses of the package, those that take no others' embeddings and those without weights too."""
     package = importlib.util.find_spec("pytorch_metric_learning")

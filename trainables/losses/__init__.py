@@ -194,7 +194,7 @@ def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
         return loss
     # A class of another package cannot be built without sizes. Where they are not known yet, it gets those of the batch
     # on which `check_loss` tries it: `DIM` dimensions, and the classes of `LABELS`.
-    return external.build(entry, similarity, parameters, dim or DIM, classes or len(set(LABELS)))
+    return external.build(entry, parameters, dim or DIM, classes or len(set(LABELS)))
 
 
 def _weights() -> Any:

@@ -6,14 +6,12 @@ Three kinds work, told apart by the names of what they take:
 - a function (first, second, **parameters) of the embeddings of two views, or a class whose objects take these.
 Classes may be torch modules with weights, which are trained with the network; parameters called `dim` or
 `embedding_size`, `classes` or `num_classes` are given to them. Losses of the second kind compare embeddings in their
-own way: their similarity is "own". Pytorch-metric-learning's keep their own distance too, for which their defaults are
-meant; a similarity that a study names is given to them as their `distance`.
+own way, for which their defaults are meant: their similarity is "own".
 """
 
 import functools
-import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,15 +35,6 @@ DIMS = ("dim", "embedding_size")
 CLASSES = ("classes", "num_classes")
 """Names that a class gives the number of classes."""
 METRIC_LEARNING = "pytorch_metric_learning"
-DISTANCES: Mapping[str, tuple[str, Config]] = {
-    "cosine": ("CosineSimilarity", {}),
-    "dot": ("DotProductSimilarity", {"normalize_embeddings": False}),
-    "neg_euclidean": ("LpDistance", {"normalize_embeddings": False}),
-    "neg_euclidean_unit": ("LpDistance", {}),
-    "neg_sq_euclidean_unit": ("LpDistance", {"power": 2}),
-}
-"""Our similarity -> (pytorch-metric-learning's distance, its options); that package has no arc length."""
-METRIC_LEARNING_SIMILARITIES = ("own", *DISTANCES)
 
 
 class ExternalEntry(External):
@@ -68,8 +57,7 @@ class ExternalEntry(External):
         is_open = any(
             p.kind is p.VAR_KEYWORD for p in inspect.signature(self.target).parameters.values()
         )
-        kinds = METRIC_LEARNING_SIMILARITIES if path.startswith(METRIC_LEARNING) else ("own",)
-        compared = one_of(f"similarity of {path}", f"similarities of {path}", kinds)
+        compared = one_of(f"similarity of {path}", f"similarities of {path}", ("own",))
         return parameters_class(
             path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=is_open
         )
@@ -118,7 +106,7 @@ class ExternalLoss(BatchLoss):
 
 
 def build(
-    entry: ExternalEntry, similarity: str, parameters: Config, dim: int, classes: int
+    entry: ExternalEntry, parameters: Config, dim: int, classes: int
 ) -> ExternalLoss | ComposedViewsLoss:
     """Build the loss of `entry` with `parameters`, for embeddings of `dim` dimensions and `classes` classes.
 
@@ -134,8 +122,6 @@ def build(
             place="reduction",
             value=parameters["reduction"],
         )
-    if path.startswith(METRIC_LEARNING) and similarity != "own" and "distance" not in parameters:
-        parameters["distance"] = _distance(similarity)
     # A function of two views is no `ExternalEntry` (see `find`): this one takes embeddings and labels.
     if not inspect.isclass(target):
         return ExternalLoss(path, partial(target, **parameters))
@@ -174,9 +160,3 @@ def _names_taken(kind: type) -> set[str]:
             if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
                 break
     return names
-
-
-def _distance(similarity: str) -> Any:
-    """Return the distance of pytorch-metric-learning that equals this similarity."""
-    name, options = DISTANCES[similarity]
-    return getattr(importlib.import_module(f"{METRIC_LEARNING}.distances"), name)(**options)
