@@ -3,9 +3,8 @@
 import functools
 import math
 import os
-import queue
 import random
-import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ AHEAD = 2
 """Batches that are prepared before they are asked for."""
 CHUNK = {"cpu": 2**21, "cuda": 2**26}
 """Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
-_END = object()
+_END: Any = object()
 Rectangle = tuple[int, int, int, int]
 """Top, left, height and width of a part of an image, in pixels."""
 Box = Callable[[int, int, int], Rectangle]
@@ -362,23 +361,6 @@ class Normalise:
             for pixels in torch.split(stretch, rows):
                 yield self(pixels.to(self.mean.device).float() / 255)
 
-    def as_one_batch(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> ImageBatch:
-        """Return the normalised values of several batches of images as one batch; memory is copied once."""
-        shape = parts[0].shape[1:]
-        # The batch gets the layout in memory that torch.cat would give it: channels last, as normalised parts have.
-        # Parts with one channel or one pixel are contiguous as well, and torch.cat then makes a contiguous batch.
-        contiguous_too = shape[0] == 1 or shape[1:].numel() == 1
-        lengths = [len(part) for part in parts]
-        joined = torch.empty(
-            (sum(lengths), *shape),
-            dtype=torch.result_type(parts[0], self.mean),
-            device=self.mean.device,
-            memory_format=torch.contiguous_format if contiguous_too else torch.channels_last,
-        )
-        for part, place in zip(parts, torch.split(joined, lengths), strict=True):
-            place.copy_((part - self.mean).div_(self.std))
-        return joined
-
 
 class Views:
     """The random views of an epoch: for each place in `order` (rows of `images`), one view by each of `policies`.
@@ -465,43 +447,14 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
     An exception of `items` is raised here in place of the item that it prevents. Closing this iterator ends the thread
     as soon as the item that it computes is there.
     """
-    waiting: queue.Queue[Any] = queue.Queue(maxsize=ahead)
-    closed = threading.Event()
-
-    def put(item: Any) -> bool:
-        """Put an item into the queue; return False where the consumer has closed it meanwhile."""
-        # With a timeout, since a consumer that has gone takes nothing out of a full queue.
-        while not closed.is_set():
-            try:
-                waiting.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
-        """Put (item, None) into the queue for each item, and at the end (_END, the error or None)."""
-        try:
-            for item in items:
-                if not put((item, None)):
-                    return
-            put((_END, None))
-        except BaseException as error:  # it is raised in the consumer
-            put((_END, error))
-
-    worker = threading.Thread(target=work, name="prefetch", daemon=True)
-    worker.start()
+    worker = ThreadPoolExecutor(1, "prefetch")
+    waiting = deque(worker.submit(next, items, _END) for _ in range(ahead))
     try:
-        while True:
-            item, error = waiting.get()
-            if error is not None:
-                raise error
-            if item is _END:
-                return
+        while (item := waiting.popleft().result()) is not _END:
+            waiting.append(worker.submit(next, items, _END))
             yield item
     finally:
-        closed.set()
-        worker.join()
+        worker.shutdown(cancel_futures=True)
 
 
 def _batches(
@@ -550,8 +503,9 @@ def _batches_of_group(
         # This is the whole group where it has several pieces, so that every piece is taken whole.
         in_batch = slice(start, start + size)
         batch = [tensor[in_batch] for tensors in tensors_of_views for tensor in tensors]
-        joined = torch.cat(batch) if normalise is None else normalise.as_one_batch(batch)
-        yield joined, rows[in_batch]
+        if normalise is not None:
+            batch = [normalise(tensor) for tensor in batch]
+        yield torch.cat(batch), rows[in_batch]
 
 
 def _pieces(places: slice | Rows, size: int) -> list[Any]:

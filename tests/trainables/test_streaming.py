@@ -276,21 +276,3 @@ def test_a_dataset_of_ten_times_the_allowed_memory_is_trained_on(
     sizes, fits = done.stdout.strip().splitlines()
     size, peak = (int(number) for number in sizes.split())
     assert size >= 10 * allowed and peak < size / 2 and fits == "does not fit"
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (3, 1, 1), (1, 1, 1), (2, 5, 7)])
-@pytest.mark.parametrize("counts", [(4, 4), (1, 3, 2)])
-def test_a_batch_is_normalised_to_the_bits_and_the_layout_of_its_parts(shape, counts):
-    draw = torch.Generator().manual_seed(0)
-    mean, std = (torch.rand(shape[0], 1, 1, generator=draw) + 0.1 for _ in range(2))
-    normalise = object.__new__(images.Normalise)
-    normalise.mean = mean
-    normalise.std = std
-    whole = torch.rand(2 * sum(counts), *shape, generator=draw)
-    parts = [part[: len(part) // 2] for part in whole.split([2 * count for count in counts])]
-    joined = normalise.as_one_batch(parts)
-    before = torch.cat([normalise(part) for part in parts])
-    assert torch.equal(joined, before) and joined.stride() == before.stride()
-    assert torch.equal(
-        normalise.as_one_batch([parts[0], parts[0]])[: counts[0]], normalise(parts[0])
-    ), "parts are unchanged"
