@@ -192,32 +192,8 @@ class Images:
         yield self.pixels
 
     def moments(self) -> Moments:
-        """Return mean and standard deviation of each channel over all images, of values in [0, 1].
-
-        The deviation is 1 for a channel that never varies. Both come from sums of integers, which are the same on every
-        device and in any order.
-        """
-        # For each channel: the number of values, their sum, and the sum of their squares.
-        n = 0
-        totals = torch.zeros(self.shape[0], dtype=torch.int64, device=self.device)
-        squares = torch.zeros_like(totals)
-        for stretch in self.stretches():
-            for block in torch.split(stretch, max(1, SUMMED // stretch[0].numel())):
-                values = block.int()
-                n += values[:, 0].numel()
-                totals += values.sum((0, 2, 3), dtype=torch.int64)
-                squares += (values * values).sum((0, 2, 3), dtype=torch.int64)
-        mean = torch.tensor([total / n for total in totals.tolist()], dtype=torch.float64) / 255
-        # (n sum x^2 - (sum x)^2) / n^2 in Python's whole numbers: exact up to the division.
-        variance = [
-            (n * square - total**2) / n**2
-            for total, square in zip(totals.tolist(), squares.tolist(), strict=True)
-        ]
-        std = torch.tensor(variance, dtype=torch.float64).sqrt() / 255
-        std = torch.where(std > 0, std, torch.ones_like(std))
-        # As [c 1 1], so that they fit images [n c h w].
-        mean, std = (values.float()[:, None, None].to(self.device) for values in (mean, std))
-        return mean, std
+        """Return `moments` of all images."""
+        return moments(self.stretches())
 
 
 class StreamedImages(Images):
@@ -251,12 +227,10 @@ class StreamedImages(Images):
             yield self.take(rows)
 
     def moments(self) -> Moments:
-        """Return mean and standard deviation as `Images.moments` does, of the images as `stretches` yields them.
-
-        They are computed once on a node, since this reads every image, and kept there as `moments_name`.
-        """
+        """Return `moments`, computed once on a node, since this reads every image; kept there as `moments_name`."""
         mean, std = self.part.once_per_node(
-            self.moments_name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
+            self.moments_name,
+            lambda: np.stack([m.cpu().numpy() for m in moments(self.stretches())]),
         )
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 
@@ -305,6 +279,36 @@ class CroppedImages(StreamedImages):
         # raises the exception of one that failed.
         list(_cutters().map(cut, range(len(rows))))
         return [torch.from_numpy(view).to(self.device) for view in crops_by_view]
+
+
+def moments(stretches: Iterable[Pixels]) -> Moments:
+    """Return mean and standard deviation of each channel over all images together, of values in [0, 1].
+
+    The deviation is 1 for a channel that never varies. Both come from sums of integers, which are the same on every
+    device and in any order.
+    """
+    # For each channel: the number of values, their sum, and the sum of their squares.
+    n = 0
+    totals: Any = 0
+    squares: Any = 0
+    for stretch in stretches:
+        for block in torch.split(stretch, max(1, SUMMED // stretch[0].numel())):
+            values = block.int()
+            n += values[:, 0].numel()
+            totals += values.sum((0, 2, 3), dtype=torch.int64)
+            squares += (values * values).sum((0, 2, 3), dtype=torch.int64)
+    device = totals.device
+    mean = torch.tensor([total / n for total in totals.tolist()], dtype=torch.float64) / 255
+    # (n sum x^2 - (sum x)^2) / n^2 in Python's whole numbers: exact up to the division.
+    variance = [
+        (n * square - total**2) / n**2
+        for total, square in zip(totals.tolist(), squares.tolist(), strict=True)
+    ]
+    std = torch.tensor(variance, dtype=torch.float64).sqrt() / 255
+    std = torch.where(std > 0, std, torch.ones_like(std))
+    # As [c 1 1], so that they fit images [n c h w].
+    mean, std = (values.float()[:, None, None].to(device) for values in (mean, std))
+    return mean, std
 
 
 def crop(

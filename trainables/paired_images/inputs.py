@@ -11,20 +11,18 @@ from contrasweep.data import open_dataset
 from contrasweep.errors import DataError
 from contrasweep.trainables import augmentations, seeding
 from contrasweep.trainables.exporting import normalised, squares
+from contrasweep.trainables.images import moments
 from contrasweep.trainables.paired.fitting import Inputs
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired_images.colours import Colours
 from contrasweep.trainables.paired_images.network import image_model, train_mode
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired_images.views import apply_pair, draw_pair
-from contrasweep.trainables.pytorch import Float, ImageBatch, UInt8
+from contrasweep.trainables.pytorch import ImageBatch, UInt8
 from contrasweep.trial import Trial
 
 Sides = tuple[Tensor, ...]
 """What the network takes: (pre, post), or one batch of single inputs."""
-
-EXACT_COUNTS = 2**24
-"""Up to this many, float32 counts one by one."""
 
 
 class ImageInputs(Inputs):
@@ -41,7 +39,8 @@ class ImageInputs(Inputs):
             split: self._statistics_of(sides) for split, sides in stored.items()
         }
         self.sides = {split: self._resized(sides) for split, sides in stored.items()}
-        self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
+        # One scale for both images of a pair, since a scale for each would hide the shift between them.
+        self.mean, self.std = moments(self.sides["train"])
         self.policy = self.settings.augmentation.settings
 
     @property
@@ -119,32 +118,6 @@ class ImageInputs(Inputs):
 
     def _normal(self, sides: Sequence[ImageBatch]) -> Sides:
         return normalised(sides, self.mean, self.std, self.settings.centre)
-
-
-def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-    """Return mean and standard deviation of each channel over all sides together, of values in [0, 1].
-
-    There is one scale for both images of a pair, since a scale for each would hide the shift between them. The
-    deviation is 1 for a channel that never varies.
-    """
-    # Moments come from how often each of the 256 levels occurs. Few enough images are counted at a time for float32.
-    means = []
-    stds = []
-    chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())
-    levels = torch.arange(256, dtype=torch.float64) / 255
-    for c in range(sides[0].shape[1]):
-        chunks = [chunk for side in sides for chunk in torch.split(side[:, c], chunk_images)]
-        # Counts are whole numbers, so that mean and deviation do not depend on the order of summing.
-        counts = torch.stack(
-            [torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]
-        ).sum(0)
-        share = counts / counts.sum()
-        mean = (share * levels).sum()
-        means.append(mean)
-        stds.append(((share * (levels - mean) ** 2).sum()).sqrt())
-    std = torch.stack(stds)
-    std = torch.where(std > 0, std, torch.ones_like(std))
-    return torch.stack(means).float()[:, None, None], std.float()[:, None, None]
 
 
 def _pixels(array: Any) -> UInt8[Tensor, "n c h w"]:

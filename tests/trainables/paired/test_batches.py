@@ -11,7 +11,6 @@ from sklearn.metrics import f1_score
 
 from contrasweep.trainables.paired import metrics
 from contrasweep.trainables.paired.settings import ALPHAS, SAMPLERS, PairedSettings, alpha
-from contrasweep.trainables.paired_images.inputs import moments
 from contrasweep.trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
 
 LABELS = torch.tensor([0] * 50 + [1] * 17 + [2] * 4 + [3])
@@ -136,17 +135,3 @@ def test_geometry_knows_collapsed_orthogonal_and_simplex_centres():
         assert geometry["centre_cosine_max"] == pytest.approx(largest, abs=1e-6)
     missing = metrics.centre_gram(eye[:2], torch.tensor([0, 1]), 3)
     assert missing[2].isnan().all() and missing[0, 1] == 0
-
-
-@pytest.mark.slow
-def test_one_scale_serves_both_sides_of_the_pairs():
-    pre, post = (
-        torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn())
-        for high in (100, 255)
-    )
-    mean, std = moments((pre, post))
-    together = torch.cat([pre, post]).double() / 255
-    torch.testing.assert_close(mean[:, 0, 0], together.mean((0, 2, 3)).float())
-    torch.testing.assert_close(
-        std[:, 0, 0], together.transpose(0, 1).flatten(1).std(1, correction=0).float()
-    )
