@@ -1,8 +1,7 @@
-"""Files in settings: a trial's identity includes a file's content, so that its digest is stored beside its path."""
+"""Files of weights in settings: the digest beside a path makes the file's content a part of the trial's identity."""
 
 import functools
 import hashlib
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +11,8 @@ from contrasweep.imports import errors_named, project_folders
 from contrasweep.storage.names import local_path
 from contrasweep.trainables.pytorch import nn, torch
 
-DIGITS = 16
 NESTED = ("state_dict", "model")
 """Keys under which training scripts keep the state dict."""
-
-
-def split_digest(text: str) -> tuple[str, str]:
-    """Return path (or name of a dataset) and digest of a `path#digest`; "" for a plain path, which may have a `#`."""
-    path, _, digest = text.rpartition("#")
-    return (path, digest) if re.fullmatch("[0-9a-f]{12,16}", digest) else (text, "")
-
-
-def with_digest(path: str, place: str) -> str:
-    """Return `path` as `path#digest`, with the first digits of the file's SHA-256.
-
-    A path that has a digest stays as it is. `place` is the setting that an error names.
-    """
-    if split_digest(path)[1]:
-        return path
-    return f"{path}#{_digest_of(local_path(path, place))[:DIGITS]}"
-
-
-def checked_file(text: str, place: str) -> Path:
-    """Return the file of a `path#digest`, or of a plain path, whose content may be any.
-
-    `place` is the setting that errors name.
-
-    Raises:
-        DataError: The file is not on this host, or its content is another than when the study was planned.
-    """
-    path, digest = split_digest(text)
-    file = local_path(path, place)
-    if not file.is_file():
-        raise DataError(f"{place}: {path} is not on this host")
-    # A path without a digest has nothing to be compared with.
-    present = _digest_of(file)[:DIGITS] if digest else ""
-    if present != digest:
-        raise DataError(
-            f"{place}: {path} has digest {present} here and had {digest} when the study was planned: give every host "
-            f"the same file, or plan again"
-        )
-    return file
 
 
 def with_digest_of_weights(component: Component) -> Component:

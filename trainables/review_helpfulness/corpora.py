@@ -13,9 +13,8 @@ from contrasweep.data.column_files import Array, Ints
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables import seeding
-from contrasweep.trainables.files import checked_file
 from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
-from contrasweep.trainables.review_helpfulness.datasets.word_vectors import WordVector, read_vectors
+from contrasweep.trainables.review_helpfulness.datasets.word_vectors import WordVector
 from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.vocabulary import (
     OOV,
@@ -227,12 +226,9 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
 
 
 def _pretrained_vectors(settings: Settings, data: Manifest) -> Iterable[WordVector]:
-    """Return the pretrained vectors that the settings name, as (word, vector), of a file or a dataset; () for none."""
+    """Return the pretrained vectors that the settings name, as (word, vector); () for none."""
     if settings.word_vectors is None:
         return ()
-    # Where there are both a file and a dataset of this name, the file is taken.
-    if settings.vectors_file is not None:
-        return read_vectors(checked_file(settings.word_vectors, "word_vectors"), settings.word_dim)
     part = open_dataset(settings.staged_vectors(data)).split("train")
     return zip(part.column("word").to_pylist(), part.array("vector"), strict=True)
 

@@ -1,7 +1,6 @@
 """All settings of a review-helpfulness trial, checked before anything is spent."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 import pydantic
@@ -12,9 +11,7 @@ from contrasweep.data.resolving import find, storage_of
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
-from contrasweep.storage.names import local_path
 from contrasweep.trainables.fields import AboveZero, Count, Device, MaybeCount, Positive
-from contrasweep.trainables.files import split_digest, with_digest
 from contrasweep.trainables.losses import kind_of
 from contrasweep.trainables.pytorch import Tensor, torch
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
@@ -105,8 +102,8 @@ class Settings:
     word_dim: Count = 300
     """Size of a word vector."""
     word_vectors: str | None = None
-    """Initial word vectors: a staged dataset of `datasets:WORD_VECTORS`, by its name, or a GloVe or fastText text file;
-    null: random ones. A plan adds the digest."""
+    """Initial word vectors: a staged dataset of `datasets:WORD_VECTORS`, by its name; null: random ones. A plan adds
+    the digest."""
     distances: bool = False
     """Add the distances of Tables 7-8 to the last report."""
     evaluation_rows: Count = 64
@@ -140,8 +137,8 @@ class Settings:
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with the dataset's relevance threshold, and with the digest of the word vectors.
 
-        The digest of the file or dataset of word vectors is part of a trial's identity. `DataError` where the data are
-        no reviews, `SpecError` where there are no such word vectors, or the user's own loss fails.
+        The digest is part of a trial's identity. `DataError` where the data are no reviews, `SpecError` where there are
+        no such word vectors, or the user's own loss fails.
         """
         if data.kind != "reviews":
             raise DataError(
@@ -158,12 +155,7 @@ class Settings:
         resolved = self.with_threshold(data)
         if self.word_vectors is None:
             return resolved
-        if self.vectors_file is not None:
-            return dataclasses.replace(
-                resolved, word_vectors=with_digest(self.word_vectors, "word_vectors")
-            )
-        # A staged dataset, of which the manifest has the digest.
-        name = split_digest(self.word_vectors)[0]
+        name = self.word_vectors.partition("#")[0]
         return dataclasses.replace(
             resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}"
         )
@@ -180,26 +172,18 @@ class Settings:
             rule = "a loss of groups gives one number with a gradient"
             raise SpecError(rule, place="loss", value=kind_of(value), hint=self.loss.name)
 
-    @property
-    def vectors_file(self) -> Path | None:
-        """The file that `word_vectors` names, without its digest; None where they are a dataset, or random."""
-        if self.word_vectors is None:
-            return None
-        file = local_path(split_digest(self.word_vectors)[0], "word_vectors")
-        return file if file.is_file() else None
-
     def staged_vectors(self, data: Manifest) -> Manifest:
         """Return the staged word vectors, which lie in the storage of `data`.
 
-        `SpecError` where there is neither such a dataset nor a file; `DataError` where it is another than planned.
+        `SpecError` where there is no such dataset; `DataError` where it is another than planned.
         """
-        name, digest = split_digest(self.word_vectors or "")
+        name, _, digest = (self.word_vectors or "").partition("#")
         try:
             staged = find(name, storage=storage_of(data))
         except DataError as error:
             hint = f"stage it with WORD_VECTORS; {error}"
             raise SpecError(
-                "there is no such file or dataset", place="word_vectors", value=name, hint=hint
+                "there is no such dataset", place="word_vectors", value=name, hint=hint
             ) from None
         if staged.kind != KIND or staged.columns["vector"]["shape"] != [self.word_dim]:
             what = f"{name} is of kind {staged.kind} with columns {dict(staged.columns)}"
