@@ -153,9 +153,6 @@ AUGMENTATIONS: Table[Any] = Table(
 )
 """name -> a class of policies with these defaults. Adding one is a line."""
 
-PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
-"""Importers of one-channel photographs, for manifests that were staged before importers said `content`."""
-
 
 def resolve_augmentation(
     augmentation: Component, data: Manifest, column: str = "image"
@@ -163,8 +160,7 @@ def resolve_augmentation(
     """Return `augmentation`; `auto` is replaced by the one that suits the images in the `column` of `data`.
 
     The importer may say what the images are (`source.content`, a name of `AUGMENTATIONS`). Otherwise images of one
-    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable. Only
-    the datasets in `PHOTOGRAPHS_IN_GRAY` are known to be photographs.
+    channel are taken for glyphs: a missing flip costs little, and a wrong one makes classes indistinguishable.
     """
     if augmentation.name != "auto":
         return augmentation
@@ -172,12 +168,7 @@ def resolve_augmentation(
     shape = data.columns[column].get("shape") if column in data.columns else None
     name = data.source.get("content")
     if name not in AUGMENTATIONS:
-        gray = (
-            shape is not None
-            and shape[-1] == 1
-            and data.source.get("dataset") not in PHOTOGRAPHS_IN_GRAY
-        )
-        if gray:
+        if shape is not None and shape[-1] == 1:
             name = "glyphs"
         # Photographs of any size are cropped anyway, and more strongly, as on ImageNet.
         elif shape is not None and shape[0] == ANY_SIDE:

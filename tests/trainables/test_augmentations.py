@@ -135,13 +135,8 @@ def test_grayscale_images_have_three_equal_channels():
 @pytest.mark.parametrize(
     ("source", "shape", "expected"),
     [
-        ({"dataset": "digits-lt"}, [8, 8, 1], "glyphs"),
-        ({"dataset": "mnist"}, [28, 28, 1], "glyphs"),
-        ({"dataset": "mnist", "content": "glyphs"}, [28, 28, 1], "glyphs"),
-        ({"dataset": "fashion-mnist"}, [28, 28, 1], "photos"),
-        ({"dataset": "fashion-mnist", "content": "photos"}, [28, 28, 1], "photos"),
-        ({"dataset": "cifar10-lt"}, [32, 32, 3], "photos"),
-        ({"dataset": "image-folder", "content": "aerial"}, [32, 32, 3], "aerial"),
+        ({"content": "photos"}, [28, 28, 1], "photos"),
+        ({"content": "aerial"}, [32, 32, 3], "aerial"),
         ({}, [32, 32, 3], "photos"),
         ({}, [32, 32, 1], "glyphs"),
         ({}, None, "photos"),
