@@ -103,11 +103,9 @@ class ResNet:
         """
         from contrasweep.trainables.paired_images.stages import Stages
 
-        net = Stages(
-            shape[0], self.block, self.depths, width=width, stem=stem, bn=bn, pretrained=pretrained
-        )
-        if weights:
-            load_weights(net, weights, sha256)
+        net = Stages(shape[0], self.block, self.depths, width=width, stem=stem, bn=bn)
+        if weights or pretrained != "none":
+            load_weights(net, weights or pretrained, sha256)
         return net
 
 

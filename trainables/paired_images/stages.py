@@ -1,15 +1,11 @@
 """Networks from images to the maps of their stages: residual networks, and adapters for the user's own."""
 
-import pickle
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contrasweep.errors import SpecError
 from contrasweep.trainables.pytorch import ImageBatch
 
 
@@ -25,7 +21,6 @@ class Stages(nn.Module):
         width: The channels of the first stage.
         stem: `small` (3x3, no pooling), or any other for ImageNet's.
         bn: `groupnorm`, or any other for BatchNorm; with `frozen`, `network.train_mode` freezes the BatchNorm.
-        pretrained: `none`, or the path of torchvision's weights.
     """
 
     def __init__(
@@ -37,7 +32,6 @@ class Stages(nn.Module):
         width: int,
         stem: str,
         bn: str,
-        pretrained: str,
     ) -> None:
         # costs more than a second, so only those who need it pay
         from torchvision.models import resnet
@@ -62,8 +56,6 @@ class Stages(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        if pretrained != "none":
-            self._load(pretrained)
 
     def forward(self, images: ImageBatch) -> list[Tensor]:
         """Map images [n c h w] to the outputs of the four stages, [n dims[i] h_i w_i] each."""
@@ -86,30 +78,6 @@ class Stages(nn.Module):
         blocks = [self.block(inputs, planes, stride, shortcut, norm_layer=self.norm)]
         blocks += [self.block(outputs, planes, norm_layer=self.norm) for _ in range(depth - 1)]
         return nn.Sequential(*blocks)
-
-    def _load(self, path: str) -> None:
-        """Load a torchvision state dict, without its classifier; `SpecError` where it does not fit."""
-        if not Path(path).is_file():
-            raise SpecError(
-                "there is no such weights file",
-                place="encoder.pretrained",
-                value=path,
-                hint="give 'none' or the path of a torchvision state_dict",
-            )
-        try:
-            weights = torch.load(path, map_location="cpu", weights_only=True)
-            # Training scripts keep the state dict under this key.
-            weights = weights.get("state_dict", weights)
-            self.load_state_dict(
-                {name: value for name, value in weights.items() if not name.startswith("fc.")}
-            )
-        except (RuntimeError, AttributeError, pickle.UnpicklingError, EOFError) as error:
-            raise SpecError(
-                "the weights do not fit the encoder with its stem, centre and width",
-                place="encoder.pretrained",
-                value=path,
-                hint="give a torchvision state_dict of it; " + " ".join(str(error).split())[:300],
-            ) from None
 
 
 def _group_norm(channels: int) -> nn.GroupNorm:

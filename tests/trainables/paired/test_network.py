@@ -232,7 +232,7 @@ def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
+@pytest.mark.parametrize("backbone", ["resnet18", "resnet50"])
 def test_torchvisions_weights_load_and_give_its_features(backbone, tmp_path):
     import torchvision
 
@@ -246,27 +246,6 @@ def test_torchvisions_weights_load_and_give_its_features(backbone, tmp_path):
     with torch.no_grad():
         assert_close(ours(x)[-1].mean((2, 3)), theirs(x))
     assert ours.dims == ((256, 512, 1024, 2048) if backbone == "resnet50" else (64, 128, 256, 512))
-
-
-def test_weights_that_do_not_fit_are_refused(tmp_path):
-    torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "weights.pt")
-    torch.save([1, 2], tmp_path / "list.pt")
-    (tmp_path / "garbage.pt").write_bytes(b"no weights")
-    for path, words in (
-        (tmp_path / "none.pt", "no such weights file"),
-        (tmp_path / "weights.pt", "do not fit"),
-        (tmp_path / "list.pt", "do not fit"),
-        (tmp_path / "garbage.pt", "do not fit"),
-    ):
-        with refused(SpecError, match=words):
-            build(**{"encoder.pretrained": str(path)})
-
-
-def test_weights_of_a_checkpoint_load_too(tmp_path):
-    state = build().encoder.state_dict()
-    torch.save({"state_dict": state, "epoch": 3}, tmp_path / "checkpoint.pt")
-    loaded = build(**{"encoder.pretrained": str(tmp_path / "checkpoint.pt")}).encoder.state_dict()
-    assert all(torch.equal(loaded[name], value) for name, value in state.items())
 
 
 def test_bfloat16_is_within_tolerance():
