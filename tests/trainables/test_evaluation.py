@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loss_batches import seeded
 
 from contrasweep.trainables.evaluation import evaluate, neighbours, probe, scores, target_noise
-from contrasweep.trainables.evaluation.extra import EXTRA, few_labels, weighted_knn
+from contrasweep.trainables.evaluation.extra import EXTRA, few_labels, nmi, sgd_probe, weighted_knn
 
 torch.set_num_threads(1)
 
@@ -291,6 +291,19 @@ def test_weighted_neighbours_vote_by_the_papers_weights():
         assert metrics[f"weighted_knn{k}"] == pytest.approx(items[f"weighted_knn{k}"].mean())
 
 
+def test_a_probe_by_sgd_and_clusters_find_what_is_there():
+    generator = seeded(0)
+    labels = torch.arange(3).repeat(40)
+    features = 4 * torch.eye(5)[labels] + torch.randn(120, 5, generator=generator)
+    metrics, items = sgd_probe(features[:60], labels[:60], features[60:], labels[60:], 3)
+    exact = probe.linear_probe(features[:60], labels[:60], features[60:], 3, penalty=1e-3)
+    assert metrics["sgd_probe"] > 0.9
+    assert int(items["sgd_probe"].sum()) == pytest.approx(int((exact == labels[60:]).sum()), abs=3)
+    found, _ = nmi(features[:60], labels[:60], features[60:], labels[60:], 3)
+    noise = torch.randn(60, 5, generator=generator)
+    assert found["nmi"] > 0.8 > 0.3 > nmi(features, labels, noise, labels[60:], 3)[0]["nmi"]
+
+
 def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_least():
     labels = torch.arange(3).repeat_interleave(torch.tensor([250, 100, 1]))
     order = torch.randperm(len(labels), generator=seeded(0))
@@ -323,6 +336,6 @@ def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else():
     data = (features[:30], labels[:30], features[30:], labels[30:], 3)
     plain = evaluate(*data)
     more = evaluate(*data, extra=tuple(EXTRA))
-    names = {"weighted_knn20", "weighted_knn200", "few_labels"}
-    assert set(more.metrics) - set(plain.metrics) == names and names < set(more.items)
+    names = {"weighted_knn20", "weighted_knn200", "sgd_probe", "nmi", "few_labels"}
+    assert set(more.metrics) - set(plain.metrics) == names and names - set(more.items) == {"nmi"}
     assert {name: more.metrics[name] for name in plain.metrics} == dict(plain.metrics)

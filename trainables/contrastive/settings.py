@@ -113,9 +113,11 @@ class Settings(TrainingSettings):
     evaluate_every: MaybeCount = 5
     """Epochs between evaluations (0: only at the end) where the trial has a fold. A dataset's own test split is looked
     at once, at the end."""
-    extra_scores: Annotated[tuple[Literal["weighted_knn", "few_labels"], ...], OMIT_DEFAULT] = ()
-    """What else is scored at the end: `weighted_knn` (k = 20 and 200), and `few_labels` (a linear probe on one label in
-    a hundred)."""
+    extra_scores: Annotated[
+        tuple[Literal["weighted_knn", "sgd_probe", "nmi", "few_labels"], ...], OMIT_DEFAULT
+    ] = ()
+    """What else is scored at the end: `weighted_knn` (k = 20 and 200), `sgd_probe`, `nmi` of clusters and classes,
+    `few_labels` (a linear probe on one label in a hundred)."""
     retrieval: bool | Literal["always"] = True
     """Whether the last report has MAP@R, R-precision and recall@k. `always`: that of every evaluation, for a curve or
     early stopping by one of them."""

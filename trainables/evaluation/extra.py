@@ -4,6 +4,7 @@ Each is a function and its line in `EXTRA`: (train [m d], their labels, test [n 
 (metrics, values per test item). Features are on one device; nothing is random but for seeds that are fixed.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -46,6 +47,50 @@ def weighted_knn(
     )
 
 
+def sgd_probe(
+    train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int
+) -> Scores:
+    """Accuracy of a linear layer on frozen features, by SGD: 100 epochs of batches of 256, rate .1 along a cosine.
+
+    Features are standardised by the training features. There are momentum .9 and no weight decay (He et al. 2020,
+    section 4.1, where the rate is tuned for raw features).
+    """
+    mean = train.float().mean(0)
+    std = train.float().std(0, correction=0) + 1e-6
+    train_x, test_x = ((features.float() - mean) / std for features in (train, test))
+    weight = train_x.new_zeros(classes, train_x.shape[1], requires_grad=True)
+    bias = train_x.new_zeros(classes, requires_grad=True)
+    optimizer = torch.optim.SGD([weight, bias], 0.1, momentum=0.9)
+    # The last batch of an epoch is smaller.
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimizer, 100 * math.ceil(len(train_x) / 256)
+    )
+    generator = torch.Generator().manual_seed(0)
+    with torch.enable_grad():
+        for _ in range(100):
+            order = torch.randperm(len(train_x), generator=generator).to(train_x.device)
+            for rows in torch.split(order, 256):
+                optimizer.zero_grad()
+                F.cross_entropy(F.linear(train_x[rows], weight, bias), labels[rows]).backward()
+                optimizer.step()
+                schedule.step()
+    return _accuracies({"sgd_probe": F.linear(test_x, weight, bias).argmax(1)}, test_labels)
+
+
+def nmi(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+    """Normalised mutual information of classes and of k-means clusters of the test items' unit features.
+
+    There are as many clusters as classes, those of the best of ten starts of scikit-learn's k-means (Musgrave et al.
+    2020, section 3.2).
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import normalized_mutual_info_score
+
+    unit = F.normalize(test.float(), dim=1).cpu().numpy()
+    clusters = KMeans(min(classes, len(unit)), n_init=10, random_state=0).fit_predict(unit)
+    return {"nmi": float(normalized_mutual_info_score(test_labels.cpu().numpy(), clusters))}, {}
+
+
 def few_labels(
     train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int
 ) -> Scores:
@@ -66,7 +111,7 @@ def few_labels(
 
 
 EXTRA: Mapping[str, Callable[[Tensor, Tensor, Tensor, Tensor, int], Scores]] = MappingProxyType(
-    {"weighted_knn": weighted_knn, "few_labels": few_labels}
+    {"weighted_knn": weighted_knn, "sgd_probe": sgd_probe, "nmi": nmi, "few_labels": few_labels}
 )
 """name -> (train, labels, test, test labels, classes) -> (metrics, values per test item)."""
 
