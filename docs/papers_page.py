@@ -125,7 +125,7 @@ PAPERS: dict[str, list[Item]] = {
             "Table 1 and section 4.5: a product's reviews",
             f"{TABLES}:MAIN_TABLE",
             f"{REVIEWS}:CLOTHING",
-            "artifact of a trial (`reviews.parquet`)",
+            "[an example](data.md#one-product-as-a-case-study)",
         ),
         ("Table 2: sizes of the data", "", "", "`contrasweep data show DATASET`"),
         (
