@@ -332,7 +332,7 @@ def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digi
         "reduction": "valid_anchors",
         "sigma": 2,
     }
-    assert "device" not in config
+    assert not {"device", "order_seed"} & set(config)
     assert Settings(**config) == settings == settings.resolve(digits)
     assert Settings().resolve(digits).warmup_epochs == 0
     for batch_size, warmup in ((256, 0), (257, 10)):  # SupContrast's rule: batches above 256
@@ -377,3 +377,17 @@ print([name for name in slow if name in sys.modules])
 """
     done = python("-c", code)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_the_order_of_the_data_can_vary_alone(make_trial):
+    """The same seed as the trial's changes nothing; another one changes the order and not the initial weights."""
+    runs = [
+        method_of(trial)
+        for trial in (
+            make_trial(seed=1, **given) for given in ({}, {"order_seed": 1}, {"order_seed": 0})
+        )
+    ]
+    starts = [torch.cat([p.detach().flatten() for p in run.model.parameters()]) for run in runs]
+    assert torch.equal(starts[0], starts[1]) and torch.equal(starts[0], starts[2])
+    first, same, other = (run.epoch(1)["loss"] for run in runs)
+    assert first == same != other

@@ -73,8 +73,10 @@ class Contrastive(loop.Trained):
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.trial = trial
         self.settings = settings = settings.resolve(trial.data)
-        # All draws follow from this key.
+        # All draws follow from this key, but the order of rows may have a seed that several trials share.
         self.key = (trial.seed, trial.fold)
+        order_seed = trial.seed if settings.order_seed is None else settings.order_seed
+        self.order_key = (order_seed, trial.fold)
         self.device = process_group.device_of_rank(
             seeding.prepare_device(settings.device, settings.threads)
         )
@@ -239,7 +241,7 @@ class Contrastive(loop.Trained):
         # The rows of the whole epoch in the order of its batches.
         order = SAMPLINGS[s.sampling](
             self.train.labels.cpu(),
-            seeding.generator(*self.key, epoch, "order"),
+            seeding.generator(*self.order_key, epoch, "order"),
             s.batch_size,
             s.per_class,
         )

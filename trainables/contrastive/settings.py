@@ -145,6 +145,9 @@ class Settings(TrainingSettings):
     reports_per_epoch: Annotated[Count, OMIT_DEFAULT] = 1
     """Reports, and so possible checkpoints and evaluations, of an epoch. Above 1, `step`, `checkpoint_every` and
     `evaluate_every` count parts of an epoch, so that a trial resumes in the middle of one."""
+    order_seed: Annotated[int | None, OMIT_DEFAULT] = None
+    """Seed of the order of the data alone (None: the trial's own). As an axis it tells what the order does from what
+    the initial weights do."""
 
     def __post_init__(self) -> None:
         # Each rule is about settings that do not go together; those about the dataset are in `resolve`.
