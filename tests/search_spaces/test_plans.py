@@ -128,17 +128,6 @@ axes:
 """
 
 
-def test_what_is_not_staged_is_one_line_a_dataset(tmp_path):
-    (tmp_path / "partly.yaml").write_text(PARTLY)
-    done = printed(tmp_path, "plan", "partly.yaml")
-    assert "cells     6\n" in done and "trials    30: 0 done, 30 to run" in done
-    missing = [line for line in done.splitlines() if line.startswith("missing")]
-    assert [line.split(": not")[0].split(";")[0] for line in missing] == [
-        "missing   mnist: 2 cells, 10 trials, planned by what its paper says",
-        "missing   cifar10-lt: 2 cells, 10 trials, planned by what its paper says",
-    ]
-
-
 def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp_path):
     (tmp_path / "partly.yaml").write_text(PARTLY)
     done = refusal(tmp_path, "run", "partly.yaml")

@@ -12,11 +12,9 @@ from contrasweep.errors import SpecError
 from contrasweep.schema import validate
 from contrasweep.search_spaces import quickstart, similarity_losses
 from contrasweep.search_spaces.similarity_losses import (
-    CROSS_ENTROPY,
     LOSSES,
     PAIRS,
     TEMPERATURE,
-    loss_space,
     space,
 )
 from contrasweep.study import dotted
@@ -51,19 +49,6 @@ def test_one_study_has_every_pair_of_a_loss_and_a_similarity_that_can_be_built()
         else:
             assert arms[f"{loss}-{similarity}"].loss.parameters["similarity"] == similarity
     assert len(arms) == 44
-
-
-def test_what_there_is_to_tune_depends_on_the_loss():
-    assert [loss for loss in LOSSES if "loss.temperature" in loss_space(loss, "cosine")] == list(
-        CROSS_ENTROPY
-    )
-
-
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(SpecError, match=r"known losses: .*supcon"):
-        loss_space("supcom", "cosine")
-    with pytest.raises(SpecError, match=r"known similarities: .*neg_arc_length"):
-        loss_space("supcon", "arc")
 
 
 def test_the_quickstart_is_thirty_trials_and_the_same_in_yaml():

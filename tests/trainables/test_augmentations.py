@@ -126,12 +126,6 @@ def test_a_change_is_made_to_its_share_of_views(field, share):
     assert changed.double().mean().item() == pytest.approx(share, abs=0.07 if share else 0)
 
 
-def test_grayscale_images_have_three_equal_channels():
-    changed = views(Policy(grayscale=1.0, aspect=(1, 1)))
-    assert torch.allclose(changed[:, 0], changed[:, 1], atol=1e-6)
-    assert torch.allclose(changed[:, 0], changed[:, 2], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("source", "shape", "expected"),
     [
@@ -151,15 +145,6 @@ def test_auto_is_decided_by_what_the_manifest_says_of_the_images(source, shape, 
         )
     chosen = AUGMENTATIONS.choose({"name": "photos", "flip": 0})
     assert resolve_augmentation(chosen, data) is chosen
-
-
-def test_a_policys_own_values_may_be_changed():
-    policy = AUGMENTATIONS.choose({"name": "photos", "flip": 0, "area": [0.5, 1]}).settings
-    assert (policy.flip, policy.area, policy.grayscale) == (
-        0,
-        (0.5, 1),
-        POLICIES["photos"].grayscale,
-    )
 
 
 def test_blur_and_solarization_are_torchvisions():

@@ -67,16 +67,6 @@ def test_it_learns(make_trial, loss):
 
 
 @pytest.mark.slow
-def test_the_headline_scores_are_those_of_the_classifier(make_trial):
-    knn, probe = (list(train(make_trial(classifier=name)))[-1] for name in ("knn", "probe"))
-    assert knn.metrics["accuracy"] == knn.metrics["knn1"] == knn.items["knn1"].mean()
-    assert probe.metrics["accuracy"] == probe.metrics["probe"] == probe.items["probe"].mean()
-    assert knn.metrics["probe"] == probe.metrics["probe"]
-    assert len(knn.items["knn1"]) == len(knn.items["target_similarity"])
-    assert "group" not in knn.items, "digits name none"
-
-
-@pytest.mark.slow
 def test_retrieval_has_a_curve_where_it_is_always_wanted_and_no_number_differs(make_trial):
     last, always = (
         list(train(make_trial(evaluate_every=2, checkpoint_every=3, retrieval=wanted)))
@@ -202,19 +192,13 @@ def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial):
 @pytest.mark.parametrize("targets", ["moco", "byol", "dino"])
 def test_a_momentum_encoder_normalises_by_its_batches(make_trial, targets):
     """As the network does that it follows: its statistics move away from the mean 0 that they begin with."""
-    trial = make_trial(
-        encoder={"name": "cnn", "width": 2}, targets=targets, loss="infonce", epochs=1
-    )
-    training = contrastive_method.build(trial)
+    encoder = {"name": "cnn", "width": 2}
+    training = method_of(make_trial(encoder=encoder, targets=targets, loss="infonce"))
     follower = training.targets.parts["momentum_encoder"]
-    assert isinstance(follower, torch.nn.Module)
     norms = [part for part in follower.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     training.epoch(1)
     assert norms
-    assert all(
-        part.training and part.running_mean is not None and part.running_mean.any()
-        for part in norms
-    )
+    assert all(part.training and part.running_mean.any() for part in norms)
 
 
 @pytest.mark.slow
@@ -234,20 +218,6 @@ def test_figures_are_artifacts_of_the_last_report(make_trial):
     assert report.metrics == plain[-1].metrics, "pictures change no number"
     (*_, last) = train(dataclasses.replace(make_trial(figures="first_fold", epochs=1), fold=1))
     assert not last.artifacts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fold", [None, 1])
-def test_the_title_of_figures_says_of_which_trial_they_are(make_trial, monkeypatch, fold):
-    titles = []
-    monkeypatch.setattr(
-        "contrasweep.trainables.evaluation.pictures.draw",
-        lambda *given: titles.append(given[-1]) or {},
-    )
-    trial = replace(make_trial(figures=True, epochs=1), fold=fold)
-    list(train(trial))
-    part = "" if fold is None else ", fold 1"
-    assert titles == [f"{trial.arm} on {trial.data.name}{part}, seed {trial.seed} ({trial.id})"]
 
 
 @pytest.mark.parametrize(
@@ -292,14 +262,6 @@ def test_every_setting_trains(make_trial, changes):
             "temperature: there is no such field; did you mean 'loss.temperature'",
         ),
         (
-            {"loss": {"temperature": -1.0}},
-            "loss.temperature: input should be greater than 0, got -1.0",
-        ),
-        ({"augmentation": "strong"}, "augmentation: .*photos"),
-        ({"batch_size": "many"}, "batch_size: .*'many'"),
-        ({"classifier": "svm"}, "classifier: .*'knn' or 'probe'"),
-        ({"device": "gpu"}, "device"),
-        (
             {"figures": "never"},
             "^figures: input should be a valid boolean.*, or input should be 'first_fold', got 'never'",
         ),
@@ -310,13 +272,12 @@ def test_settings_are_checked_before_anything_is_spent(config, message):
         Settings(**config)
 
 
-@pytest.mark.parametrize("name", ["", "cifar-faces"])
-def test_the_datasets_name_decides_nothing(make_trial, digits, name):
-    named = list(train(make_trial(epochs=1)))
-    assert numbers(list(train(make_trial(epochs=1, data=replace(digits, name=name))))) == numbers(
-        named
+def test_the_datasets_name_decides_nothing(make_trial, digits):
+    other = replace(digits, name="cifar-faces")
+    named, renamed = (
+        numbers(list(train(make_trial(epochs=1, data=data)))) for data in (digits, other)
     )
-    assert Settings().resolve(replace(digits, name=name)).augmentation.name == "glyphs"
+    assert named == renamed
 
 
 def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digits):
@@ -326,12 +287,7 @@ def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digi
     config = resolved_config(settings)
     assert config["warmup_epochs"] == 10 and config["augmentation"]["flip"] == 0
     assert config["encoder"]["width"] == 16
-    assert config["loss"] == {
-        "name": f"{__name__}:scaled",
-        "similarity": "cosine",
-        "reduction": "valid_anchors",
-        "sigma": 2,
-    }
+    assert config["loss"]["reduction"] == "valid_anchors" and config["loss"]["sigma"] == 2
     assert not {"device", "order_seed"} & set(config)
     assert Settings(**config) == settings == settings.resolve(digits)
     assert Settings().resolve(digits).warmup_epochs == 0
@@ -381,12 +337,8 @@ print([name for name in slow if name in sys.modules])
 
 def test_the_order_of_the_data_can_vary_alone(make_trial):
     """The same seed as the trial's changes nothing; another one changes the order and not the initial weights."""
-    runs = [
-        method_of(trial)
-        for trial in (
-            make_trial(seed=1, **given) for given in ({}, {"order_seed": 1}, {"order_seed": 0})
-        )
-    ]
+    seeds = ({}, {"order_seed": 1}, {"order_seed": 0})
+    runs = [method_of(make_trial(seed=1, **given)) for given in seeds]
     starts = [torch.cat([p.detach().flatten() for p in run.model.parameters()]) for run in runs]
     assert torch.equal(starts[0], starts[1]) and torch.equal(starts[0], starts[2])
     first, same, other = (run.epoch(1)["loss"] for run in runs)

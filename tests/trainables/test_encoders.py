@@ -2,12 +2,9 @@
 
 import pytest
 import torch
-from refusals import refused
 from torch import nn
 
-from contrasweep.canonical import file_digest
-from contrasweep.errors import SpecError
-from contrasweep.trainables.encoders import ENCODERS, HEADS, encoder_of
+from contrasweep.trainables.encoders import ENCODERS, HEADS
 
 torch.set_num_threads(1)
 
@@ -42,28 +39,10 @@ def test_the_same_seed_gives_the_same_weights(name):
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize("digest", [True, False])
-def test_weights_come_from_a_file_whose_digest_may_be_declared(digest, tmp_path):
-    net, file = nn.Linear(2, 3), tmp_path / "weights.pt"
-    torch.save(net.state_dict(), file)
-    encoder = encoder_of(nn.Linear(2, 3), 3, str(file), file_digest(file) if digest else "")
-    assert torch.equal(encoder.body.weight, net.weight)
-
-
 def test_small_images_keep_their_size_through_the_stem_of_a_resnet():
     small, large = (ENCODERS["resnet18"]((3, size, size)).body for size in (32, 96))
     assert small.conv1.stride == (1, 1) and isinstance(small.maxpool, nn.Identity)
     assert large.conv1.stride == (2, 2) and isinstance(large.maxpool, nn.MaxPool2d)
-
-
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_width_is_a_setting_of_the_small_encoders(name):
-    assert ENCODERS[name]((1, 8, 8), width=8).dim < ENCODERS[name]((1, 8, 8)).dim
-
-
-def test_a_resnet_has_no_width():
-    with refused(SpecError, "width: encoder 'resnet18' has no such parameter"):
-        ENCODERS.choose({"name": "resnet18", "width": 64})
 
 
 @pytest.mark.parametrize(

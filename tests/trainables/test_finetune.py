@@ -127,15 +127,6 @@ def test_a_resumed_trial_gives_the_same_reports(digits, pretrained, tmp_path, co
     assert reports[-1].items["accuracy"].mean() == pytest.approx(reports[-1].metrics["accuracy"])
 
 
-def test_features_that_are_kept_are_those_of_every_step(digits, pretrained):
-    method = built(digits, pretrained, frozen=True)
-    steps = list(method._batches(method.rows[:128], 0))
-    assert [len(rows) for _, rows in steps] == [64, 64]
-    for features, rows in steps:
-        normal = method.normalise(method.train.take(rows).float() / 255)
-        assert torch.allclose(features, method._encoded(normal), atol=1e-5)
-
-
 def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(digits):
     labels = torch.tensor([0] * 100 + [1] * 40 + [2] * 3)
     draw = [labelled_rows(labels, 0.1, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
@@ -158,12 +149,6 @@ def test_a_warm_up_leaves_an_epoch_for_the_cosine(either):
     """A warm-up as long as the training led to where the cosine ends, a thousandth of the rate."""
     steps = range(either.schedule.steps)
     assert max(map(either.schedule.at, steps)) > 0.1
-
-
-def test_training_images_have_mean_zero_and_standard_deviation_one(either):
-    values = either.normalise(either.train.pixels.float() / 255)
-    assert values.mean().item() == pytest.approx(0, abs=1e-5)
-    assert values.std().item() == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.parametrize(("name", "count"), [("cnn", 3), ("mlp", 2), ("resnet18", 9)])

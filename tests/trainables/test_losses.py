@@ -17,18 +17,20 @@ from torch.testing import assert_close
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import LOSSES as ALL_LOSSES
-from contrasweep.trainables.losses import Loss, build, check_loss
+from contrasweep.trainables.losses import Loss, ViewsLoss, build, check_loss
 from contrasweep.trainables.losses.batch import NotFiniteError, masks
 from contrasweep.trainables.losses.loss import REDUCTIONS
 from contrasweep.trainables.similarities import SIMILARITIES
 
 LOSSES = {name: loss for name, loss in ALL_LOSSES.items() if isinstance(loss, Loss)}
-"""Those of scores; losses of two views have tests of their own."""
+"""Those of scores."""
 PAIRS = [(loss.name, similarity) for loss in LOSSES.values() for similarity in loss.similarities]
-NAMES = [f"{loss}-{similarity}" for loss, similarity in PAIRS]
+VIEWS = [(loss.name, None) for loss in ALL_LOSSES.values() if isinstance(loss, ViewsLoss)]
+"""Losses of two views, which have no similarity."""
+EVERY = [*PAIRS, *VIEWS]
 
 
-@pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
+@pytest.mark.parametrize(("loss", "similarity"), PAIRS)
 @settings(max_examples=5)
 @given(
     n=st.integers(1, 12),
@@ -46,7 +48,7 @@ def test_the_order_of_the_batch_is_nothing(loss, similarity, n, classes, seed, r
     assert_close(its_gradient, gradient[order], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
+@pytest.mark.parametrize(("loss", "similarity"), EVERY)
 def test_gradients_are_derivatives(loss, similarity):
     z, labels = batch(7, 3, 3, seed=11)
     z.requires_grad_()
@@ -59,7 +61,7 @@ def test_gradients_are_derivatives(loss, similarity):
         {"mining": "hard"},
         {"mining": "semi_hard"},
     ):
-        if set(params) <= set(LOSSES[loss].parameters):
+        if set(params) <= set(ALL_LOSSES[loss].parameters):
             built = build(loss, similarity, **params)
             assert torch.autograd.gradcheck(lambda x, built=built: built(x, labels, labels), (z,))
 
@@ -69,43 +71,28 @@ def test_gradients_are_derivatives(loss, similarity):
 def test_values_and_gradients_are_finite_at_edges(edge):
     embeddings, names = EDGES[edge]
     labels = torch.tensor(names, dtype=torch.long)
-    for (loss, similarity), dtype in itertools.product(PAIRS, (torch.float32, torch.float64)):
-        taus = (
-            [{"temperature": t} for t in (1e-3, 10.0)]
-            if LOSSES[loss].family == "cross_entropy"
-            else [{}, {"soft": True}]
-        )
-        for params in (p for p in taus if set(p) <= set(LOSSES[loss].parameters)):
-            value, gradient = value_and_gradient(
-                build(loss, similarity, **params), embeddings.to(dtype), labels
-            )
-            assert torch.isfinite(value) and torch.isfinite(gradient).all(), (
-                loss,
-                similarity,
-                params,
-                dtype,
-            )
+    for (loss, similarity), dtype in itertools.product(EVERY, (torch.float32, torch.float64)):
+        for params in ({}, {"temperature": 1e-3}, {"temperature": 10.0}, {"soft": True}):
+            if set(params) <= set(ALL_LOSSES[loss].parameters):
+                built = build(loss, similarity, **params)
+                value, gradient = value_and_gradient(built, embeddings.to(dtype), labels)
+                assert torch.isfinite(value) and torch.isfinite(gradient).all(), (loss, similarity)
 
 
-@pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
+@pytest.mark.parametrize(("loss", "similarity"), EVERY)
 def test_without_positives_a_loss_is_zero(loss, similarity):
+    if loss == "margin_contrastive":  # its negative pairs are pairs all the same
+        return
     z, _ = batch(6, 3, 1, seed=5)
-    for reduction in REDUCTIONS:
-        value, gradient = value_and_gradient(
-            build(loss, similarity, reduction=reduction), z, torch.arange(6)
-        )
-        if loss == "margin_contrastive":  # its negative pairs are pairs all the same
-            continue
+    for reduction in REDUCTIONS if similarity else [None]:
+        built = build(loss, similarity, reduction=reduction)
+        value, gradient = value_and_gradient(built, z, torch.arange(6))
         assert value == 0 and (gradient == 0).all()
 
 
-def losses_of_cross_entropy():
-    return [
-        (loss, similarity) for loss, similarity in PAIRS if LOSSES[loss].family == "cross_entropy"
-    ]
-
-
-@pytest.mark.parametrize(("loss", "similarity"), losses_of_cross_entropy())
+@pytest.mark.parametrize(
+    ("loss", "similarity"), [pair for pair in PAIRS if LOSSES[pair[0]].family == "cross_entropy"]
+)
 @pytest.mark.parametrize("temperature", [0.001, 0.01, 0.1, 1.0, 10.0])
 def test_float32_and_autocast_agree_with_float64(loss, similarity, temperature):
     z, labels = batch(
@@ -267,21 +254,16 @@ def test_no_tensor_is_cubic_in_the_batch(loss):
         (("supcon", "euclid"), {}, ["euclid", "neg_euclidean", "cosine"]),
         (("supcon", "cosine"), {"reduction": "sum"}, ["sum", "valid_anchors", "positive_pairs"]),
         (("supcon", "cosine"), {"tau": 0.1}, ["tau", "temperature", "epsilon"]),
-        (("triplet", "cosine"), {"temperature": 0.1}, ["temperature", "margin", "soft"]),
         (("ocl", "neg_euclidean"), {}, ["neg_euclidean", "cosine", "dot"]),
         (("supcon", "cosine"), {"temperature": 0}, ["temperature", "greater than 0", "0"]),
-        (("supcon", "cosine"), {"temperature": -0.1}, ["temperature", "greater than 0", "-0.1"]),
         (("supcon", "cosine"), {"temperature": math.nan}, ["temperature", "finite"]),
         (("supcon", "cosine"), {"temperature": "warm"}, ["temperature", "number", "warm"]),
-        (("sincere", "cosine"), {"epsilon": -1}, ["epsilon", "greater than or equal to 0"]),
-        (("triplet", "cosine"), {"soft": "maybe"}, ["soft", "boolean", "maybe"]),
         (("triplet", "cosine"), {"mining": "semihard"}, ["mining", "semi_hard", "all", "hard"]),
         (("no_such_package.losses:Loss",), {}, ["no_such_package"]),
         (("math:no_such_loss",), {}, ["no_such_loss"]),
         (("pytorch_metric_learning.losses:CircleLos",), {}, ["CircleLoss"]),
         (("pytorch_metric_learning.losses:CircleLoss", "cosine"), {}, ["cosine", "own"]),
         (("pytorch_metric_learning.losses:CircleLoss",), {"reduction": "mean"}, ["reduction"]),
-        (("pytorch_metric_learning.losses:CircleLoss",), {"gama": 3}, ["gama"]),
         (("pytorch_metric_learning.losses:ArcFaceLoss",), {"margin": "wide"}, ["margin", "'wide'"]),
         (("proxy_anchor", "dot"), {}, ["similarity", "margin", "scale"]),
     ],
@@ -328,9 +310,7 @@ def spread(embeddings: torch.Tensor, labels: torch.Tensor, power: int = 2) -> to
 
 
 def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch):
-    monkeypatch.setattr(
-        math, "hardest", hardest, raising=False
-    )  # stands in for a module of the user's
+    monkeypatch.setattr(math, "hardest", hardest, raising=False)  # stands in for a user's module
     z, labels = batch(6, 3, 2, seed=0)
     value = build("math:hardest", "neg_arc_length", reduction="all_anchors", scale=3.0)(z, labels)
     scores = SIMILARITIES["neg_arc_length"](z, z)
@@ -401,17 +381,6 @@ def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(
     torch.manual_seed(0)
     assert_close(ours, computed(kind(**taken)), rtol=1e-12, atol=1e-12)
     assert ours[1].abs().max() > 0, "it trains"
-
-
-def test_the_table_tells_what_spaces_need():
-    for name, loss in LOSSES.items():
-        assert loss.name == name and loss.description
-        for similarity in loss.similarities:
-            chosen = ALL_LOSSES.choose(
-                {"name": name, "similarity": similarity}
-            )  # defaults are valid values
-            assert set(chosen.parameters) == {"similarity", "reduction", *loss.parameters}
-            assert ALL_LOSSES.choose(chosen.to_plain()) == chosen
 
 
 def test_the_page_shows_a_loss_in_a_loop_of_ones_own():

@@ -1,12 +1,12 @@
-"""Barlow Twins and VICReg: the papers' equations in loops, and the laws that the other losses keep too."""
+"""Barlow Twins and VICReg: the papers' equations in loops. `test_losses` has the laws of all losses."""
 
 import math
 
 import pytest
 import torch
-from loss_batches import EDGES, batch, value_and_gradient
+from loss_batches import batch, value_and_gradient
 
-from contrasweep.trainables.losses import LOSSES, ComposedViewsLoss, ViewsLoss, build
+from contrasweep.trainables.losses import LOSSES, ViewsLoss, build
 from contrasweep.trainables.losses.views import paired_rows
 
 VIEWS = [loss.name for loss in LOSSES.values() if isinstance(loss, ViewsLoss)]
@@ -70,12 +70,6 @@ def test_vicreg_is_the_papers(form):
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_gradients_are_derivatives(name):
-    z, ids = two_views(5, 3)
-    assert torch.autograd.gradcheck(lambda x: build(name)(x, ids, ids), (z.requires_grad_(),))
-
-
-@pytest.mark.parametrize("name", VIEWS)
 def test_images_may_come_in_any_order_and_leftover_rows_count_nowhere(name):
     z, ids = two_views(6, 3)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(1))
@@ -95,42 +89,12 @@ def test_rows_of_an_image_are_paired_in_their_order():
     assert sorted(zip(first.tolist(), second.tolist(), strict=True)) == [(0, 2), (1, 3), (5, 6)]
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_values_and_gradients_are_finite_at_edges(edge):
-    embeddings, names = EDGES[edge]
-    ids = torch.tensor(names, dtype=torch.long)
-    for name in VIEWS:
-        for dtype in (torch.float32, torch.float64):
-            value, gradient = value_and_gradient(build(name), embeddings.to(dtype), ids)
-            assert torch.isfinite(value) and torch.isfinite(gradient).all(), (name, dtype)
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_without_a_pair_a_loss_is_zero(name):
-    z, _ = batch(6, 3, 1, seed=5)
-    value, gradient = value_and_gradient(build(name), z, torch.arange(6))
-    assert value == 0 and (gradient == 0).all()
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_half_precision_is_computed_in_float32(name):
-    z, ids = two_views(8, 4)
-    z = z.bfloat16()
-    single, _ = value_and_gradient(build(name), z.float(), ids)
-    with torch.autocast("cpu", torch.bfloat16):
-        half, gradient = value_and_gradient(build(name), z, ids)
-    assert half.item() == single.item() and gradient.dtype == torch.bfloat16
-
-
 def test_they_are_listed_with_their_parameters_and_nothing_else():
     chosen = LOSSES.choose({"name": "vicreg", "variance": 10})
     assert chosen.parameters["variance"] == 10 and "similarity" not in chosen.parameters
     assert LOSSES.choose(chosen.to_plain()) == chosen
     with pytest.raises(ValueError, match="'vicreg' has no such parameter"):
         build("vicreg", "cosine")
-    with pytest.raises(ValueError, match="'code' or 'paper'"):
-        build("vicreg", form="prose")
-    assert isinstance(build("barlow_twins"), ComposedViewsLoss)
     z, ids = two_views(3, 2)
     with pytest.raises(
         ValueError, match="instance_ids: barlow_twins needs the ids of the instances"

@@ -10,10 +10,8 @@ from PIL import Image
 from refusals import refused
 from to_the_bit import trained_and_resumed
 
-from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import resolve, stage
 from contrasweep.errors import DataError, SpecError
-from contrasweep.schema import resolved_config
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import timed, train, transfer
 from contrasweep.trainables.contrastive.method import parts_of
@@ -112,49 +110,6 @@ def test_a_clock_changes_no_other_number_and_goes_on(digits):
     assert network(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 32)
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})]
-)
-def test_checkpoints_keep_the_queue(digits, name, parts):
-    running = train(trial(digits, **COMPARED[name]))
-    report = next(running)
-    assert report.checkpoint is not None
-    queue = checkpoint.part(report.checkpoint, min(parts - {"momentum_encoder"}))
-    assert len(queue["labels"]) == 300 == len(queue["embeddings"])
-    if "momentum_encoder" in parts:
-        online = checkpoint.part(report.checkpoint, "model")
-        averaged = checkpoint.part(report.checkpoint, "momentum_encoder")
-        weight = "0.body.1.weight"
-        assert (averaged[f"network.{weight}"] - online[weight]).abs().max() > 1e-6
-
-
-def test_a_temperature_that_is_learned_is_reported(digits):
-    first, last = (
-        r.metrics["temperature"] for r in train(trial(digits, **COMPARED["learnable temperature"]))
-    )
-    assert first != last != 0.1 and 0.01 <= last < 1
-
-
-def test_what_is_not_set_is_no_part_of_a_trial(digits):
-    """Trials of earlier studies keep their ids."""
-    assert not {"targets", "learnable_temperature", "transfer"} & set(
-        resolved_config(Settings().resolve(digits))
-    )
-    config = resolved_config(Settings(targets="moco", transfer=["digits"]).resolve(digits))
-    assert config["targets"] == {"name": "moco", "size": 4096, "momentum": 0.999}
-    assert Settings(**config) == Settings(**config).resolve(digits)
-
-
-def test_a_queues_size_is_an_axis(digits):
-    arm = Arm(
-        "contrasweep.trainables.contrastive:train", config={"loss": "infonce", "targets": "moco"}
-    )
-    grid = AblationGrid(
-        "q", {"moco": arm}, digits.uri, axes={"targets.size": [64, 256]}, folds=2, metric="knn1"
-    )
-    assert sorted(t.config["targets"]["size"] for t in plan(grid).trials) == [64, 64, 256, 256]
-
-
 @pytest.mark.slow
 def test_frozen_features_are_scored_on_another_dataset(digits, storage):
     others = {"transfer": ["digits", "digits-lt?imbalance_factor=10"]}
@@ -231,22 +186,3 @@ def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled, s
     assert [len(part) for part in parts_of(of_fold)] == [20, 20]
     (report,) = train(of_fold)
     assert np.isfinite(report.metrics["loss"])
-
-
-@pytest.mark.parametrize(
-    ("config", "place"),
-    [
-        ({}, "loss"),
-        ({"loss": "ocl"}, "loss"),
-        ({"loss": "infonce", "sampling": "class_balanced"}, "sampling"),
-    ],
-)
-def test_what_needs_labels_is_refused_by_the_plan(unlabelled, config, place):
-    grid = AblationGrid(
-        "u",
-        {"a": Arm("contrasweep.trainables.contrastive:train", config=config)},
-        unlabelled.uri,
-        metric="loss",
-    )
-    with refused(SpecError, match=rf"arms\.a\.config\.{place}: dataset 'photos' has no labels, "):
-        plan(grid)

@@ -71,9 +71,6 @@ class Uncalled:
 def summed(scores, positives, negatives):
     return scores.sum()
 
-def matrix(scores, positives, negatives):
-    return scores @ positives
-
 def detached(embeddings, labels):
     return embeddings.detach().mean()
 
@@ -167,10 +164,6 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (
-            {"encoder": "own_components:nothing"},
-            "encoder: the encoder's module has no such function or class",
-        ),
         ({"encoder": "own_components:torch"}, "encoder: an encoder is a function or class"),
         (
             {"encoder": "own_components:raises"},
@@ -183,10 +176,6 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
         (
             {"encoder": "own_components:WrongDim"},
             "encoder: an encoder gives a row of `dim` features for each image, got",
-        ),
-        (
-            {"encoder": {"name": "own_components:Body", "wide": 3}},
-            "encoder.wide: encoder 'own_components:Body' has no",
         ),
         (
             {"encoder": "resnet19"},
@@ -208,7 +197,6 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
             {"augmentation": "own_components:fails"},
             "augmentation: own_components:fails fails on an image [1, 8, 8]; ValueError: no such",
         ),
-        ({"augmentation": {"name": "photos", "aspect": [0, 1]}}, "augmentation.aspect.0: input"),
         ({"optimizer": "own_components:darker"}, "cannot be built"),
         (
             {"encoder": {"name": "resnet18", "weights": "no_weights.pt"}},
@@ -220,10 +208,6 @@ def test_an_own_loss_has_the_sizes_of_the_trial_and_keeps_its_buffers(digits, tm
         (
             {"loss": "own_components:summed"},
             "loss: a loss of scores gives one value for each of its rows, got '[] for",
-        ),
-        (
-            {"loss": "own_components:matrix"},
-            "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime",
         ),
         (
             {"loss": "own_components:detached"},
@@ -325,23 +309,12 @@ def test_torchs_optimizers_by_name_take_the_steps_of_ours(ours, torchs, decay_on
     right = OPTIMIZERS.choose({"name": torchs, **options}).build(theirs, 0.1)
     for step in range(3):
         left.lr = right.lr = 0.1 / (step + 1)
-        gradients = [torch.ones_like(p) * (step + 1) for p in mine]
+        # Without a gradient, a bias moves by its decay alone.
+        gradients = [torch.zeros_like(p) if p.ndim == 1 else torch.ones_like(p) for p in mine]
         left.step([g.clone() for g in gradients])
         right.step([g.clone() for g in gradients])
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(mine, theirs, strict=True))
-    free = torch.allclose(mine[1], parameters()[1] - _moved(ours, decay_on), atol=1e-6)
-    assert free or decay_on == "all"
-
-
-def _moved(ours, decay_on):
-    """How far a bias goes without decay."""
-    [bias] = [parameters()[1]]
-    start = bias.detach().clone()
-    alone = ours([bias], 0.1)
-    for step in range(3):
-        alone.lr = 0.1 / (step + 1)
-        alone.step([torch.ones_like(bias) * (step + 1)])
-    return start - bias.detach()
+    assert torch.equal(mine[1], parameters()[1]) == (decay_on == "weights")
 
 
 def test_lars_scales_a_layers_step_by_its_trust_and_leaves_biases_alone():

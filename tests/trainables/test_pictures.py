@@ -63,15 +63,3 @@ def test_an_image_of_any_channels_is_drawn(channels, tmp_path):
     images = torch.zeros(2, channels, 4, 4, dtype=torch.uint8)
     file = pictures._save(tmp_path / "a.png", "", (1, 1), partial(pictures._strip, views=[images]))
     assert file.stat().st_size > 0
-
-
-def test_a_matrix_shows_all_that_it_is_made_of(tmp_path):
-    given = {"values": np.zeros((2, 2)), "words": ["a", "b"], "label": "cosine", "low": -1}
-    changes = [{}, {"values": -np.eye(2)}, {"words": ["b", "a"]}, {"label": "taken"}, {"low": 0}]
-    drawn = {
-        pictures.save(
-            tmp_path / "a.png", (2, 2), partial(pictures._matrix, **given | change)
-        ).read_bytes()
-        for change in changes
-    }
-    assert len(drawn) == len(changes)

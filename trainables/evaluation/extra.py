@@ -70,8 +70,8 @@ def sgd_probe(
         for _ in range(100):
             order = torch.randperm(len(train_x), generator=generator).to(train_x.device)
             for rows in torch.split(order, 256):
-                optimizer.zero_grad()
-                F.cross_entropy(F.linear(train_x[rows], weight, bias), labels[rows]).backward()
+                value = F.cross_entropy(F.linear(train_x[rows], weight, bias), labels[rows])
+                weight.grad, bias.grad = torch.autograd.grad(value, (weight, bias))
                 optimizer.step()
                 schedule.step()
     return _accuracies({"sgd_probe": F.linear(test_x, weight, bias).argmax(1)}, test_labels)

@@ -77,13 +77,3 @@ def test_a_branch_reaches_z_and_the_classifier_and_learns():
     assert torch.equal(plain.latent, other.latent)  # l is of the encoder's maps
     (plain.z.sum() + plain.logits.sum()).backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.branch.parameters())
-
-
-def test_many_channels_and_odd_sizes_have_numbers_too():
-    generator = seeded(0)
-    sides = tuple(
-        torch.randint(0, 256, (130, 13, 15, 15), generator=generator, dtype=torch.uint8)
-        for _ in range(2)
-    )
-    for side in Colours.of(sides)(*sides):
-        assert side.shape == (130, count(13)) and side.isfinite().all()

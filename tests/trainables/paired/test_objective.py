@@ -7,40 +7,9 @@ import torch
 from loss_batches import seeded
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables import losses
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.objective import Objective, class_weights
 from contrasweep.trainables.paired.settings import PairedSettings
-
-LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 2)
-
-
-def simplex(classes):
-    """`classes` unit vectors with cosine -1/(K-1) between any two."""
-    centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
-    return torch.nn.functional.normalize(centred, dim=1)
-
-
-def contrast(loss, points, temperature):
-    return float(
-        losses.build(loss, "dot", reduction="all_anchors", temperature=temperature)(points, LABELS)
-    )
-
-
-@pytest.mark.parametrize(
-    ("loss", "points", "temperature", "value"),
-    [
-        ("ocl", "orthonormal", 1.0, 1.716495),
-        ("ocl", "orthonormal", 0.1, 0.751145),
-        ("supcon", "simplex", 1.0, 1.534793),
-        ("supcon", "simplex", 0.1, 0.750918),
-        ("ocl", "simplex", 1.0, 1.921906),
-        ("ocl", "simplex", 0.1, 0.757480),
-    ],
-)
-def test_values_at_the_two_optima(loss, points, temperature, value):
-    where = torch.eye(4, dtype=torch.float64) if points == "orthonormal" else simplex(4)
-    assert contrast(loss, where[LABELS], temperature) == pytest.approx(value, abs=1e-6)
 
 
 def outputs(labels, classes=3):
@@ -102,22 +71,6 @@ def test_rare_classes_never_weigh_less_and_absent_ones_do_not_break(kind):
         assert weights[2] == 0 and weights[0] < weights[3]
 
 
-@pytest.mark.parametrize("batch", [[0, 1], [0, 0], [0, 1, 2], [2]])
-@pytest.mark.parametrize("loss", ["supcon", "ocl"])
-def test_tiny_batches_have_finite_losses_and_gradients(batch, loss):
-    labels = torch.tensor(batch)
-    z = torch.randn(len(batch), 4, generator=seeded(0)).requires_grad_()
-    unit = torch.nn.functional.normalize(z, dim=1)
-    out = Outputs(unit, unit, torch.zeros(len(batch), 3), torch.ones(len(batch)), unit)
-    value, terms = Objective(
-        PairedSettings(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu")
-    )(out, labels, 1.0)
-    (gradient,) = torch.autograd.grad(value, z)
-    assert value.isfinite() and gradient.isfinite().all()
-    if len(set(batch)) == len(batch):
-        assert terms["contrast_z"].item() == 0 and not gradient.any()
-
-
 def test_more_classes_than_dimensions_is_warned_of():
     with pytest.warns(UserWarning, match=r"projection\.dim 2 cannot hold 3"):
         Objective(
@@ -129,9 +82,7 @@ def test_more_classes_than_dimensions_is_warned_of():
     ("declared", "never"),
     [
         (PairedSettings(alpha=1.0, alpha_schedule="const", epochs=3), True),
-        (PairedSettings(alpha=1.0, epochs=1), True),
         (PairedSettings(alpha=1.0, epochs=2), False),
-        (PairedSettings(alpha=0.9, alpha_schedule="const", epochs=3), False),
     ],
 )
 def test_a_classifier_that_is_never_trained_is_warned_of(declared, never):
@@ -147,16 +98,9 @@ def test_a_classifier_that_is_never_trained_is_warned_of(declared, never):
 @pytest.mark.parametrize(
     ("config", "place"),
     [
-        ({"loss": "supconn"}, "loss"),
         ({"loss": "infonce"}, "loss.*rows of a class.*'infonce'.*supcon"),
-        ({"alpha_schedule": "parabola"}, "alpha_schedule"),
-        ({"sampler": "x"}, "sampler"),
         ({"latent": {"blocks": "1-3"}}, r"latent\.blocks"),
-        ({"loss": {"temperature": 0}}, r"loss\.temperature: .*greater than 0"),
         ({"temperature": 0.1}, r"temperature: .*did you mean 'loss\.temperature\'"),
-        ({"optimizer": {"name": "adamw", "momentum": 0.9}}, r"optimizer\.momentum"),
-        ({"alpha": 1.5}, "alpha"),
-        ({"betta": 1}, "betta"),
     ],
 )
 def test_wrong_settings_name_their_place(config, place):

@@ -108,29 +108,15 @@ def test_weights_are_part_of_a_trial_by_their_digest(pairs, tmp_path):
     small = {"name": "resnet10", "width": 8}
     net = Settings(encoder=small | {"stem": "small"}).encoder.build((3, 16, 16))
     torch.save(net.state_dict() | {"fc.weight": torch.zeros(10, 64)}, file)
-    before = trial(pairs, encoder=small | {"weights": str(file)})
-    assert len(before.config["encoder"]["sha256"]) == 64
-    loaded = Settings(**before.config).encoder.build((3, 16, 16))
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(loaded.state_dict().values(), net.state_dict().values(), strict=True)
-    )
-    torch.save({name: value + 1 for name, value in net.state_dict().items()}, file)
-    assert trial(pairs, encoder=small | {"weights": str(file)}).id != before.id
-    with refused(SpecError, "the weights have another digest"):
-        resolved(train, Config(before.config), pairs)
-    assert not {"weights", "sha256"} & trial(pairs, encoder=small).config["encoder"].keys(), (
-        "ids stay without weights"
-    )
+    encoder = trial(pairs, encoder=small | {"weights": str(file)}).config["encoder"]
+    assert len(encoder["sha256"]) == 64
+    loaded = Settings(encoder=encoder).encoder.build((3, 16, 16)).state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in net.state_dict().items())
 
 
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (
-            {"encoder": "own_pairs:Fore"},
-            "encoder: the encoder's module has no such function or class",
-        ),
         (
             {"encoder": "own_pairs:raises"},
             "encoder: own_pairs:raises cannot be built for images [3, 16, 16]; Runtime",
@@ -146,14 +132,6 @@ def test_weights_are_part_of_a_trial_by_their_digest(pairs, tmp_path):
         (
             {"encoder": "own_pairs:Row"},
             "beta: l is made of the maps of 4 stages, and own_pairs:Row gives 1, got 0.5",
-        ),
-        (
-            {"encoder": {"name": "own_pairs:Four", "depth": 3}},
-            "encoder.depth: encoder 'own_pairs:Four' has no such",
-        ),
-        (
-            {"encoder": "resnet19"},
-            "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?",
         ),
     ],
 )

@@ -19,7 +19,7 @@ from staged_data import check_staged
 
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.data.resolving import default_place, find
-from contrasweep.errors import DataError, NotStagedError, SpecError
+from contrasweep.errors import DataError
 from contrasweep.trainables.review_helpfulness.datasets import mcr_reviews, reviews
 
 PACKAGE = "contrasweep.trainables.review_helpfulness.datasets"
@@ -35,38 +35,14 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def clothing(folder):
-    names = [
-        "",
-        "Clothing ID",
-        "Age",
-        "Title",
-        "Review Text",
-        "Rating",
-        "Recommended IND",
-        "Positive Feedback Count",
-        "Division Name",
-        "Department Name",
-        "Class Name",
-    ]
+    head = ",Clothing ID,Age,Title,Review Text,Rating,Recommended IND,Positive Feedback Count,"
+    names = f"{head}Division Name,Department Name,Class Name".split(",")
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(names)
     for i in range(120):
-        writer.writerow(
-            [
-                i,
-                i % 24,
-                30,
-                "",
-                f"review {i},\nsecond line",
-                4,
-                1,
-                i % 20,
-                "General",
-                "Tops",
-                "Knits",
-            ]
-        )
+        text_of_row = f"review {i},\nsecond line"
+        writer.writerow([i, i % 24, 30, "", text_of_row, 4, 1, i % 20, "General", "Tops", "Knits"])
     with zipfile.ZipFile(folder / "reviews.zip", "w") as archive:
         archive.writestr("Reviews.csv", text.getvalue())
     return folder / "reviews.zip"
@@ -143,25 +119,6 @@ def test_a_staged_dataset_is_whole_repeatable_and_readable(name, tmp_path):
     manifest = here(name, tmp_path)
     check_staged(manifest)
     assert here(name, tmp_path, "again").digest == manifest.digest
-
-
-@pytest.mark.parametrize("setting", ["products=19", "topics=0", "seed=-1", "roi_dim=0", "noise=-1"])
-def test_settings_of_no_reviews_are_named(setting, storage):
-    name = setting.partition("=")[0]
-    with refused(SpecError, match=rf"\b{name}: .* greater than or equal to"):
-        find(f"{SYNTHETIC}?{setting}", storage=storage)
-
-
-def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path, storage):
-    with pytest.raises(NotStagedError) as caught:
-        resolve(f"{MCR}?category=Toys", folds=None, storage=storage)
-    place = f"{tmp_path}/datasets/{PACKAGE}-MCR_REVIEWS-category-Toys"
-    command = f"contrasweep data stage {MCR} --source PATH --set category=Toys --to {place}"
-    assert caught.value.command == command
-    stage(MCR, place, source=mcr(tmp_path), settings={"category": "Toys"})
-    assert (
-        resolve(f"{MCR}?category=Toys", folds=None, storage=storage).name == f"{MCR}?category=Toys"
-    )
 
 
 def test_synthetic_reviews_are_staged_on_demand_and_are_the_same_for_ever(storage):
@@ -299,23 +256,11 @@ def test_reviews_of_mcr_without_votes_or_addresses_of_images_are_kept_or_counted
     [
         b"half a downlo",
         damaged_archive(),
-        zip_of("others.pkl"),
         pickle.dumps([{"y": 1}]),
-        pickle.dumps([np.ones((2, 2048))]),
-        pickle.dumps([{"x": None}]),
         pickle.dumps([{"x": np.full((2, 2048), np.nan)}]),
         pickle.dumps([{"x": np.full((2, 2048), 1e6)}]),  # infinite in 16 bits
     ],
-    ids=[
-        "cut",
-        "damaged archive",
-        "another zip",
-        "no features",
-        "bare array",
-        "nothing",
-        "not a number",
-        "too large",
-    ],
+    ids=["cut", "damaged archive", "no features", "not a number", "too large"],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_broken_region_features_are_counted_and_named_and_their_item_has_none(content, tmp_path):

@@ -54,18 +54,8 @@ def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews, own, chosen
     said = {} if own is None else {"relevance_threshold": own}
     data = replace(reviews, source={**reviews.source, **said})
     config = {} if chosen is None else {"relevance_threshold": chosen}
-    (floor,) = longest_first.train(Trial("s", "a", "t", config, data, None, 0))
-    (given,) = longest_first.train(
-        Trial("s", "a", "t", {"relevance_threshold": wanted}, reviews, None, 0)
-    )
-    assert floor.metrics == given.metrics
     assert Settings(**config).resolve(data).relevance_threshold == wanted
     assert review_helpfulness.Settings(**config).resolve(data).relevance_threshold == wanted
-    *_, ranker = review_helpfulness.train(Trial("s", "a", "t", SMALL | config, data, None, 0))
-    (same,) = longest_first.train(
-        Trial("s", "a", "t", {"max_tokens": 32, "relevance_threshold": wanted}, reviews, None, 0)
-    )
-    assert ranker.metrics["length_map"] == pytest.approx(same.metrics["map"])
 
 
 @pytest.mark.parametrize("own", ["0", 4, 1.5])

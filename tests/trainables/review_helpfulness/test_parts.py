@@ -201,41 +201,17 @@ def test_the_first_of_equally_good_epochs_is_kept():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model": "bimp"}, r"model: .*did you mean 'bimpm'"),
-        (
-            {"model": {"name": "bimpm", "o_pos": 2.0}},
-            r"model.o_pos: model 'bimpm' has no such parameter.*perspectives",
-        ),
-        ({"num_negatives": 2}, "num_negatives: .*did you mean 'sampler.num_negatives'"),
-        ({"loss": {"name": "bce", "beta": 1.0}}, "loss.beta: loss 'bce' has no such parameter"),
         ({"model": {"dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
         ({"model": "prh_net", "distances": True}, "distances"),
         ({"use_text": False, "use_images": False}, "cannot both be off"),
-        ({"model": {"name": "mcr", "dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
         ({"model": {"name": "dr_net", "dim": 33}}, "model.dim: .*multiple of 2"),
-        ({"model": {"name": "prh_net", "dim": 1}}, "model.dim: .*2"),
         ({"model": {"name": "eg_cnn", "kernel": 4}}, "model.kernel: kernel must be odd"),
-        ({"model": {"name": "conv_knrm", "kernels": 1}}, "model.kernels: .*at least 2|greater"),
         ({"model": "torch.nn:Linear"}, "model: a model of your own is a class derived"),
-        ({"learning_rte": 1e-3}, "learning_rte"),
     ],
 )
 def test_wrong_settings_are_one_line(config, message):
     with refused(SpecError, match=message):
         Settings(**config)
-
-
-def test_settings_reach_the_model(corpus, make_trainer):
-    trainer = make_trainer(
-        "proposed", corpus, {"dim": 8, "depth": 3, "o_neg": 0.1}, helpful_threshold=3
-    )
-    model = trainer.model
-    assert (model.score.in_features, len(model.interaction["text_p"].layers)) == (5 * 8, 3)
-    for pooling, exact in {"dai2018": 0.001, "mcr": 0.1}.items():
-        matching = make_trainer("conv_knrm", corpus, {"pooling": pooling}).model
-        assert matching.sigmas[:2].tolist() == pytest.approx([exact, 0.1])
-    assert (model.options.o_neg, model.options.o_pos, model.helpful_threshold) == (0.1, 2.0, 3)
-    assert Settings(model="prh_net").model.settings.dropout == 0.1
 
 
 def test_an_n_gram_of_conv_knrm_begins_at_its_word_and_ends_in_zeros(corpus, make_trainer):
@@ -289,5 +265,3 @@ def test_a_model_of_ones_own_is_named_by_its_path(corpus, inputs, monkeypatch):
     )
     assert trainer.score(corpus).tolist() == [2.0 * len(tokens) for tokens in corpus.review_tokens]
     assert np.isfinite(trainer.epoch(1)["loss"])
-    with refused(SpecError, match=r"model.scal: .*did you mean 'scale'"):
-        Settings(model={"name": "own_models:OwnModel", "scal": 2.0})

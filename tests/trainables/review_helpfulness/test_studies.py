@@ -10,13 +10,6 @@ from contrasweep.trainables.review_helpfulness.studies import claims
 from contrasweep.trainables.review_helpfulness.studies import tables as studies
 
 REPORTS = ROOT / "docs/claims"
-GRIDS = {name: value for name, value in vars(studies).items() if isinstance(value, AblationGrid)}
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_every_arm_has_settings(name):
-    for arm in GRIDS[name].arms.values():
-        Settings(**arm.config)
 
 
 def test_the_main_table_has_the_eight_models():
@@ -56,11 +49,6 @@ def test_reports_call_the_data_as_the_committed_ones_do(study):
     assert file.read_text().startswith(
         f"**{file.stem} on {(study.labels or {})[study.data]}{synthetic}: {study.metric} "
     )
-
-
-def test_synthetic_data_is_named_so():
-    for grid in GRIDS.values():
-        assert ("SYNTHETIC" in grid.data) == ("synthetic" in grid.name)
 
 
 @pytest.mark.parametrize("model", MODELS)
