@@ -88,7 +88,6 @@ class Found:
             has to write or to change.
         searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
         trials: Trials that the search may take for each arm; None where the source does not say.
-        pruner: The fields `pruner` and `pruner_options` of the study; empty without early stopping.
     """
 
     study: MutableConfig
@@ -99,7 +98,6 @@ class Found:
     left_out: list[str] = field(default_factory=list)
     searcher: str = ""
     trials: int | None = None
-    pruner: MutableConfig = field(default_factory=dict)
 
     def note_unread(self, fields: Config, read: str, place: str = "") -> None:
         """Note the fields that have no counterpart: all but those whose names are in `read`, with spaces between them.
@@ -150,15 +148,13 @@ class Found:
             "confirm_on": "all",
             "searcher": self.searcher,
             "trials_per_arm": self.trials or PRESUMED_TRIALS,
-            **self.pruner,
             "arms": declared,
         }
 
     def _grid(self, axes: MutableConfig, arms: Mapping[str, MutableConfig]) -> MutableConfig:
         """Return the fields of a grid over `axes`, setting -> values; `arms` has what each arm alone fixes.
 
-        A setting `seed` whose values are integers becomes the study's `seeds`, if the command can be given one. A
-        pruner is noted in `left_out`.
+        A setting `seed` whose values are integers becomes the study's `seeds`, if the command can be given one.
         """
         # The seed is the trial's own and no setting: the command has to name it, before all other settings.
         command = self.arm.get("command", ())
@@ -170,10 +166,6 @@ class Found:
                 place = command.index(settings)
                 command[place:place] = words
             self.study["seeds"] = axes.pop("seed")
-        if self.pruner:
-            self.left_out.append(
-                f"early stopping: {self.pruner}: a grid trains all trials to their end"
-            )
         declared = {
             name: self.arm | {"config": self.config | config} for name, config in arms.items()
         }
@@ -285,9 +277,7 @@ def _read_wandb(found: Found, content: Config) -> None:
     parameters = _nested(content["parameters"], "parameters", leaf="value values min distribution")
     for name, fields in parameters:
         _read_wandb_parameter(found, name, fields)
-    found.pruner = _wandb_pruner(content.get("early_terminate", {}))
-    read = "command method metric name parameters program run_cap"
-    found.note_unread(content, f"{read} early_terminate" if found.pruner else read)
+    found.note_unread(content, "command method metric name parameters program run_cap")
     # W&B's macros in the command become placeholders; its environment is set by the runner.
     macros = WANDB | {"${program}": content.get("program", "")}
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
@@ -299,17 +289,6 @@ def _read_wandb(found: Found, content: Config) -> None:
     # A script may take its settings from flags or from wandb.config. W&B's agent gives it both.
     start = ["env", "WANDB_MODE=offline", "WANDB_SWEEP_PARAM_PATH={config:wandb}"]
     found.arm = {"command": [*start, *command], "metrics": "wandb"}
-
-
-def _wandb_pruner(stopping: Config) -> MutableConfig:
-    """Return our `pruner` and `pruner_options` for W&B's `early_terminate`; empty where it has no counterpart."""
-    # Hyperband that is not strict stops each run by itself, as ASHA without pauses does.
-    if stopping.get("type") != "hyperband" or stopping.get("strict"):
-        return {}
-    reduction = stopping.get("eta", 3)
-    # Hyperband names its first step, or its last one and the number of brackets, from which the first follows.
-    first = stopping.get("min_iter") or max(1, stopping["max_iter"] // reduction ** stopping["s"])
-    return {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
 
 
 def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:

@@ -1,7 +1,7 @@
 """The result of an importer: tables of rows for each split, with their description."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,17 @@ class Published:
     classes: tuple[str, ...]
     columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
     source: Mapping[str, object] = field(default_factory=dict)
+
+
+def published_images(
+    rows: Mapping[str, int], classes: int, shape: Sequence[int], names: Sequence[str] = ("image",)
+) -> Published:
+    """Return the description of a dataset of images [h w c], whose columns have these `names`: one, or two of pairs."""
+    kind = "image" if len(names) == 1 else "image-pair"
+    columns: dict[str, ColumnSpec] = {
+        name: {"dtype": "uint8", "shape": list(shape)} for name in names
+    }
+    return Published(kind, rows, tuple(map(str, range(classes))), columns)
 
 
 @checked

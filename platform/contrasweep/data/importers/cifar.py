@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contrasweep.data import safety
-from contrasweep.data.content import Content, Importer, NoSettings
+from contrasweep.data.content import (
+    Content,
+    Importer,
+    NoSettings,
+    Published,
+    published_images,
+)
 from contrasweep.data.importers import labelled_images
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -116,6 +122,15 @@ def _fetch(name: str, folder: Path) -> Path:
     return folder / str(dataset.filename)
 
 
+def _published(classes: int, settings: Any) -> Published:
+    """Return the description of CIFAR with so many classes, whose training split may be long-tailed."""
+    train = 50_000
+    if isinstance(settings, LongTailedCifar):
+        counts = labelled_images.long_tail(train // classes, classes, settings.imbalance_factor)
+        train = sum(counts)
+    return published_images({"train": train, "test": 10_000}, classes, (32, 32, 3))
+
+
 _LICENCE = "free for research, cite Krizhevsky 2009"
 
 
@@ -129,6 +144,7 @@ def _importer(classes: int, settings: Any, about: str) -> Importer:
         source=source,
         settings=settings,
         fetch=partial(_fetch, f"CIFAR{classes}"),
+        published=partial(_published, classes),
     )
 
 

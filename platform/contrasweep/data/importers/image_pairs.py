@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from contrasweep.data import columns, images, safety
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer, Published, Rejected, published_images
 from contrasweep.data.csv_text import read_csv, warn_of_unused
 from contrasweep.data.importers.encoded_images import SPLITS, Copies, Side
 from contrasweep.data.manifest import ColumnSpec, Folds
@@ -375,7 +375,16 @@ IMAGE_PAIRS = Importer(
     Settings,
     own=True,
 )
+
+
+def _published_hra(settings: Settings) -> Published:
+    """Return the description of HRA, whose side is that of LOCAL's Table 1 unless the settings name another."""
+    side = settings.size or 512
+    return published_images({"train": 3_389}, 5, (side, side, 3), SIDES)
+
+
 HRA = replace(
     IMAGE_PAIRS,
     about="LOCAL's HRA, private: 3,389 pairs before and after disasters, 5 damage classes, listed as image-pairs are",
+    published=_published_hra,
 )

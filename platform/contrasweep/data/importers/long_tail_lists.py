@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from contrasweep.data import safety
-from contrasweep.data.content import Content, Importer
+from contrasweep.data.content import Content, Importer, Published
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, Side
+from contrasweep.data.manifest import ANY_SIDE
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.storage.names import local_path
@@ -62,21 +63,36 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
         yield Encoded(root / safety.check_member(name, str(listing)), name, int(label))
 
 
-def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> Importer:
-    """Return the importer of a dataset by lists, `names` by split; `about` is a line on the dataset."""
-    source = f"the folder that the lists' paths start from, with {' and '.join(names.values())}"
-    read = partial(_read, names, classes)
-    return Importer(read, about, licence=licence, source=source, settings=Settings)
+def _published(rows: dict[str, int], classes: int, settings: Settings) -> Published:
+    """Return the description of a dataset by lists, with these `rows` by split."""
+    columns = encoded_images.spec(settings.size or ANY_SIDE)
+    return Published("image", rows, tuple(map(str, range(classes))), columns)
+
+
+def _importer(
+    names: dict[str, str], rows: dict[str, int], classes: int, about: str, licence: str
+) -> Importer:
+    """Return the importer of a dataset by lists, `names` and published `rows` by split; `about` is a line on it."""
+    return Importer(
+        partial(_read, names, classes),
+        about,
+        licence,
+        f"the folder that the lists' paths start from, with {' and '.join(names.values())}",
+        Settings,
+        published=partial(_published, rows, classes),
+    )
 
 
 IMAGENET_LT = _importer(
     IMAGENET,
+    {"train": 115_846, "test": 50_000},
     1000,
     "ImageNet, long-tailed: 115,846 training, 20,000 dev, 50,000 test images",
     "ImageNet's terms: research only, no redistribution",
 )
 INATURALIST_LT = _importer(
     INATURALIST,
+    {"train": 437_513, "test": 24_426},
     8142,
     "iNaturalist 2018: 437,513 training, 24,426 test images of 8,142 species",
     "iNaturalist's terms: research only",

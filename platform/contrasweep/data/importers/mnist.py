@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contrasweep.data.content import Content, Importer
+from contrasweep.data.content import Content, Importer, Published, published_images
 from contrasweep.data.importers import labelled_images
 from contrasweep.errors import DataError
 
@@ -94,6 +94,11 @@ def _fetch(name: str, folder: Path) -> Path:
     return folder
 
 
+def _published(settings: Any) -> Published:
+    """Return the description of MNIST or Fashion-MNIST."""
+    return published_images({"train": 60_000, "test": 10_000}, 10, (28, 28, 1))
+
+
 _SOURCE = "the folder of the four idx files (gzipped or not), or an npz with x_train, y_train, x_test, y_test"
 MNIST = Importer(
     partial(_read, DIGITS, "glyphs"),
@@ -101,6 +106,7 @@ MNIST = Importer(
     "CC BY-SA 3.0 (LeCun et al. 1998)",
     _SOURCE,
     fetch=partial(_fetch, "MNIST"),
+    published=_published,
 )
 FASHION_MNIST = Importer(
     partial(_read, FASHION, "photos"),
@@ -108,4 +114,5 @@ FASHION_MNIST = Importer(
     "MIT (Xiao et al. 2017)",
     _SOURCE,
     fetch=partial(_fetch, "FashionMNIST"),
+    published=_published,
 )

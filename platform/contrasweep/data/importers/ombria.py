@@ -12,8 +12,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Literal
 
-from contrasweep.data import columns
-from contrasweep.data.content import Content, Importer, Published
+from contrasweep.data.content import Content, Importer, Published, published_images
 from contrasweep.data.importers import image_pairs
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -51,8 +50,7 @@ def _read(source: Path, settings: Settings) -> Content:
 def _published(settings: Settings) -> Published:
     """Return the description of OMBRIA, with the numbers of pairs in its lists."""
     rows = {"train": {4: 3_396, 5: 2_538}[settings.classes]}
-    sides = {side: columns.spec("uint8", (64, 64, 3)) for side in ("pre", "post")}
-    return Published("image-pair", rows, tuple(map(str, range(settings.classes))), sides)
+    return published_images(rows, settings.classes, (64, 64, 3), image_pairs.SIDES)
 
 
 OMBRIA = Importer(

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pydantic
 
 from contrasweep.data import columns, images
-from contrasweep.data.content import Content, Importer, Rejected
+from contrasweep.data.content import Content, Importer, Published, Rejected, published_images
 from contrasweep.data.importers.encoded_images import Side
 from contrasweep.data.importers.image_pairs import Image, pair_tables
 from contrasweep.data.manifest import Folds
@@ -258,10 +258,17 @@ def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
     }
 
 
+def _published(settings: Settings) -> Published:
+    """Return the description of xBD with LOCAL's training crops (section 4, Datasets)."""
+    shape = settings.size, settings.size, 3
+    return published_images({"train": sum(PAPER_COUNTS)}, len(CLASSES), shape, MOMENTS)
+
+
 XBD = Importer(
     read,
     "building crops before and after disasters, 4 damage classes, grouped by tile or disaster",
     "CC BY-NC-SA 4.0",
     "xBD's folder with train/{images,labels} and perhaps test, hold, tier3",
     Settings,
+    published=_published,
 )
