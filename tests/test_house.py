@@ -197,11 +197,6 @@ def public_definitions(path):
                 and node.name[0] != "_"
             ):
                 if any(
-                    ast.unparse(decorator) in ("overload", "typing.overload")
-                    for decorator in node.decorator_list
-                ):
-                    continue  # the function itself follows
-                if any(
                     ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list
                 ):
                     continue  # the implementation says what all of them do

@@ -20,23 +20,10 @@ def run(tmp_path_factory):
     """run(*words): what `contrasweep *words` prints where the package is installed, in a folder of its own."""
     folder = tmp_path_factory.mktemp("installed")
     source = shutil.copytree(EXAMPLE, folder / "source")
-    for words in (
-        ["-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)],
-        [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-index",
-            "--target",
-            str(folder / "site-packages"),
-        ],
-    ):
-        wheels = [str(path) for path in folder.glob("*.whl")]
-        subprocess.run(
-            [sys.executable, *words, *wheels], cwd=source, check=True, capture_output=True
-        )
+    build = ["hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run([sys.executable, "-m", *build], cwd=source, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    shutil.unpack_archive(wheel, folder / "site-packages", "zip")
     shutil.rmtree(source)
     here = folder / "work"
     here.mkdir()

@@ -119,11 +119,6 @@ def test_an_sdist_holds_files_for_links_and_its_wheel_is_the_same(built):
     assert built["from sdist"].read_bytes() == built["wheel"].read_bytes()
 
 
-def test_links_lead_into_the_tree_and_git_keeps_them():
-    for name in LINKS:
-        assert os.readlink(ROOT / "platform/contrasweep" / name) == f"../../{name}"
-
-
 def test_a_checkout_without_links_is_told_in_one_line(tmp_path, storage):
     """As `git config core.symlinks false` leaves it: each link is a file that holds its target."""
     package = tmp_path / "contrasweep"

@@ -117,8 +117,6 @@ def test_objects_of_ray_tune_and_optuna_declare_a_space():
         "h": (of_optuna.CategoricalDistribution([1, None]), Choice([1, None])),
         "i": (tune.lograndint(1, 100), Int(1, 99, log=True)),
         "j": (of_optuna.LogUniformDistribution(0.1, 1), Float(0.1, 1, log=True)),
-        "k": (of_optuna.DiscreteUniformDistribution(0, 1, 0.5), Float(0, 1, step=0.5)),
-        "l": (of_optuna.IntUniformDistribution(1, 5), Int(1, 5)),
     }
     arm = Arm("contrastive", space={name: theirs for name, (theirs, _) in space.items()})
     assert arm.space == {name: ours for name, (_, ours) in space.items()}
