@@ -1,7 +1,6 @@
 """Commands on jobs: submit a study to a cluster, ask for its status, read its log, stop it."""
 
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -104,7 +103,15 @@ def submit(
         _submit_slurm(study, sbatch or [], asked, json)
         return
     if dry_run:
-        _print_files(files_to_send(study, sets=sets or [], cluster=cluster), json)
+        sizes = files_to_send(study, sets=sets or [], cluster=cluster)
+        files = [{"file": name, "bytes": size} for name, size in sizes.items()]
+        total = sum(sizes.values())
+        if json:
+            print_json("submit", {"files": files, "bytes": total})
+            return
+        for name, size in sizes.items():
+            print(f"{size:>{len(f'{max(sizes.values()):,}')},}  {name}")
+        print(f"{plural(len(sizes), 'file')} would be sent, {total / 2**20:.2f} MiB")
         return
     if address is None:
         hint = "--address http://HEAD:8265, or --dry-run to see what would be sent"
@@ -142,18 +149,6 @@ def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: boo
         print(f"status:   {status_line}\nend:      scancel {array}")
     else:
         print("every trial has its record")
-
-
-def _print_files(sizes: Mapping[str, int], json: bool) -> None:
-    """Print the files that would be sent, file -> bytes, and their sum; with `json` as a document."""
-    total = sum(sizes.values())
-    if json:
-        files = [{"file": name, "bytes": size} for name, size in sizes.items()]
-        print_json("submit", {"files": files, "bytes": total})
-        return
-    wide = len(f"{max(sizes.values()):,}")
-    print("\n".join(f"{size:>{wide},}  {name}" for name, size in sizes.items()))
-    print(f"{plural(len(sizes), 'file')} would be sent, {total / 2**20:.2f} MiB")
 
 
 def status(

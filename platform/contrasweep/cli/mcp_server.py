@@ -386,7 +386,13 @@ class Tools:
             return {"state": "running", "budget": budget, **trained, "next": then}
         # The thread has ended: `printed` is complete.
         self._begun = None
-        return {"state": "ended", "budget": budget, **_ended(begun.process, begun.printed)}
+        document = None
+        with contextlib.suppress(ValueError, IndexError):
+            document = json.loads(begun.printed[0])
+            document.pop("rows", None)  # of trials
+        said = b"".join(begun.printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
+        told = {"exit_status": begun.process.returncode, "document": document, "said": said}
+        return {"state": "ended", "budget": budget, **told}
 
     def _spend(
         self,
@@ -599,19 +605,6 @@ def _to_decide(outlook: Answer) -> tuple[int, float | None]:
 def _counted(trials: int, gpu_hours: float | None) -> float:
     """Return the GPU-hours that count before trials begin; those of unknown duration count `UNKNOWN_TRIAL_S` each."""
     return trials * UNKNOWN_TRIAL_S / 3600 if gpu_hours is None else gpu_hours
-
-
-def _ended(process: "subprocess.Popen[bytes]", printed: Sequence[bytes]) -> Answer:
-    """Return exit status, `document` and what was `said` of a process that has ended, from what it has printed.
-
-    `printed` has its standard output and its standard error, or nothing. Rows of trials are left out of the document.
-    """
-    document = None
-    with contextlib.suppress(ValueError, IndexError):
-        document = json.loads(printed[0])
-        document.pop("rows", None)
-    said = b"".join(printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
-    return {"exit_status": process.returncode, "document": document, "said": said}
 
 
 class _CommandError(ContrasweepError):

@@ -176,8 +176,12 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
         return
     empty = b"" if pa.types.is_binary(kind) else ""
     chunks = [_filled(chunk, empty) for chunk in chunks if len(chunk)]
-    # Offsets depend on how the column is cut into chunks, so the lengths are hashed.
-    offsets = [_offsets(chunk) for chunk in chunks]
+    # Buffer 1 has where each text begins, and where the last one ends, four bytes each; those of a sliced column begin
+    # `offset` values into it. Offsets depend on how the column is cut into chunks, so the lengths are hashed.
+    offsets = [
+        np.frombuffer(chunk.buffers()[1], np.int32, len(chunk) + 1, chunk.offset * 4)
+        for chunk in chunks
+    ]
     lengths = [np.zeros(0, "<i8"), *map(np.diff, offsets)]
     state.update(np.concatenate(lengths).astype("<i8").data)
     for chunk, of_chunk in zip(chunks, offsets, strict=True):
@@ -186,12 +190,6 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
         # Buffer 2 has the bytes of all values. A chunk of empty values may have none.
         if end > first:
             state.update(memoryview(chunk.buffers()[2])[first:end])
-
-
-def _offsets(column: pa.Array) -> NDArray[np.int32]:
-    """Return where each of n texts begins in the bytes of a column, and where the last one ends, [n + 1]."""
-    # Buffer 1 has them, four bytes each; those of a sliced column begin `offset` values into it.
-    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
 
 
 def _filled(column: pa.Array, value: object) -> pa.Array:

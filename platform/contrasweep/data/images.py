@@ -49,7 +49,10 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> Pixels:
             channels = shape[2]
         try:
             image.load()
-            _turn_upright(image)
+            # Upright, as the EXIF data say; an image whose EXIF data are broken stays as it is.
+            with warnings.catch_warnings(), contextlib.suppress(Exception):
+                warnings.simplefilter("ignore")
+                ImageOps.exif_transpose(image, in_place=True)
             pixels = image if image.mode == MODES[channels] else image.convert(MODES[channels])
         except Exception as error:  # Pillow's decoders raise any kind of error
             raise BrokenImage(f"cannot be decoded ({error})") from None
@@ -136,13 +139,6 @@ def _opened(data: bytes) -> Image.Image:
             f"has more than 8 bits a channel ({deep}): convert it to 8 bit first, by one scale for the whole dataset"
         )
     return image
-
-
-def _turn_upright(image: Image.Image) -> None:
-    """Turn an image in place as its EXIF data say; one whose EXIF data are broken stays as it is."""
-    with warnings.catch_warnings(), contextlib.suppress(Exception):
-        warnings.simplefilter("ignore")
-        ImageOps.exif_transpose(image, in_place=True)
 
 
 def _deep(image: Image.Image) -> str:

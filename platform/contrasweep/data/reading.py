@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -370,11 +370,10 @@ def _open_arrays(folder: Path) -> Arrays:
     """
     arrays = {}
     for file in sorted(folder.glob("*.npy")):
-        # An array without items cannot be mapped. Only a small file can have such an array.
-        is_small = file.stat().st_size < 4096
-        is_empty = is_small and np.load(file, allow_pickle=False).size == 0
-        mode: Any = None if is_empty else "c"
-        arrays[file.stem] = np.asarray(np.load(file, mmap_mode=mode, allow_pickle=False))
+        try:
+            arrays[file.stem] = np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
+        except ValueError:  # an array without items cannot be mapped
+            arrays[file.stem] = np.load(file, allow_pickle=False)
     return arrays
 
 

@@ -1,6 +1,5 @@
 """Finds the manifest of a dataset by its name in a study: quickly, and without writing to the storage for a plan."""
 
-import difflib
 import logging
 import os
 from collections.abc import Sequence
@@ -13,7 +12,13 @@ from contrasweep.data.cache import cache_folder, discard, locked
 from contrasweep.data.manifest import MANIFEST, NO_DATA, Folds, Manifest
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import DataError, NotStagedError, PackageMissingError, SpecError
+from contrasweep.errors import (
+    DataError,
+    NotStagedError,
+    PackageMissingError,
+    SpecError,
+    choose_from,
+)
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import MAX_BYTES
 from contrasweep.storage.store import open_store
@@ -149,12 +154,9 @@ def _if_whole(folder: Path) -> Manifest | None:
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
     """Return in words where a name was looked for, what is staged there, and which name may have been meant."""
-    names = sorted({manifest.name for manifest in staged_in(storage)})
-    similar = difflib.get_close_matches(wanted.name, names, n=1)
-    question = f"did you mean the staged {similar[0]!r}? " if similar else ""
-    return (
-        f"{question}looked in {' and '.join(places)}; staged there: {', '.join(names) or 'nothing'}"
-    )
+    names = {manifest.name for manifest in staged_in(storage)}
+    staged = choose_from("staged datasets", names, wanted.name)
+    return f"looked in {' and '.join(places)}; {staged}"
 
 
 def with_folds(manifest: Manifest, count: int | None) -> Manifest:

@@ -29,13 +29,8 @@ _PATHS = {
 }
 
 
-def _importer(path: str) -> Importer:
-    """Return the importer at `module:IMPORTER` of this package."""
-    module, _, name = path.partition(":")
-    importer = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    assert isinstance(importer, Importer), path
-    return importer
-
-
-DATASETS: dict[str, Importer] = {name: _importer(path) for name, path in _PATHS.items()}
+DATASETS: dict[str, Importer] = {}
 """Name -> importer. A new dataset is a file in this folder with an `Importer`, and a line in `_PATHS`."""
+for _name, _path in _PATHS.items():
+    _module, _, _attribute = _path.partition(":")
+    DATASETS[_name] = getattr(importlib.import_module(f"{__name__}.{_module}"), _attribute)

@@ -6,7 +6,6 @@ of files say which split they are.
 
 import json
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -150,11 +149,10 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
         if not names:
             names = file_names
             first = file
-        for i, (a, b) in enumerate(zip_longest(file_names, names)):
-            if a != b:
-                raise DataError(
-                    f"{file} has other class names than {first}: class {i} is {a!r} and {b!r}; stage them apart"
-                )
+        if file_names != names:
+            raise DataError(
+                f"{file} has other class names than {first}, {file_names} and {names}; stage them apart"
+            )
     if names or not label:
         return names
     # Without names, the largest label says how many classes there are.

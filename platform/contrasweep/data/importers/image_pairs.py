@@ -196,10 +196,9 @@ def _row(path: Path, line: int, cells: dict[str, str]) -> Row:
         )
     for name in ("x", "y"):
         if not row.get(name):
-            lack = f"{name} is empty" if name in row else f"there is no column {name}"
             raise DataError(
-                f"{place}: size is {size!r} but {lack}: a crop needs x, y and size; leave size empty to take "
-                "the image whole"
+                f"{place}: size is {size!r} without {name}: a crop needs x, y and size; leave size empty to take the "
+                "image whole"
             )
     return row
 
@@ -227,25 +226,15 @@ def _classes(
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
         labels = [int(text) for text in texts]
-        values = sorted(set(labels))
-        count = len(names or values)
+        count = len(names or set(labels))
         for row, label in zip(rows, labels, strict=True):
-            if label < count:
-                continue
-            place = f"{path}, line {row.line}"
-            if names:
+            if label >= count:
                 raise DataError(
-                    f"{place}: label {label} has no name among the {count} of `classes`, which name "
-                    f"0 to {count - 1}"
+                    f"{path}, line {row.line}: label {label} is none of the {count} classes, whose numbers run from 0 "
+                    f"to {count - 1} without a gap: renumber them, or name every class, those without a pair too, with "
+                    "--set classes='[NAME, NAME, ...]'"
                 )
-            # There are `count` different labels, so that a smaller number is missing.
-            listed = ", ".join(map(str, values[:20])) + (", ..." if count > 20 else "")
-            raise DataError(
-                f"{place}: labels that are numbers must run from 0 to {count - 1} without a gap, got {label} "
-                f"among {listed}: renumber them, or name every class from 0 to {values[-1]}, those without a "
-                "pair too, with --set classes='[NAME, NAME, ...]'"
-            )
-        return tuple(names or map(str, values)), labels
+        return tuple(names or map(str, range(count))), labels
     class_names = tuple(names or sorted(set(texts)))
     unknown = sorted(set(texts) - set(class_names))
     if unknown:
@@ -300,7 +289,9 @@ def _pairs(
         DataError: Images have different shapes.
     """
     # Neighbouring rows crop the same pair, so that few images are open at a time.
-    open_image = lru_cache(8)(lambda name: _open(path.parent, name))
+    open_image = lru_cache(8)(
+        lambda name: images.read(path.parent / safety.check_member(name, str(path.parent)))
+    )
     for row, label in rows:
         try:
             pre, post = (_crop(open_image(row[side]), row, size) for side in SIDES)
@@ -313,15 +304,10 @@ def _pairs(
             specs |= {side: columns.spec("uint8", pre.shape) for side in SIDES}
         shape = specs["pre"]["shape"]
         if list(pre.shape) != shape or list(post.shape) != shape:
-            channels = {pre.shape[2], post.shape[2], shape[2]}
-            cure = (
-                "convert all of them to grey or all to colour first"
-                if len(channels) > 1
-                else "set the size to bring all of them to, for example --set size=64"
-            )
             raise DataError(
                 f"{path}, line {row.line}: {row['pre']} gives {list(pre.shape)} and {row['post']} "
-                f"{list(post.shape)}, those before {shape}: {cure}"
+                f"{list(post.shape)}, those before {shape}: --set size=64 brings all to one size, and grey ones next "
+                "to colour are to be converted first"
             )
         copies.add(pre.tobytes() + post.tobytes(), row.split, label)
         yield (row, label), pre, post
@@ -343,11 +329,6 @@ def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
         else:
             arrays[f"{name}_path" if name in SIDES else name] = pa.array(cells, pa.string())
     return arrays
-
-
-def _open(root: Path, name: str) -> Image | str:
-    """Return the image `name` below `root`, or as text why it cannot be read; `DataError` for a path to outside."""
-    return images.read(root / safety.check_member(name, str(root)))
 
 
 def _crop(image: Image | str, row: Row, size: int | None) -> Image:
