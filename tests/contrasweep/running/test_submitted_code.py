@@ -105,7 +105,7 @@ def test_what_a_run_would_refuse_is_not_submitted(
     places = {"address": "http://head:8265", "tracking": "none"}
     with refused(
         DataError,
-        match=f"no dataset 'birds'; .*looked in {tmp_path}/datasets/birds; staged there: no",
+        match=f"no dataset 'birds'; .*looked in {tmp_path}/datasets/birds; .*datasets: none",
     ):
         submitting.submit(dataclasses.replace(STUDY, data="birds"), storage=storage, **places)
     records.claim(StudyDocument(name="s", metric="accuracy", plan_digest="another"))
