@@ -123,20 +123,17 @@ def check_there(
     logs = job.command("logs")
     printed = job.logs()
     answer = re.search(r"^PROBE (.*)$", printed, re.MULTILINE)
-    if answer is None:
+    try:
+        unusable = dict(json.loads(answer[1] if answer else ""))
+    except (ValueError, TypeError):
         if job.died_of_memory():
             raise SubmissionError(
                 "the memory of the cluster's head ran out, so that a first job was killed there; submit when less "
                 f"runs on it, or give it more memory; see `{logs}`"
-            )
+            ) from None
         raise SubmissionError(
             f"a first job failed on the cluster ({last_words(printed)}); see `{logs}`"
-        )
-    try:
-        unusable = dict(json.loads(answer[1]))
-    except (ValueError, TypeError):
-        found = f"{answer[1][:80]!r}, which is not its answer"
-        raise SubmissionError(f"a first job on the cluster printed {found}; see `{logs}`") from None
+        ) from None
     # One line says one problem: the first of them.
     for what, why in unusable.items():
         reason = " ".join(str(why).split())[:400]

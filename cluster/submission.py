@@ -63,10 +63,10 @@ def submit(
         )
 
 
-def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> float:
+def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> None:
     """Copy the files of the project at `root` that are sent, and `files` (path in the copy -> file), into `to`.
 
-    Prints how much it is and returns the size in MiB. `SubmissionError` where `package.contents` raises it.
+    Prints how much it is. `SubmissionError` where `package.contents` raises it.
     """
     chosen = package.contents(root, files)
     total = sum(path.stat().st_size for path in chosen.values()) / 2**20
@@ -83,4 +83,3 @@ def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> f
         target = to / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)  # with its mode: a script stays executable
-    return total

@@ -429,7 +429,7 @@ NO_CODE = [
 def test_secrets_storages_and_memory_of_dead_processes_stay_behind_whatever_their_case(tmp_path):
     tree(tmp_path / "here", *PRIVATE, *NO_CODE, *CODE, "__init__.py")
     (tmp_path / "here/__init__.py").chmod(0o755)
-    assert 0 < snapshot(tmp_path / "here", tmp_path / "there") < 1
+    snapshot(tmp_path / "here", tmp_path / "there")
     assert found(tmp_path / "there") == sorted([*CODE, "__init__.py"])
     assert os.access(tmp_path / "there/__init__.py", os.X_OK), "a script stays executable"
 
@@ -1050,12 +1050,8 @@ def test_odd_answers_of_a_dashboard_are_one_line(server, body):
 @pytest.mark.parametrize(
     ("printed", "says"),
     [
-        (
-            "PROBE {",
-            "a first job on the cluster printed '{', which is not its answer; see `contrasweep logs job --address http://",
-        ),
-        ("PROBE 7", "a first job on the cluster printed '7', which is not"),
-        ('PROBE ["ab", 3]', "which is not its answer"),
+        ("PROBE {", "a first job failed on the cluster (PROBE {); see `contrasweep logs job"),
+        ('PROBE ["ab", 3]', "a first job failed on the cluster"),
         (
             "sh: 1: python: not found",
             "a first job failed on the cluster (sh: 1: python: not found); see `contrasweep logs job --address http://",

@@ -90,9 +90,7 @@ def redeclare(
     if _metric_was_mended(plan, earlier, recorded):
         return declared
     # Anything else is another study, which is refused unless the user asks to extend this one.
-    changes = tuple(
-        text for name in changed for text in _change_texts(name, before.get(name), now.get(name))
-    )
+    changes = tuple(_change_text(name, before.get(name), now.get(name)) for name in changed)
     changes = changes or tuple(f"arms + {arm}" for arm in added_arms)
     if not extend:
         raise SpecError(
@@ -382,36 +380,29 @@ def _check_present(
         )
 
 
-def _change_texts(name: str, before: Any, now: Any) -> list[str]:
-    """Return how the field `name` has changed, as texts: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`.
+def _change_text(name: str, before: Any, now: Any) -> str:
+    """Return how the field `name` has changed, as a text: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`.
 
-    For a list or a mapping the texts name the entries that were added and removed. None stands for a field that was
+    Of a list or a mapping it names the entries that were added, removed and changed. None stands for a field that was
     not declared.
     """
-    # Lists. None against [] has no entry to name, and is left to the last line.
-    if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
-        before_list = before or []
-        now_list = now or []
-        added = [entry for entry in now_list if entry not in before_list]
-        removed = [entry for entry in before_list if entry not in now_list]
-        parts = [
-            f"{sign} {_short(', '.join(map(str, entries)))}"
-            for sign, entries in (("+", added), ("-", removed))
-            if entries
+    kinds = (list, Mapping, type(None))
+    # None against [] has no entry to name.
+    if isinstance(before, kinds) and isinstance(now, kinds) and (before or now):
+        # entry -> its value, of a list None
+        old, new = (
+            each if isinstance(each, Mapping) else {str(entry): None for entry in each or ()}
+            for each in (before, now)
+        )
+        forms = [
+            ("+ {}", [key for key in new if key not in old]),
+            ("- {}", [key for key in old if key not in new]),
+            ("{} changed", [key for key in new if key in old and old[key] != new[key]]),
         ]
-        return [f"{name} {' '.join(parts) or 'in another order'}"]
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        added = [key for key in now if key not in before]
-        removed = [key for key in before if key not in now]
-        changed = [key for key in now if key in before and before[key] != now[key]]
-        forms = [(added, "+ {}"), (removed, "- {}"), (changed, "{} changed")]
-        return [
-            f"{name} {form.format(_short(', '.join(map(str, keys))))}"
-            for keys, form in forms
-            if keys
-        ]
-    old, new = ("none" if value is None else _short(str(value)) for value in (before, now))
-    return [f"{name} {old} -> {new}"]
+        parts = [form.format(_short(", ".join(map(str, keys)))) for form, keys in forms if keys]
+        return f"{name} {' '.join(parts) or 'in another order'}"
+    was, is_now = ("none" if value is None else _short(str(value)) for value in (before, now))
+    return f"{name} {was} -> {is_now}"
 
 
 def _short(text: str) -> str:

@@ -335,15 +335,6 @@ def test_what_cannot_be_kept_is_one_line(fields, said):
         cs.AblationGrid("s", {"a": cs.Arm("toy:train")}, "digits", **fields)
 
 
-def test_keeping_changes_no_trial(tmp_path):
-    arms = {"a": cs.Arm("toy:train", CONFIG)}
-    plans = [
-        cs.plan(cs.AblationGrid("kept", arms, "digits-lt", keep=keep), storage=str(tmp_path))
-        for keep in ("newest", "all", "none", "best")
-    ]
-    assert len({plan.digest for plan in plans}) == len({plan.trials[0].id for plan in plans}) == 1
-
-
 def test_the_checkpoint_of_the_best_trial_of_an_arm_is_fetched(storage, tmp_path):
     records = made(storage, tmp_path)
     results = cs.load("grid", storage=storage)

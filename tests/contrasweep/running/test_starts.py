@@ -9,7 +9,6 @@ import contrasweep as cs
 from contrasweep.code import CurrentCode
 from contrasweep.errors import ContrasweepError, NotTrainedError
 from contrasweep.planning.planner import plan_staged
-from contrasweep.results.difference import study_difference
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, prepare
 from contrasweep.running.publish import clean, plan_cleaning
@@ -105,14 +104,6 @@ def studies(tmp_path, monkeypatch):
     return Studies(tmp_path)
 
 
-def test_a_worker_fetches_the_checkpoint_from_an_object_store(tmp_path, monkeypatch, s3):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    studies = Studies(tmp_path, s3.uri)
-    studies.run(studies.grid("before", {"a": cs.Arm("first:train")}, seeds=[0]))
-    studies.run(studies.grid("after", {"a": studies.arm()}, seeds=[0]))
-    assert studies.weights("after") == {("a", fold, 0): f"new>a{fold}0>a{fold}0" for fold in (0, 1)}
-
-
 def test_code_that_the_network_to_start_from_has_is_named_by_the_study_that_starts(
     studies, monkeypatch
 ):
@@ -144,17 +135,6 @@ def test_a_trial_starts_from_the_trial_of_its_fold_and_seed(studies):
         assert weight == f"{source}>{arm}{fold}{seed}"
     assert studies.run(studies.after) == 0
     assert verify(StudyRecords(studies.storage, "after")).sound
-
-
-def test_where_arms_start_from_is_a_difference_of_theirs(studies):
-    studies.run(studies.before)
-    studies.run(studies.after)
-    rows = study_difference("after:a", "after:b", studies.storage).rows
-    assert [(row.kind, row.name, row.a, row.b) for row in rows] == [("arm", "start.arm", "a", "b")]
-    rows = study_difference("after:a", "after:none", studies.storage).rows
-    assert {(row.name, row.b) for row in rows} == {
-        (f"start.{key}", "–") for key in ("study", "arm", "trial")
-    }
 
 
 def test_the_source_is_part_of_a_trials_identity(studies):
@@ -269,13 +249,6 @@ def test_axes_that_both_have_pair_the_trials_and_others_are_ambiguous(studies):
         cs.SpecError, match=r"has 2 trials to start from.*give this study its axes \(width\)"
     ):
         cs.plan(studies.grid("after", {"a": studies.arm()}), storage=studies.storage)
-
-
-def test_of_several_datasets_each_trial_starts_from_one_of_its_own(studies):
-    axes = {"data": ["digits-lt", "digits"]}
-    studies.run(studies.grid("before", {"a": cs.Arm("first:train")}, axes=axes))
-    planned = studies.plan(studies.grid("after", {"a": studies.arm()}, axes=axes))
-    assert len({trial.start.trial for trial in planned.trials}) == 8
 
 
 def test_networks_that_are_trained_again_make_exactly_their_cells_stale(studies):

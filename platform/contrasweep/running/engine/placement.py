@@ -1,6 +1,5 @@
 """The place of each trial on the cluster's hosts; a trial that ran out of memory gets a larger place."""
 
-import functools
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -156,14 +155,5 @@ def bundles(config: TrialDescription) -> PlacementGroupFactory:
 
 
 def _bundles(place: PlaceDescription) -> PlacementGroupFactory:
-    return _factory(tuple(place["resources"].items()), tuple(place["labels"].items()))
-
-
-# Trials that ask for the same share one object, because Tune keeps it with each trial.
-@functools.lru_cache(maxsize=256)
-def _factory(
-    resources: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...]
-) -> PlacementGroupFactory:
-    return PlacementGroupFactory(
-        [dict(resources)], **({"bundle_label_selector": [dict(labels)]} if labels else {})
-    )
+    labels = {"bundle_label_selector": [dict(place["labels"])]} if place["labels"] else {}
+    return PlacementGroupFactory([dict(place["resources"])], **labels)

@@ -16,7 +16,7 @@ from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.statistics.group_sequential import Looks
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.file import load_study, to_plain
+from contrasweep.study.file import load_study
 
 MEANS = {"a": 0.2, "b": 0.2, "c": 0.26}
 
@@ -276,9 +276,3 @@ def test_wrong_replicates_are_one_line(replicates, says):
             ),
             storage="runs",
         )
-
-
-def test_replicates_travel_in_a_study_file():
-    assert to_plain(grid())["replicates"] == {
-        "first": 5, "step": 5, "most": 30, "of": "seeds", "spending": "obrien-fleming"
-    }  # fmt: skip

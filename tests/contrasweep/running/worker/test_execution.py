@@ -113,15 +113,6 @@ def test_the_seconds_of_training_before_a_resume_count(trial, records):
     assert second.seconds >= 1000 and finish(second).seconds > second.attempt.extra.seconds >= 1000
 
 
-def test_a_damaged_checkpoint_is_not_used(trial, tmp_path, records):
-    Execution(trial, train, records, metric="accuracy").advance()
-    next((tmp_path / "s").rglob("checkpoint/1/n")).write_text("2")
-    second = Execution(trial, train, records, metric="accuracy")
-    assert second.attempt.resume is None, "it starts over"
-    record = finish(second)
-    assert (record.attempts, record.metrics) == (2, {"accuracy": 0.3})
-
-
 def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifacts_of_all(
     trial, tmp_path
 ):
