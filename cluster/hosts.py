@@ -143,12 +143,9 @@ def wait_for_hosts(
     hosts.request([unplaced])
     deadline = time.monotonic() + HOST_TIMEOUT_S
     try:
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and missing(inventory) is not None:
             time.sleep(1)
-            before = inventory
             inventory = ray_inventory(ray.nodes())
-            if inventory != before and missing(inventory) is None:
-                break
     finally:
         hosts.request(())
     return inventory

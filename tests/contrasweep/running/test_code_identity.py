@@ -220,11 +220,7 @@ def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
     for words, says in [
         (["remove", "own"], "pass --yes"),
         (["remove", "own", "--arm", "z", "--yes"], "there is no such arm in this study"),
-        (["remove", "own", "--status", "lost", "--yes"], "there is no such status"),
-        (["remove", "none", "--yes"], "there is no such study in"),
         (["restore", "own", "--yes"], "nothing of this study was archived"),
-        (["run", "study.yaml", "--rerun", "z"], "there is no such arm, cell or trial"),
-        (["run", "study.yaml", "--rerun", "a/width=3"], "there is no such axis"),
         (["run", "study.yaml", "--accept-code", "--rerun-changed"], "either run again or kept"),
         (["code", "own", "--diff", "xyz", "now"], "no code of the study's trials"),
     ]:

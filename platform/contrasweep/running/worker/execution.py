@@ -31,6 +31,9 @@ from contrasweep.storage.store import LocalStore
 from contrasweep.trial import Report, Trial
 
 log = logging.getLogger(__name__)
+NO_NOTES = TrialNotes()
+NO_CODE = CodeRef()
+NEWEST = Retention()
 
 
 @dataclass
@@ -55,12 +58,12 @@ class Execution:
         records: StudyRecords,
         *,
         metric: str,
-        notes: TrialNotes | None = None,
-        code: CodeRef | None = None,
+        notes: TrialNotes = NO_NOTES,
+        code: CodeRef = NO_CODE,
         packages: Mapping[str, str] | None = None,
         limits: AbstractContextManager[None] | None = None,
         output: Output | None = None,
-        retention: Retention | None = None,
+        retention: Retention = NEWEST,
     ) -> None:
         """Begin one attempt of a trial; the trainable is called by the first `advance`.
 
@@ -86,9 +89,9 @@ class Execution:
             trial,
             records,
             scratch,
-            notes=notes or TrialNotes(),
-            code=code or CodeRef(),
-            retention=retention or Retention(),
+            notes=notes,
+            code=code,
+            retention=retention,
         )
         self.reports = self.attempt.reports
         resume = self.attempt.resume

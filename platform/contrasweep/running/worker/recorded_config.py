@@ -37,23 +37,21 @@ class RecordedConfig(canonical.Config):
 
     def unused_settings(self) -> tuple[str, ...]:
         """Return the dotted keys of settings that the trainable never read, in the order of the config."""
-        return tuple(self._unused())
-
-    def _unused(self) -> Iterator[str]:
-        """Yield the dotted keys that were not read; for a nested mapping those within it, unless it is empty."""
+        unused: list[str] = []
         for key, value in dict.items(self):
+            # Of a nested mapping they are those within it, unless it is empty.
             if isinstance(value, RecordedConfig) and len(value):
-                yield from value._unused()
+                unused += value.unused_settings()
             elif self._at(key) not in self.read:
-                yield self._at(key)
+                unused.append(self._at(key))
+        return tuple(unused)
 
     def _at(self, key: str) -> str:
         """Return the dotted key of `key` within the whole config."""
         return f"{self.place}.{key}".lstrip(".")
 
-    def _note(self, key: object) -> None:
-        if isinstance(key, str):
-            self.read.add(self._at(key))
+    def _note(self, *keys: object) -> None:
+        self.read.update(self._at(key) for key in keys if isinstance(key, str))
 
     def _all(self) -> MutableConfig:
         """Return the whole config as plain mappings, and count all of it as read."""
@@ -95,14 +93,12 @@ class RecordedConfig(canonical.Config):
 
     def items(self) -> Any:
         """Return all keys with their values, which count as read."""
-        for key in dict.keys(self):
-            self._note(key)
+        self._note(*dict.keys(self))
         return super().items()
 
     def values(self) -> Any:
         """Return all values, which count as read."""
-        for key in dict.keys(self):
-            self._note(key)
+        self._note(*dict.keys(self))
         return super().values()
 
     def copy(self) -> MutableConfig:

@@ -11,7 +11,6 @@ from raylets import RayCluster, wait_for
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
-from contrasweep.cluster.packing import Footprint
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import Learned
@@ -20,7 +19,7 @@ from contrasweep.storage.record import Record, Status, TrialNotes
 
 DATA = nowhere()
 T4 = Node(8, 64, 1, Gpu("T4", 14.7))
-H100 = Node(32, 256, 1, Gpu("H100", 79.2))
+
 TRIALS = 60
 STUDY = f"""
 name: demand
@@ -31,25 +30,13 @@ arms:
 """
 
 
-def placed(*nodes, footprint=None):
-    study = AblationGrid("s", {"a": Arm(train, resources=footprint)}, "d", folds=5)
+def placed(*nodes):
+    study = AblationGrid("s", {"a": Arm(train)}, "d", folds=5)
     placements = Placements(Footprints(study, Inventory(nodes), Learned()))
     trials = make_plan(study, lambda name: DATA).trials
     for trial in trials:
         placements.place(trial)
     return placements, trials
-
-
-def test_trials_that_wait_are_placed_on_hosts_that_came_after_they_were_handed_out():
-    placements, trials = placed(T4, footprint=Footprint(gpus=1))
-    assert not placements.outdated
-    placements.grow(Inventory((T4, H100)))
-    assert placements.outdated
-    assert {placements.place(trial).gpu for trial in placements.place_again(trials[1:])} == {"H100"}
-    assert placements.place(trials[0]).gpu == "T4", "which runs there"
-    assert not placements.outdated and placements.place_again(trials[1:]) == [], (
-        "nothing more is known since"
-    )
 
 
 def test_trials_that_wait_are_placed_by_what_the_first_one_took():

@@ -2,7 +2,6 @@
 
 import re
 
-import misbehaving
 import pandas as pd
 import pytest
 
@@ -164,19 +163,3 @@ def test_whoever_watched_saw_it_end(results, hanging):
         "(misbehaving.py:" in text and "contrasweep logs misbehaving " in text
         for _, text in state.events
     )
-
-
-def test_the_module_has_no_function_that_is_not_run(results):
-    functions = {
-        name
-        for name, value in vars(misbehaving).items()
-        if getattr(value, "__module__", "") == "misbehaving"
-    }
-    assert functions == {
-        "calm",
-        "is_killed_beside_its_child",  # test_orphans
-        "a_loss_that_fails_on_rank_1",  # test_process_group
-        *HANGS,
-        *FAILS,
-        *ENDS,
-    }
