@@ -594,10 +594,11 @@ def test_following_gives_up_after_its_patience_and_says_how_to_go_on(clock):
 
 def test_who_interrupts_the_following_is_told_that_the_job_goes_on(server, tmp_path, monkeypatch):
     monkeypatch.setattr(interruption, "then", "")
-    monkeypatch.setattr(Job, "follow", lambda job, write: write(str(interruption)) or "SUCCEEDED")
+    monkeypatch.setattr(Job, "follow", lambda job, write: write(str(interruption)) or "STOPPED")
     words = ("logs", "contrasweep-a-00000001", "--address", server.address, "--follow")
-    said = contrasweep(*words, folder=tmp_path).stdout
-    assert said == f"interrupted; the job goes on: {shlex.join(['contrasweep', *words])}"
+    done = contrasweep(*words, folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == f"interrupted; the job goes on: {shlex.join(['contrasweep', *words])}"
 
 
 def test_a_short_log_is_shown_each_second(clock):

@@ -139,7 +139,7 @@ def webdataset(folder):
     for shard, n in (("train-000.tar", 6), ("train-001.tar", 5), ("val-000.tar", 4)):
         with tarfile.open(folder / shard, "w") as archive:
             for i in range(n):
-                members = {"png": png_bytes(), "cls": str(i % 3).encode(), "json": b'{"kind": 1}'}
+                members = {"png": png_bytes(), "cls": str(i % 3).encode(), "json": b'{"Kind": 1}'}
                 for extension, data in members.items():
                     case = str.upper if i % 2 else str.lower
                     info = tarfile.TarInfo(f"part/{i:04d}.{case(extension)}")

@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from importlib import import_module
 
 import pytest
 from command_line import python
@@ -244,7 +245,10 @@ def test_an_installed_package_counts_by_its_version_unless_it_came_from_a_folder
 def test_a_module_of_the_users_may_have_the_name_of_pythons(package):
     package.write({"wave.py": "X = 1\n", "mythesis/method.py": "import wave\n"})
     sys.modules.pop("wave", None)
-    assert "wave" in package.code().version.modules
+    for _ in range(2):  # it is imported by then or not
+        assert "wave" in package.code().version.modules
+        import_module("wave")
+    del sys.modules["wave"]
 
 
 def test_a_study_in_the_trainables_module_is_no_code_until_something_reads_it(package):

@@ -232,7 +232,7 @@ def test_an_objective_names_a_setting_within_another_by_its_dotted_name(tmp_path
         "    assert trial.params == {'optimizer': {'lr': 0.25}, 'optimizer.lr': 0.25}\n"
         "    trial.set_user_attr('of', 3)\n"
         "    assert trial.user_attrs == {'of': 3} and not hasattr(trial, 'number_of_trials')\n"
-        "    return trial.suggest_float('optimizer.lr', 0, 1)\n"
+        "    return [trial.suggest_float('optimizer.lr', 0, 1), 2]\n"
     )
     (tmp_path / "returned.py").write_text("def train(config): return {'accuracy': config['lr']}\n")
     returned = trial_of(tmp_path, "tune:returned:train", lr=0.25)
@@ -240,7 +240,7 @@ def test_an_objective_names_a_setting_within_another_by_its_dotted_name(tmp_path
     assert (report.step, report.metrics) == (1, {"accuracy": 0.25})
     trial = trial_of(tmp_path, "optuna:dotted:objective", optimizer={"lr": 0.25})
     (report,) = find_trainable(Arm("optuna:dotted:objective"), "arms.a")(trial)
-    assert report.metrics == {"objective": 0.25}
+    assert report.metrics == {"objective": 0.25, "objective_1": 2}
 
 
 def test_a_function_of_ray_tune_reports_by_tune(example, tmp_path):

@@ -772,7 +772,7 @@ def test_what_is_not_in_an_archive_is_named(name, settings, message, tmp_path):
 
 
 def test_a_label_may_be_a_field_of_the_samples_json(tmp_path):
-    assert staged("webdataset", tmp_path, label="json:kind").counts["train"]["classes"][:2] == [
+    assert staged("webdataset", tmp_path, label="json:Kind").counts["train"]["classes"][:2] == [
         0,
         11,
     ]

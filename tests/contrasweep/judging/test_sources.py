@@ -153,13 +153,14 @@ def test_runs_of_wandb_are_read_with_their_settings_where_validation_was_best(tm
     quiet = wandb.Settings(silent=True, x_disable_stats=True, disable_git=True)
     for model in ("base", "wide"):
         for seed in range(2):
-            settings = {"model": model, "seed": seed, "optimizer": {"lr": 0.1}, "accuracy": 9}
+            settings = {"model": model, "optimizer": {"lr": 0.1}, "accuracy": 9}
             for steps in (
                 (range(2), range(2, 4)) if (model, seed) == ("base", 0) else (range(4),)
             ):  # it goes on
                 begun = {"id": f"{model}{seed}", "dir": tmp_path, "mode": "offline"}
                 time.sleep(1 if steps.start else 0)  # the name of a folder has seconds
                 with wandb.init(**begun, config=settings, settings=quiet) as run:
+                    run.config.seed = seed  # settings may come later
                     for step in steps:
                         run.log(
                             {"val/loss": abs(2 - step), "accuracy": 0.5 + 0.1 * step + 0.01 * seed},

@@ -35,8 +35,8 @@ def passes_on_in_text(trial, resume=None) -> "Iterator[Report]":
 
 
 class Method:
-    def __call__(self, trial, resume=None):
-        yield Report(1, {})
+    def __call__(self, trial, resume=None) -> Iterator:
+        return plain(trial, resume)
 
 
 def with_more(trial, resume=None, *, depth=3):
