@@ -109,6 +109,8 @@ def test_the_surveys_studies_decide_with_seeds_of_their_own(study, storage):
         key for one in learned for key in one if any(other[key] != one[key] for other in learned)
     }
     assert differ <= {"loss", "learning_rate"}
+    base = survey.LONG if learned[0]["epochs"] == 40 else survey.BASE
+    assert base["learning_rate"] in {config["learning_rate"] for config in learned}
 
 
 @pytest.mark.long

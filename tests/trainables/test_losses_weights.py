@@ -9,6 +9,7 @@ from refusals import refused
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import resolved_config
+from contrasweep.trainables.contrastive import memory
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.losses import LOSSES, ComposedLoss, ComposedProxyLoss, ProxyLoss, build
 from contrasweep.trainables.losses.weights import LearnedNumbers
@@ -139,7 +140,11 @@ def test_a_rate_of_its_own_is_an_optimizer_of_its_own(kind):
     assert len(joined.state_dict()["each"]) == 2 and [len(p) for p in joined.parameters] == [2, 3]
 
 
-def test_the_memory_of_a_loss_is_counted():
+def test_the_memory_of_a_loss_is_counted(digits):
+    config = {"loss": "arcface", "projection": {"name": "linear", "dim": 16}, "optimizer": "adamw"}
+    pixels = digits.rows("train", "test") * 64
+    # uint8 and three float32 of each pixel; each weight with its gradient and two moments
+    assert memory(config, digits).resident_bytes == pixels * (1 + 3 * 4) + 16 * 10 * 4 * 4
     shape = (1, 8, 8)
     assert (
         Settings(loss="arcface", projection={"name": "linear", "dim": 16}).loss_weights(shape, 1000)

@@ -123,6 +123,17 @@ def test_a_search_that_learns_goes_on_from_its_history_and_repeats_nothing(name)
     assert dumps(following) not in {dumps(config) for config in whole}
 
 
+def test_what_was_pruned_is_learned_from():
+    def following(sign):
+        searcher = make("tpe")
+        for _ in range(20):
+            config = searcher.ask()
+            searcher.tell(config, sign * score(config), pruned_at=2)
+        return searcher.ask()
+
+    assert following(1) != following(-1)
+
+
 def test_repeated_suggestions_change_no_configuration_of_a_resumed_search():
     def asked(count, searcher):
         for _ in range(count):

@@ -28,6 +28,7 @@ CLASSES = (images.Settings, texts.Settings)
                 "augmentation.name": "pairs",
             },
         ),
+        ({"image_size": 64}, {"encoder.stem": "small"}),
         ({"image_size": 128}, {"image_size": 128, "encoder.stem": "imagenet", "latent.size": 8}),
         (
             {"latent": {"size": 5}, "encoder": {"stem": "imagenet"}},

@@ -125,6 +125,12 @@ def test_interaction_keeps_reading_the_original_features(corpus, make_trainer):
     "options",
     [
         {"adaptive": False},
+        {"o_pos": 1.5},
+        {"o_neg": 0.1},
+        {"clamp_weights": True},
+        {"detach_weights": True},
+        {"contrastive_reduction": "sum"},
+        {"mask_same_product": True},
         {"contrastive": False},
         {"contrastive_form": "code"},
         {"interaction": False},
