@@ -112,7 +112,7 @@ def test_a_note_is_bounded_and_changes_nothing_else(records):
     others = {key: records.store.read(key) for key in records.store.list("s/")}
     assert note("the  first") is note(trial[:8], "#odd jumps") is None
     assert read_notes(records)[2:] == (("", "the first"), (trial, "#odd jumps"))
-    for words in (["x" * 501], [" "], ["nobody", "x"], ["a", "b", "c"]):
+    for words in (["x" * 501], [" "], ["nobody", "x"], [trial, "b", "c"]):
         assert isinstance(note(*words), SpecError), words
     assert others == {key: records.store.read(key) for key in others}
     assert len(read_notes(records)) == 4

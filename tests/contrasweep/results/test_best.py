@@ -1,6 +1,7 @@
 """Each arm's best settings: those that were confirmed, with their scores; and a study that runs them again."""
 
 import json
+import re
 from collections import defaultdict
 from dataclasses import replace
 
@@ -101,6 +102,7 @@ def test_settings_that_only_one_arm_has_are_as_they_were_searched(tmp_path):
     assert [list(best.settings) for best in results.best_settings] == [["lr"], ["lr"], ["epochs"]]
     assert type(results.best_settings[2].settings["epochs"]) is int
     assert "epochs: 2\n" in render(results, "yaml").decode()
+    assert re.search(r"\narm +lr +epochs  ", render(results, "text").decode())
 
 
 def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
