@@ -351,12 +351,24 @@ def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
     assert not list(tmp_path.glob("speed*"))
 
 
-def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(tmp_path):
-    with refused(
-        ContrasweepError,
-        match=r"every trial of the candidate broken failed.*this candidate is broken",
-    ):
-        decide(tmp_path, arm(fails=True, who="broken"), "broken")
+def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(
+    tmp_path, monkeypatch
+):
+    retried = []
+    calmly = campaigns.run
+
+    def noting(study, **options):
+        retried.append(options["retry_failed"])
+        return calmly(study, **options)
+
+    monkeypatch.setattr(campaigns, "run", noting)
+    for _ in range(2):
+        with refused(
+            ContrasweepError,
+            match=r"every trial of the candidate broken failed.*this candidate is broken",
+        ):
+            decide(tmp_path, arm(fails=True, who="broken"), "broken")
+    assert retried == [False, False, False, True], "the incumbent's trials and its own, twice"
     assert entries(tmp_path, Decided | Granted) == []
 
 
