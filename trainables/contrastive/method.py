@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ class StepForReport:
     rows: Tensor
     negatives: Counts | None
     """Negatives with a score below 0, and all of them; None where the loss's scores have no sign."""
-    chunks: dict[str, float] = field(default_factory=dict)
+    chunks: dict[str, float]
     """Metrics of a batch that was encoded in chunks (see `gradcache`); empty where it was not."""
 
 
@@ -333,29 +333,21 @@ class Contrastive(loop.Trained):
                 return value
 
         chunk = self.settings.chunk_rows
-        with self.autocast():
-            # Chunks do not use the targets: the settings allow chunks with `targets: batch` alone.
-            if 0 < chunk < len(views):
+        chunks: dict[str, float] = {}
+        # Chunks do not use the targets: the settings allow chunks with `targets: batch` alone.
+        if 0 < chunk < len(views):
+            with self.autocast():
                 chunked = chunked_step(
                     self.model, views, objective, self.optimizer.parameters, chunk
                 )
-                step = StepForReport(
-                    loss=chunked.loss,
-                    embeddings=chunked.embeddings,
-                    labels=labels,
-                    rows=rows,
-                    negatives=counts_of(tally),
-                    chunks=chunked.metrics,
-                )
-                return chunked.loss, chunked.gradients, step
-            value, embeddings = self.targets.step(views, labels, rows, loss)
-        gradients = optimisation.gradients_of(self.optimizer, value)
+            value, gradients, embeddings = chunked.loss, chunked.gradients, chunked.embeddings
+            chunks = chunked.metrics
+        else:
+            with self.autocast():
+                value, embeddings = self.targets.step(views, labels, rows, loss)
+            gradients = optimisation.gradients_of(self.optimizer, value)
         step = StepForReport(
-            loss=value.detach(),
-            embeddings=embeddings.detach(),
-            labels=labels,
-            rows=rows,
-            negatives=counts_of(tally),
+            value.detach(), embeddings.detach(), labels, rows, counts_of(tally), chunks
         )
         return value, gradients, step
 

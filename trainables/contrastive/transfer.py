@@ -85,20 +85,27 @@ def _metric_name(name: str) -> str:
     return parse(name.rstrip("/").rpartition("/")[2]).folder
 
 
-def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
-    """Return the accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features.
+def embedded(
+    other: OtherDataset, embed: Embed, shape: tuple[int, int, int]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    """Return what `evaluation.evaluate` takes: features and labels of both parts, and the number of classes.
 
-    Nearest neighbours (1 and 5) and a linear probe are fitted to the other dataset's training part. `shape` is that of
-    the images (channels, height, width) that the network was trained on.
+    `shape` is that of the images (channels, height, width) that the network was trained on.
     """
-    from contrasweep.trainables import evaluation
-
     parts = (other.train, other.test)
     train, test = (embed(pixels(part, shape)) for part in parts)
     train_labels, test_labels = (torch.as_tensor(part.labels).to(train.device) for part in parts)
-    scored = evaluation.evaluate(
-        train, train_labels, test, test_labels, other.classes, retrieval=False
-    )
+    return train, train_labels, test, test_labels, other.classes
+
+
+def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
+    """Return the accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features.
+
+    Nearest neighbours (1 and 5) and a linear probe are fitted to the other dataset's training part.
+    """
+    from contrasweep.trainables import evaluation
+
+    scored = evaluation.evaluate(*embedded(other, embed, shape), retrieval=False)
     return {f"{name}_on_{other.name}": scored.metrics[name] for name in ("knn1", "knn5", "probe")}
 
 

@@ -11,7 +11,7 @@ from contrasweep.trainables.dual_encoder.losses import LOSSES
 from contrasweep.trainables.fields import Count, Device, MaybeCount, NotNegative, Positive, Several
 from contrasweep.trainables.losses import Loss
 from contrasweep.trainables.optimisation import OPTIMIZERS, TrainingSettings, check_optimizer
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.pytorch import torch
 
 
 @checked
@@ -73,10 +73,4 @@ class DualEncoderSettings(TrainingSettings):
             scores = torch.eye(2, 3).requires_grad_()
             with errors_named(f"{self.loss.name} fails on scores [2, 3]", "loss"):
                 value = self.loss.build(scores)
-            if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
-                raise SpecError(
-                    "a loss of two sides gives one number with a gradient",
-                    place="loss",
-                    value=losses.kind_of(value),
-                    hint=self.loss.name,
-                )
+            losses.require_number(value, "two sides", self.loss.name)

@@ -180,12 +180,10 @@ def _protocol(
             ]
         return torch.cat(chunks).float()
 
-    parts = (other.train, other.test)
-    train, test = (embed(transfer.pixels(part, shape)) for part in parts)
-    if train.ndim != 2:
-        raise SpecError("a network gives one row of numbers an image", value=tuple(train.shape))
-    train_labels, test_labels = (torch.as_tensor(part.labels).to(device) for part in parts)
-    scored = evaluation.evaluate(train, train_labels, test, test_labels, other.classes)
+    data = transfer.embedded(other, embed, shape)
+    if data[0].ndim != 2:
+        raise SpecError("a network gives one row of numbers an image", value=tuple(data[0].shape))
+    scored = evaluation.evaluate(*data)
     return scored.metrics, scored.items
 
 

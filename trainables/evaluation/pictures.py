@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from contrasweep.trainables.evaluation.scores import centre_cosines, confusions
 from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix, UInt8
 
 COLOURS = (
@@ -67,29 +68,6 @@ def plane(embeddings: Matrix) -> Float[np.ndarray, "n 2"]:
     return F.pad(flat, (0, 2 - flat.shape[1])).cpu().numpy()
 
 
-def confusions(
-    predicted: Integers, labels: Integers, classes: int
-) -> Float[np.ndarray, "classes classes"]:
-    """Return the share of the items of each class (row) that are taken for each class (column)."""
-    # A pair (label, predicted) as one number: row and column of the matrix.
-    counts = (
-        torch.bincount(labels * classes + predicted, minlength=classes**2)
-        .view(classes, classes)
-        .double()
-    )
-    return (counts / counts.sum(1, keepdim=True).clamp(min=1)).cpu().numpy()
-
-
-def centre_cosines(
-    embeddings: Matrix, labels: Integers, classes: int
-) -> Float[np.ndarray, "classes classes"]:
-    """Return the cosines between the mean unit embeddings of each two classes; 0 for a class without items."""
-    sums = torch.zeros(classes, embeddings.shape[1], dtype=torch.float64, device=embeddings.device)
-    sums.index_add_(0, labels, F.normalize(embeddings.double(), dim=1))
-    unit = F.normalize(sums, dim=1)
-    return (unit @ unit.T).cpu().numpy()
-
-
 def draw(
     train: ShownPart,
     test: ShownPart,
@@ -123,17 +101,18 @@ def draw(
     }
     # A matrix of many classes could not be read.
     if classes <= MAX_CLASSES:
-        predicted = train.labels[near[:, 0]]
-        shares = confusions(predicted, test.labels, classes)
+        counts = confusions(train.labels[near[:, 0]], test.labels, classes)
         cosines = centre_cosines(test.embeddings, test.labels, classes)
         side = (1.8 + 0.32 * classes, 1.6 + 0.3 * classes)
         pictures["confusions"] = (
             side,
-            lambda figure: _matrix(figure, shares, words, "taken for (nearest neighbour)", 0),
+            lambda figure: shares(
+                figure.subplots(), counts, words, "taken for (nearest neighbour)"
+            ),
         )
         pictures["centres"] = (
             side,
-            lambda figure: _matrix(figure, cosines, words, "cosine of class centres", -1),
+            lambda figure: matrix(figure.subplots(), cosines, words, "cosine of class centres", -1),
         )
     return {
         f"{name}.png": _save(folder / f"{name}.png", title, *drawing)
@@ -239,11 +218,23 @@ def _image(axes: Any, image: Tensor, frame: str = "") -> None:
         side.set(visible=bool(frame), color=frame or "black", linewidth=2.5)
 
 
-def _matrix(figure: Any, values: np.ndarray, words: Sequence[str], label: str, low: float) -> None:
+def shares(axes: Any, counts: Float[Tensor, "k k"], words: Sequence[str], label: str) -> None:
+    """Draw the share of the items of each class (row) that are taken for each class (column)."""
+    matrix(axes, counts / counts.sum(1, keepdim=True).clamp(min=1), words, label, 0)
+
+
+def matrix(
+    axes: Any, values: Float[Tensor, "k k"], words: Sequence[str], label: str, low: float
+) -> None:
     """Draw a matrix by class, with values from `low` to 1, as a heat map; `words` name the classes."""
-    axes = figure.subplots()
-    image = axes.imshow(values, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
+    numbers = values.cpu().numpy()
+    image = axes.imshow(numbers, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
     axes.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")
     axes.set_yticks(range(len(words)), words, fontsize="x-small")
     axes.set_xlabel(label, fontsize="small")
-    figure.colorbar(image, shrink=0.8)
+    axes.figure.colorbar(image, ax=axes, shrink=0.8)
+    # Numbers of more classes could not be read; on dark cells they are white.
+    if len(words) <= len(COLOURS):
+        for (i, j), value in np.ndenumerate(numbers):
+            colour = "white" if abs(value) > 0.6 else "black"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)

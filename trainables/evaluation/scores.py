@@ -1,8 +1,29 @@
-"""Scores of a classification."""
+"""Scores of a classification, and the matrices of its classes."""
 
 import torch
+import torch.nn.functional as F
 
-from contrasweep.trainables.pytorch import Integers
+from contrasweep.trainables.pytorch import Float, Integers, Matrix, Tensor
+
+
+def confusions(predicted: Integers, labels: Integers, classes: int) -> Float[Tensor, "k k"]:
+    """Return how many items of each class (row) are taken for each class (column), in float64."""
+    # A pair (label, predicted) is one number for `bincount`: row and column of the matrix.
+    pairs = torch.bincount(labels * classes + predicted, minlength=classes**2)
+    return pairs.view(classes, classes).double()
+
+
+def centre_cosines(embeddings: Matrix, labels: Integers, classes: int) -> Float[Tensor, "k k"]:
+    """Return the cosines between the class centres (means of unit embeddings).
+
+    NaN in rows and columns of classes without members, or whose embeddings are all zero (a pair fed one side twice).
+    Such a class has no direction, and 0 would say that it is orthogonal to the others.
+    """
+    unit = F.normalize(embeddings.double(), dim=1)
+    sums = unit.new_zeros(classes, unit.shape[1]).index_add_(0, labels, unit)
+    centres = F.normalize(sums, dim=1)
+    has_centre = torch.linalg.vector_norm(sums, dim=1) > 0
+    return torch.where(has_centre[:, None] & has_centre, centres @ centres.T, torch.nan)
 
 
 def classification(predicted: Integers, labels: Integers, classes: int) -> dict[str, float]:
@@ -11,12 +32,7 @@ def classification(predicted: Integers, labels: Integers, classes: int) -> dict[
     A class without an item among the labels has no F1 and is left out, also where it is predicted: scikit-learn's macro
     F1 over the `labels` that occur. A wrong prediction still lowers the F1 of the item's own class.
     """
-    # Items by label (row) and predicted label (column), whose pair is one number for `bincount`.
-    confusion = (
-        torch.bincount(labels * classes + predicted, minlength=classes**2)
-        .reshape(classes, classes)
-        .double()
-    )
+    confusion = confusions(predicted, labels, classes)
     # F1 = 2 hits / (predicted + labelled).
     hits = confusion.diag()
     labelled = confusion.sum(1)

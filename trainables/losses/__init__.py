@@ -249,6 +249,13 @@ def kind_of(value: object) -> str:
     return type(value).__name__
 
 
+def require_number(value: object, kind: str, name: str) -> None:
+    """Raise `SpecError` where what a loss of this `kind` gave is not one number with a gradient."""
+    if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
+        rule = f"a loss of {kind} gives one number with a gradient"
+        raise SpecError(rule, place="loss", value=kind_of(value), hint=name)
+
+
 def _try(name: str, loss: AnyLoss) -> None:
     """Raise `SpecError` where the loss of a small random batch is not one finite number with a gradient."""
     labels = torch.tensor(LABELS)

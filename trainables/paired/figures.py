@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from contrasweep.trainables.evaluation.pictures import COLOURS, save
-from contrasweep.trainables.evaluation.scores import classification
+from contrasweep.trainables.evaluation.pictures import COLOURS, matrix, save, shares
+from contrasweep.trainables.evaluation.scores import classification, confusions
 from contrasweep.trainables.paired.tables import class_names
+from contrasweep.trainables.pytorch import Integers
 
 
 def draw(folder: Path, to: Path) -> dict[str, Path]:
@@ -20,16 +21,22 @@ def draw(folder: Path, to: Path) -> dict[str, Path]:
     table = pq.read_table(folder / "embeddings.parquet")
     names = class_names(table)
     rows = table.to_pandas()
+    predicted, labels = (torch.tensor(rows[name].to_numpy()) for name in ("predicted", "label"))
+    counts = confusions(predicted, labels, len(names))
     centres = pq.read_table(folder / "centres.parquet").to_pandas()
+    # LOCAL aims at the identity, SCL at -1/(K-1) off the diagonal.
+    of_test = centres[centres.part == "test"]
+    gram = of_test.pivot(index="class_a", columns="class_b", values="cosine").to_numpy(float)
+    cosines = torch.tensor(gram)
     to.mkdir(parents=True, exist_ok=True)
     # Name of a figure -> what draws it on axes.
     figures = {
         "tsne_z": lambda ax: scatter(ax, rows, "z", names),
         "tsne_e_post": lambda ax: scatter(ax, rows, "e_post", names),
-        "centre_gram": lambda ax: gram(ax, centres[centres.part == "test"], names),
+        "centre_gram": lambda ax: matrix(ax, cosines, names, "cosine of class centres of z", -1),
         "z_raw": lambda ax: norms(ax, rows, names),
-        "f1_per_class": lambda ax: f1_bars(ax, rows, names),
-        "confusion": lambda ax: confusion(ax, rows, names),
+        "f1_per_class": lambda ax: f1_bars(ax, predicted, labels, names),
+        "confusion": lambda ax: shares(ax, counts, names, "predicted, of each true class (rows)"),
     }
     return {name: _save(paint, to / f"{name}.png") for name, paint in figures.items()}
 
@@ -51,12 +58,6 @@ def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
         ax.legend(fontsize=7, markerscale=2, frameon=False)
 
 
-def gram(ax: Any, centres: Any, names: list[str]) -> None:
-    """Draw the cosines between class centres: LOCAL aims at the identity, SCL at -1/(K-1) off the diagonal."""
-    values = centres.pivot(index="class_a", columns="class_b", values="cosine").to_numpy(float)
-    _matrix(ax, values, names, "cosine of class centres of z", cmap="RdBu_r", vmin=-1, vmax=1)
-
-
 def norms(ax: Any, rows: Any, names: list[str]) -> None:
     """Draw |e_pre - e_post| of the items of each class, as box plots: how much change the network sees."""
     ax.boxplot(
@@ -67,48 +68,14 @@ def norms(ax: Any, rows: Any, names: list[str]) -> None:
     ax.set(ylabel="|z| before normalisation", ylim=(0, 2), title="|z| per class")
 
 
-def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
+def f1_bars(ax: Any, predicted: Integers, labels: Integers, names: list[str]) -> None:
     """Draw the F1 of each class that has test rows, and their mean as a dashed line."""
-    scores = classification(
-        torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names)
-    )
+    scores = classification(predicted, labels, len(names))
     ax.bar(
         names, [scores.get(f"f1_class_{k}", np.nan) for k in range(len(names))], color=COLOURS[0]
     )
     ax.axhline(scores["f1_macro"], color="black", linewidth=0.8, linestyle="--")
     ax.set(ylim=(0, 1), ylabel="F1", title=f"F1 per class (macro {scores['f1_macro']:.3f}, dashed)")
-
-
-def confusion(ax: Any, rows: Any, names: list[str]) -> None:
-    """Draw the shares of each true class (rows) by predicted class (columns)."""
-    counts = np.zeros((len(names), len(names)))
-    np.add.at(counts, (rows.label, rows.predicted), 1)
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    _matrix(
-        ax, shares, names, "true class (rows), predicted (columns)", cmap="Blues", vmin=0, vmax=1
-    )
-
-
-def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) -> None:
-    """Draw a matrix by class with its numbers."""
-    ax.imshow(values, **style)
-    ticks = range(len(names))
-    ax.set(xticks=ticks, yticks=ticks, title=title)
-    ax.set_xticklabels(names, rotation=45, ha="right")
-    ax.set_yticklabels(names)
-    # Numbers of more classes could not be read; on dark cells they are white.
-    if len(names) <= len(COLOURS):
-        for i, j in np.ndindex(values.shape):
-            dark = abs(values[i, j]) > 0.6
-            ax.text(
-                j,
-                i,
-                f"{values[i, j]:.2f}",
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if dark else "black",
-            )
 
 
 def _save(paint: Any, to: Path) -> Path:

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from contrasweep.data.reading import Part
-from contrasweep.trainables.evaluation.scores import classification
+from contrasweep.trainables.evaluation.scores import centre_cosines, classification
 from contrasweep.trainables.pytorch import Float, Int, Matrix
 from contrasweep.trial import Report, Trial
 
@@ -56,19 +55,6 @@ def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
     }
 
 
-def centre_gram(embeddings: Matrix, labels: Labels, classes: int) -> Float[Tensor, "k k"]:
-    """Return the cosines between the class centres (means of unit embeddings).
-
-    NaN in rows and columns of classes without members, or whose embeddings are all zero (a pair fed one side twice).
-    Such a class has no direction, and 0 would say that it is orthogonal to the others.
-    """
-    unit = F.normalize(embeddings.double(), dim=1)
-    sums = torch.zeros(classes, unit.shape[1], dtype=unit.dtype).index_add_(0, labels, unit)
-    centres = F.normalize(sums, dim=1)
-    has_centre = torch.linalg.vector_norm(sums, dim=1) > 0
-    return torch.where(has_centre[:, None] & has_centre, centres @ centres.T, torch.nan)
-
-
 def geometry(
     embeddings: Matrix,
     raw_norms: Float[Tensor, " n"],
@@ -89,7 +75,7 @@ def geometry(
     `z_raw` is the mean of `raw_norms`, |z| before normalisation, and `z_raw_class_<k>` that of class k.
     """
     # The cosines of different classes.
-    gram = centre_gram(embeddings, labels, classes)
+    gram = centre_cosines(embeddings, labels, classes)
     cosines = gram[~torch.eye(classes, dtype=torch.bool)]
     cosines = cosines[~cosines.isnan()]
     measured = {f"{prefix}z_raw": float(raw_norms.double().mean())}

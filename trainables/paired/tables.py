@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from contrasweep.trainables.paired import metrics
+from contrasweep.trainables.evaluation.scores import centre_cosines
 from contrasweep.trainables.pytorch import Float, Integers, Matrix
 
 TSNE_POINTS = 2000
@@ -88,7 +88,7 @@ def centres(part: EmbeddedPart, name: str, classes: int) -> pa.Table:
 
     Its column `part` has `name` in every row. The cosine is null where a class is absent from the part.
     """
-    gram = metrics.centre_gram(part.z, part.labels, classes).numpy()
+    gram = centre_cosines(part.z, part.labels, classes).numpy()
     first, second = np.indices(gram.shape)
     return pa.table(
         {

@@ -12,8 +12,8 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.fields import AboveZero, Count, Device, MaybeCount, Positive
-from contrasweep.trainables.losses import kind_of
-from contrasweep.trainables.pytorch import Tensor, torch
+from contrasweep.trainables.losses import require_number
+from contrasweep.trainables.pytorch import torch
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
 from contrasweep.trainables.review_helpfulness.losses import LOSSES
 from contrasweep.trainables.review_helpfulness.models import MODELS
@@ -168,9 +168,7 @@ class Settings:
         with errors_named(f"{self.loss.name} fails on scores [2, 2]", "loss"):
             labels = torch.tensor([[3, 0], [2, 1]])
             value = self.loss.build(scores, labels, self.helpful_threshold)
-        if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
-            rule = "a loss of groups gives one number with a gradient"
-            raise SpecError(rule, place="loss", value=kind_of(value), hint=self.loss.name)
+        require_number(value, "groups", self.loss.name)
 
     def staged_vectors(self, data: Manifest) -> Manifest:
         """Return the staged word vectors, which lie in the storage of `data`.
