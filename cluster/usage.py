@@ -48,9 +48,7 @@ class Meter:
         self._exact = False  # whether Linux's peak of this process is that since `start`
 
     def start(self) -> "Meter":
-        """Begin sampling and return this Meter; `RuntimeError` where it was started before."""
-        if self._thread is not None:
-            raise RuntimeError("this Meter has been started already; make a new one for each trial")
+        """Begin sampling and return this Meter, once: one Meter counts one trial."""
         # The peaks that Linux and torch keep begin anew, so that they are this trial's.
         self._nvml = _Nvml.open()
         self._exact = _reset_peak()

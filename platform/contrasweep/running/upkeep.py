@@ -250,6 +250,7 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
     except StorageError as error:
         return [_finding(key, error, repair="trial", of=trial_id)]
 
+    check = functools.partial(_try_read, repair="trial", of=trial_id)
     metrics_key = records.key(trial_id, "metrics.parquet")
 
     def check_metrics() -> None:
@@ -277,21 +278,19 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         repair="" if record else "trial",
         of=trial_id,
     )
-    findings += _try_read(metrics_key, check_metrics, repair="trial", of=trial_id)
-    findings += _try_read(
+    findings += check(metrics_key, check_metrics)
+    findings += check(
         records.key(trial_id, "items.parquet"),
         lambda: records.items(trial_id, record.items if record else ()),
-        repair="trial",
-        of=trial_id,
     )
     artifacts = [
         records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())
     ]
-    missing = [artifact for artifact in artifacts if not records.store.exists(artifact)]
-    findings += [
-        Finding(artifact, "it is missing", repair="trial", of=trial_id) for artifact in missing
+    return findings + [
+        Finding(artifact, "it is missing", repair="trial", of=trial_id)
+        for artifact in artifacts
+        if not records.store.exists(artifact)
     ]
-    return findings
 
 
 def _check_file(records: StudyRecords, key: str) -> list[Finding]:

@@ -1,17 +1,12 @@
 """`contrasweep clean`: checkpoints of finished trials go and nothing else, and what they answered is said."""
 
 import contextlib
-import re
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import toy
 from command_line import contrasweep, shown_json
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_up import declared
 from refusals import refused
 from sweeps import finished, sweep
@@ -206,54 +201,6 @@ def test_of_a_trial_the_newest_the_best_all_or_no_checkpoints_stay(storage, tmp_
         assert result.step == 4 and result.metrics["accuracy"] == values[4], (
             "the record is of the last report"
         )
-
-
-def by_step(store):
-    """The keys of checkpoints below c/ by step; one that came again may lie in the folder `1-2`, and lies in one."""
-    listed = list(store.list("c/"))
-    keys = {
-        re.sub(r"^c/(?:(\d+)(?:-\d)?/)?", lambda m: f"{m[1]}/" if m[1] else "", k): k
-        for k in listed
-    }
-    assert len(keys) == len(listed)
-    return keys
-
-
-SAVES = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from([None, 0.0, 0.5, 1.0]), st.booleans()), min_size=1
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(keep=st.sampled_from(["newest", "best", "none", "all"]), saves=SAVES)
-def test_whatever_is_saved_the_newest_is_there_with_the_best_or_all_before_it(keep, saves):
-    """By a model: (steps further, score, whether another process goes on). A step that comes again is one anew."""
-    with tempfile.TemporaryDirectory() as folder:
-        (state := Path(folder, "state")).mkdir()
-        saved = Checkpoints(open_store(f"{folder}/store"), "c")
-        kept = {}
-        step = 1
-        scores = {}
-        for number, (further, score, again) in enumerate(saves):
-            step = step + further
-            text = f"{number}"
-            (state / "weights.npz").write_text(text)
-            saved = Checkpoints(saved.store, "c") if again else saved
-            saved.save(state, step, keep=keep, score=score)
-            kept[step], scores[step] = text, score
-            scored = {i: known for i, known in scores.items() if known is not None}
-            best = max(scored, key=lambda i: (scored[i], -i), default=step)  # the first of equals
-            there = {"best": {best, step}, "all": set(kept)}.get(keep, {step})
-            keys = by_step(saved.store)
-            assert keys.keys() == files(*there)
-            for i in there:
-                assert saved.store.read(keys[f"{i}/weights.npz"]).decode() == kept[i]
-            scores = {i: scores[i] for i in there}
-            assert saved.latest().step == step
-        saved.conclude(keep)
-        left = {"best": files(best), "none": set()}.get(keep, files(*there))
-        assert by_step(saved.store).keys() == left
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])

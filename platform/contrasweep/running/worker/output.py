@@ -31,8 +31,6 @@ HEAD = 2**18
 """Bytes at the beginning of a longer log that are kept."""
 TAIL = 2**20
 """Bytes at the end of a longer log that are kept."""
-ROUNDS = 20
-"""How often the copy of the end begins again, where the trial writes faster than it is copied."""
 CHECK_S = 0.25
 """How often the length of a log is checked."""
 SEND_S = 5.0
@@ -162,30 +160,16 @@ class Output:
         """Remove the middle of a log of more than `LIMIT` bytes, within its file.
 
         The first `HEAD` bytes stay, then follows a line with how many bytes were removed so far, and then the last
-        `TAIL` bytes. Output that is written meanwhile is kept too, except for the instant before the file is cut.
+        `TAIL` bytes. What is written in the instant between the copy of the end and the cut is lost.
         """
         size = self.path.stat().st_size
         if size <= LIMIT:
             return
+        self.left_out += size - HEAD - TAIL
+        line = f"\n--- {self.left_out:,} bytes are left out here\n".encode()
         with self.path.open("r+b", buffering=0) as file:
-            for _ in range(ROUNDS):
-                left_out = self.left_out + size - HEAD - TAIL
-                line = f"\n--- {left_out:,} bytes are left out here\n".encode()
-                # The line is written at `HEAD`, then all bytes from the tail on; an empty part is the end of the file.
-                target = HEAD
-                source = size - TAIL
-                part = line
-                while part and target <= LIMIT - TAIL:
-                    target += os.pwrite(file.fileno(), part, target)
-                    part = os.pread(file.fileno(), TAIL, source)
-                    source += len(part)
-                if not part:
-                    break
-                # So much was written meanwhile that the copy itself is too long: begin again, with the newer end. After
-                # the last round the newest output is lost.
-                size = self.path.stat().st_size
-            file.truncate(target)
-        self.left_out = left_out
+            end = line + os.pread(file.fileno(), LIMIT - TAIL, size - TAIL)
+            file.truncate(HEAD + os.pwrite(file.fileno(), end, HEAD))
 
 
 def _logged_exit(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:

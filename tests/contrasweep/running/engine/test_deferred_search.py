@@ -187,15 +187,6 @@ def test_what_an_earlier_run_refused_is_taken_up_and_may_win(tmp_path, calm):
     assert larger.best() == calm
 
 
-def test_one_after_another_waits_no_longer_than_before_a_host_joins(tmp_path):
-    """With one slot an arm asks only once its last candidate is told."""
-    cluster = Cluster("T4")
-    run = Run(tmp_path / "runs", cluster, slots=1)
-    assert set(run.to_the_end()) == {"small"}
-    assert run.statuses()[:3] == [("large", "search", "infeasible")] * 3
-    assert Run(tmp_path / "runs", Cluster("T4", "H100"), slots=1).to_the_end() == ["large"] * 5
-
-
 @pytest.mark.parametrize(("epochs", "again"), [(9, True), (6, False)])
 def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs, again, tmp_path):
     """Two configurations of three epochs have been trained; a third, which was refused, fits into nine epochs."""
@@ -220,13 +211,3 @@ def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs, aga
         again,
         Phase.SEARCH if again else Phase.CONFIRM,
     )
-
-
-def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_path):
-    Run(tmp_path, Cluster("T4")).to_the_end()
-    again = Run(tmp_path, Cluster("T4", "T4"))
-    assert again.to_the_end() == []
-    refused = {
-        r.notes.refused_by for r in again.records.read(again.records.finished()).values() if r.error
-    }
-    assert refused == {str(again.placements.inventory)}

@@ -99,18 +99,3 @@ def test_the_copy_of_a_log_that_a_killed_process_leaves_is_removed_by_the_next(s
     assert path.exists()
     sweep_scratch()
     assert not path.exists()
-
-
-@pytest.mark.slow
-def test_the_last_words_of_a_flood_are_kept_while_the_log_is_shortened(records):
-    for moment in range(12):
-        code = (
-            f"import time; until = time.monotonic() + .26 + .004 * {moment}\n"
-            "while time.monotonic() < until: os.write(1, b'x' * 2**20)\n"
-            "os.write(1, b'the last words'); taken.close()"
-        )
-        assert in_a_process(records, code).returncode == 0
-        log = log_of(records).read_bytes()
-        assert log.endswith(b"the last words") and b"bytes are left out here" in log
-        assert len(log) <= output.LIMIT
-        log_of(records).unlink()
