@@ -8,9 +8,8 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
 
 from contrasweep.cluster.inventory import Inventory, Node
 from contrasweep.cluster.packing import Footprint, Placement, fits, place
@@ -64,7 +63,38 @@ def simulate(
         inventory: The hosts.
         start_s: Seconds that each trial takes before it works: 0.1 with reused workers, 2 to 3 with fresh ones.
     """
-    return _Simulation(place(footprints, inventory), inventory, seconds, start_s).run()
+    # Hosts without GPUs are filled first: trials without one then spare the cores beside the GPUs.
+    nodes = sorted(inventory.nodes, key=lambda node: node.gpus)
+    hosts = [
+        _Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus)
+        for node in nodes
+        for _ in range(node.count)
+    ]
+    placements = place(footprints, inventory)
+    kinds = {way: _Kind(way, inventory) for way in dict.fromkeys(placements) if way}
+    held = used = spent = 0.0
+    # The longest come first: so a run ends that puts the longest of the last trials before the others.
+    lengths = [round(math.log(max(one, 1e-3), SIMILAR)) for one in seconds]
+    for turn, i in enumerate(sorted(range(len(lengths)), key=lambda i: -lengths[i])):
+        if way := placements[i]:
+            kind = kinds[way]
+            duration_s = start_s + seconds[i] / kind.speed
+            kind.waiting.append((turn, duration_s))
+            held += duration_s * (float(way.share) or 1.0)  # without a GPU its hours count whole
+            used += duration_s * (float(way.share) if inventory.gpus else way.cpus)
+            spent += duration_s * kind.cost_per_hour
+    end_s = _end_s(hosts, list(kinds.values()))
+    capacity = inventory.gpus or inventory.cpus
+    infeasible = placements.count(None)
+    return Makespan(
+        hours=end_s / 3600,
+        gpu_hours=held / 3600,
+        cost=end_s / 3600 * inventory.cost_per_hour,
+        trials_cost=spent / 3600,
+        utilisation=used / (end_s * capacity) if end_s else 0.0,
+        finished=len(placements) - infeasible,
+        infeasible=infeasible,
+    )
 
 
 @dataclass
@@ -77,144 +107,67 @@ class _Host:
     gpus: list[int]
 
 
-@dataclass(eq=False)
 class _Kind:
-    """All trials with one placement, and the waiting ones of them.
+    """All trials with one placement, and the waiting ones of them as (turn, seconds)."""
 
-    It is equal only to itself, which makes it a fast key.
-    """
-
-    placement: Placement
-    inventory: Inventory
-    waiting: deque[int] = field(default_factory=deque)
-
-    def __post_init__(self) -> None:
+    def __init__(self, placement: Placement, inventory: Inventory) -> None:
+        self.cpus = placement.cpus
+        self.memory_gib = placement.host_memory_gib
         # What one such trial holds: `units` (in UNITS) of each of its GPUs. `nodes` are the ids of the inventory's
-        # entries on which it fits. `weight` is its part of the capacity: GPUs, or cores where there are none.
-        share = self.placement.share
+        # entries on which it fits.
+        share = placement.share
         self.units = int(min(share, Fraction(1)) * UNITS)
         self.gpus = math.ceil(share)
-        self.cpus = self.placement.cpus
-        self.memory_gib = self.placement.host_memory_gib
-        self.nodes = {id(node) for node in self.inventory.nodes if fits(self.placement, node)}
-        gpu = self.inventory.gpu(self.placement.gpu) if self.placement.gpu else None
-        self.speed = gpu.speed if gpu else 1.0
-        self.weight = float(share) if self.inventory.gpus else self.cpus
-        self.gpus_held = float(share) or 1.0  # a trial without a GPU counts its hours whole
-        self.cost_per_hour = self.inventory.share_cost_per_hour(
-            self.placement.gpu, float(share), self.cpus
+        self.nodes = {id(node) for node in inventory.nodes if fits(placement, node)}
+        self.speed = inventory.gpu(placement.gpu).speed if placement.gpu else 1.0
+        self.cost_per_hour = inventory.share_cost_per_hour(
+            placement.gpu, float(share), placement.cpus
         )
+        self.waiting: deque[tuple[int, float]] = deque()
 
 
-class _End(NamedTuple):
-    """The end of a running trial, at `at` seconds: indices of the trial, of its host and of its GPUs there."""
-
-    at: float
-    trial: int
-    host: int
-    kind: _Kind
-    gpus: tuple[int, ...]
+_End = tuple[float, int, _Host, _Kind, tuple[int, ...]]
+"""The end of a running trial: its time, the trial's turn, its host, its kind, and its GPUs there (indices)."""
 
 
-@dataclass
-class _Simulation:
-    """The state of a simulation at the time `now`, in seconds since its start; hosts and trials go by their indices."""
+def _end_s(hosts: Sequence[_Host], kinds: Sequence[_Kind]) -> float:
+    """Fill the hosts, then end one trial after another and fill its host again; return when the last one ends."""
+    ends: list[_End] = []  # a heap
+    now = 0.0
+    for host in hosts:
+        _fill(host, kinds, now, ends)
+    while ends:
+        now, _, host, kind, gpus = heapq.heappop(ends)
+        host.cpus += kind.cpus
+        host.memory_gib += kind.memory_gib
+        for g in gpus:
+            host.gpus[g] += kind.units
+        _fill(host, kinds, now, ends)
+    return now
 
-    placements: Sequence[Placement | None]
-    inventory: Inventory
-    seconds: Sequence[float]
-    start_s: float
-    now: float = 0.0
-    finished: int = 0
-    infeasible: int = 0
-    used: float = 0.0  # GPU-seconds (core-seconds without GPUs) given to trials
-    held: float = 0.0  # seconds x share of a GPU
-    spent: float = 0.0  # cost of the parts of hosts, times 3600
-    kinds: dict[Placement, _Kind] = field(default_factory=dict)
-    ends: list[_End] = field(default_factory=list)  # a heap of the ends of all running trials
-    turns: dict[int, int] = field(default_factory=dict)  # trial -> its turn
 
-    def run(self) -> Makespan:
-        """Fill the hosts, then end one trial after another and fill its host again; return what all that took."""
-        inventory = self.inventory
-        self.hosts = [
-            _Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus)
-            for node in inventory.nodes
-            for _ in range(node.count)
-        ]
-        # Hosts without GPUs are filled first: trials without one then spare the cores beside the GPUs.
-        self.hosts.sort(key=lambda host: host.node.gpus)
-        # The longest come first: so a run ends that puts the longest of the last trials before the others.
-        lengths = [math.log(max(seconds, 1e-3), SIMILAR) for seconds in self.seconds]
-        for i in sorted(range(len(lengths)), key=lambda i: -round(lengths[i])):
-            self.turns[i] = len(self.turns)
-            placement = self.placements[i]
-            if placement is None:
-                self.infeasible += 1
-                continue
-            if placement not in self.kinds:
-                self.kinds[placement] = _Kind(placement, inventory)
-            self.kinds[placement].waiting.append(i)
-        for h in range(len(self.hosts)):
-            self._fill(h)
-        while self.ends:
-            self._end_next_trial()
-        capacity = inventory.gpus or inventory.cpus
-        hours = self.now / 3600
-        return Makespan(
-            hours=hours,
-            gpu_hours=self.held / 3600,
-            cost=hours * inventory.cost_per_hour,
-            trials_cost=self.spent / 3600,
-            utilisation=self.used / (self.now * capacity) if self.now else 0.0,
-            finished=self.finished,
-            infeasible=self.infeasible,
-        )
-
-    def _end_next_trial(self) -> None:
-        """Move the clock to the next end of a trial, give its host back what it held, and fill that host again."""
-        end = heapq.heappop(self.ends)
-        self.now = end.at
-        host = self.hosts[end.host]
-        host.cpus += end.kind.cpus
-        host.memory_gib += end.kind.memory_gib
-        for g in end.gpus:
-            host.gpus[g] += end.kind.units
-        self.finished += 1
-        self._fill(end.host)
-
-    def _fill(self, h: int) -> None:
-        """Start on host `h` all waiting trials that fit, each in its turn."""
-        host = self.hosts[h]
-        # A heap of (turn of the first waiting trial, kind): the trials of one kind wait in turns, so the first entry
-        # is the first of all waiting trials.
-        firsts = [
-            (self.turns[kind.waiting[0]], kind)
-            for kind in self.kinds.values()
-            if kind.waiting and id(host.node) in kind.nodes
-        ]
-        heapq.heapify(firsts)
-        while firsts:
-            _, kind = heapq.heappop(firsts)
-            where = _free_gpus(host, kind)
-            # A kind that does not fit now is overtaken. It is not tried again, as the host only gets fuller.
-            if where is not None:
-                self._start(kind.waiting.popleft(), h, kind, where)
-                if kind.waiting:
-                    heapq.heappush(firsts, (self.turns[kind.waiting[0]], kind))
-
-    def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
-        """Start trial `i` on host `h`, on its GPUs `where` (indices): take what it holds, and enter its end."""
-        host = self.hosts[h]
+def _fill(host: _Host, kinds: Sequence[_Kind], now: float, ends: list[_End]) -> None:
+    """Start on a host, at the time `now`, all waiting trials that fit, each in its turn; enter their ends."""
+    # A heap of (turn of the first waiting trial, kind): the trials of one kind wait in turns, so the first entry is the
+    # first of all waiting trials.
+    firsts = [
+        (kind.waiting[0][0], kind) for kind in kinds if kind.waiting and id(host.node) in kind.nodes
+    ]
+    heapq.heapify(firsts)
+    while firsts:
+        turn, kind = heapq.heappop(firsts)
+        where = _free_gpus(host, kind)
+        # A kind that does not fit now is overtaken. It is not tried again, as the host only gets fuller.
+        if where is None:
+            continue
+        _, duration_s = kind.waiting.popleft()
         host.cpus -= kind.cpus
         host.memory_gib -= kind.memory_gib
         for g in where:
             host.gpus[g] -= kind.units
-        duration_s = self.start_s + self.seconds[i] / kind.speed
-        self.used += duration_s * kind.weight
-        self.held += duration_s * kind.gpus_held
-        self.spent += duration_s * kind.cost_per_hour
-        heapq.heappush(self.ends, _End(self.now + duration_s, i, h, kind, where))
+        heapq.heappush(ends, (now + duration_s, turn, host, kind, where))
+        if kind.waiting:
+            heapq.heappush(firsts, (kind.waiting[0][0], kind))
 
 
 def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
