@@ -127,18 +127,17 @@ class TrialAttempt:
         self._waiting = Snapshot(folder, reports.step, extra, score)
         # Where an older checkpoint may stay, none is replaced by a newer one before it is stored.
         stays = self.retention.keep in ("best", "all")
-        if not (self.local or stays or time.monotonic() >= self._due):
-            shutil.rmtree(self._copy, ignore_errors=True)
-            try:
-                for name, path in files_of(folder).items():
-                    (self._copy / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, self._copy / name)
-            except OSError:  # this machine's disk has no room for a copy
-                self.drain()
-            else:
-                self._waiting = replace(self._waiting, folder=self._copy)
+        if self.local or stays or time.monotonic() >= self._due:
+            self.drain()
             return
-        self.drain()
+        shutil.rmtree(self._copy, ignore_errors=True)
+        try:
+            for name, path in files_of(folder).items():
+                (self._copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, self._copy / name)
+            self._waiting = replace(self._waiting, folder=self._copy)
+        except OSError:  # this machine's disk has no room for a copy
+            self.drain()
 
     def drain(self) -> None:
         """Store the checkpoint that waits, if there is one, after the reports and scores up to it.
