@@ -332,10 +332,6 @@ def normal_address(address: str) -> str:
         raise SubmissionError(
             "the address of a Ray dashboard has no user, password, query or fragment in it"
         )
-    if text.startswith("ray://"):
-        raise SubmissionError(
-            f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265"
-        )
     try:
         parts = urlsplit(text)
         is_dashboard = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

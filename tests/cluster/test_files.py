@@ -243,14 +243,6 @@ def test_slurm_script_ends_when_the_head_does(tmp_path):
 # --------------------------------------------------------------------------------------------------- docs
 
 
-def test_each_file_has_its_page_and_pages_name_files_that_exist():
-    text = "\n".join(page.read_text() for page in DOCS.glob("*.md"))
-    for path in FILES.iterdir():
-        assert f"cluster/files/{path.name}" in text, path.name
-    for named in re.findall(r"cluster/files/([\w.-]+\w)", text):
-        assert (FILES / named).exists() or named == "ray", named
-
-
 def test_the_inventory_in_the_docs_can_be_read(tmp_path):
     for page in DOCS.glob("*.md"):
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):

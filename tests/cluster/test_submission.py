@@ -62,7 +62,7 @@ def test_addresses_are_normalised(written):
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("ray://head:10001", "Ray Client"),
+        ("ray://head:10001", "no address of a Ray dashboard; write http://HOST:8265"),
         ("ftp://head", "no address of a Ray dashboard"),
         ("http://", "no address"),
         ("http:/head:8265", "no address of a Ray dashboard"),

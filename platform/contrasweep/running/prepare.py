@@ -212,13 +212,13 @@ class Decision:
 
     comparison: CodeComparison
     changed: Changed
-    selected: frozenset[str]  # ids of trials that run again because the user named them
-    failed: frozenset[str]  # ids of failed trials that run again
+    selected: set[str]  # ids of trials that run again because the user named them
+    failed: set[str]  # ids of failed trials that run again
     # those of `failed` that start from the beginning, not from a checkpoint: of other code, or trained to their end
-    restarted: frozenset[str]
+    restarted: set[str]
     notes: tuple[str, ...]  # lines for the user
     anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest of the search
-    anew_trials: frozenset[str]  # ids of all recorded trials of the arms in `anew`
+    anew_trials: set[str]  # ids of all recorded trials of the arms in `anew`
     infeasible: RecordsById  # of trials that fitted no host; they run where they fit now
 
     @property
@@ -338,12 +338,12 @@ def decide(
     return Decision(
         comparison,
         changed,
-        selected=frozenset(selected),
-        failed=frozenset(failed),
-        restarted=frozenset(restarted),
+        selected=selected,
+        failed=failed,
+        restarted=restarted,
         notes=tuple(notes),
         anew=anew,
-        anew_trials=frozenset(i for i, record in recorded.items() if record.arm in anew),
+        anew_trials={i for i, record in recorded.items() if record.arm in anew},
         infeasible={i: record for i, record in not_selected.items() if record.status.infeasible},
     )
 

@@ -79,9 +79,10 @@ class Task:
         ended = []
         errors = []
         isolation = Isolation()
-        for trial, function, code in self.trials:
+        for described in self.trials:
+            trial = described.trial
             try:
-                ended.append(f"{trial.id} {self._train(trial, function, code, isolation)}")
+                ended.append(f"{trial.id} {self._train(described, isolation)}")
             except Exception as error:
                 if isinstance(error, StorageError) and not isinstance(error, BrokenFileError):
                     raise  # no other trial could be recorded either
@@ -94,17 +95,12 @@ class Task:
             raise errors[0]
         return ", ".join(ended)
 
-    def _train(
-        self,
-        trial: Trial,
-        function: Callable[..., Any] | None,
-        code: CodeRef,
-        isolation: Isolation,
-    ) -> str:
+    def _train(self, described: TaskTrial, isolation: Isolation) -> str:
         """Train a trial unless it has its record; return the trial's status at the end.
 
         As under Ray, `isolation` sets the states of the process and the global seeds for the trial.
         """
+        trial, function, code = described
         records = StudyRecords(self.storage, trial.study, patient=True)
         record = records.read_one(trial.id)
         if record is not None:

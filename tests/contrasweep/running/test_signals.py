@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 from command_line import python
 from drivers import ray_folder, start_driver
@@ -172,23 +171,6 @@ def test_a_last_line_shows_the_cursor_again_only_where_it_is_on_a_terminal(termi
     shown = errors if terminal == "stdout" else os.read(ours, 4096).replace(b"\r", b"")
     assert shown.decode() == "\x1b[?25h\n" * (terminal == "stderr") + LINE
     os.close(ours), os.close(theirs)
-
-
-def started(driver, name):
-    """The processes of Ray with this name that the driver has started."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return [p for p in psutil.Process(driver.pid).children() if p.name() == name]
-    return []
-
-
-@pytest.mark.long
-def test_a_signal_while_ray_starts(tmp_path):
-    write_study(tmp_path)
-    with ray_folder() as ray:
-        driver = start_driver(*WORDS, folder=tmp_path, ray=ray)
-        wait_for(lambda: started(driver, "gcs_server") or driver.poll() is not None)
-        driver.send_signal(signal.SIGINT)
-        assert driver.communicate()[1] == LINE and driver.returncode == 130
 
 
 @pytest.mark.long

@@ -183,6 +183,7 @@ def test_a_trial_that_waits_for_a_task_of_ray_is_known_by_its_innermost_frames(s
 
 ASKS_A_BUSY_HOST = """
 import os, sys, threading, time
+import ray
 from ray.cluster_utils import Cluster
 from contrasweep.running import stacks
 from contrasweep.running.engine.watchdog import Watchdog
