@@ -13,7 +13,7 @@ import pandas as pd
 from contrasweep.errors import SpecError, check_known, plural
 from contrasweep.judging.board import Board, board_of
 from contrasweep.judging.layout import Over, RunLayout, layout_of
-from contrasweep.judging.roles import COLUMNS, Roles, guess_roles, row_labels
+from contrasweep.judging.roles import COLUMNS, Roles, as_numbers, guess_roles, row_labels
 from contrasweep.judging.sources import CurveRow, numbers, read_table
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting.formats import csv_text
@@ -464,19 +464,19 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     for role, names in columns.items():
         if any(names):
             runs[role] = row_labels(frame, names)
-    # A seed is a number, also with zeros before it.
+    # A seed is a number, also with zeros before it or behind its point.
     if "seed" in runs:
-        runs["seed"] = runs["seed"].str.replace(r"^0+(?=\d)", "", regex=True)
+        runs["seed"] = runs["seed"].str.replace(r"^0+(?=\d)|\.0+$", "", regex=True)
     # A study's trials say whether their embeddings collapsed, which the table notes.
     if COLLAPSED in frame and COLLAPSED not in roles.columns:
-        runs[COLLAPSED] = frame[COLLAPSED]
+        runs[COLLAPSED], _ = as_numbers(frame[COLLAPSED])
 
     # Where columns tell runs apart, two rows of one run would count it twice.
     if roles.item or roles.pair:
         keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
         repeated = runs.duplicated(keys, keep=False)
         if repeated.any():
-            # Columns in which the rows of the first repeated run differ may belong to the pair.
+            # Columns in which the rows of the first repeated run differ may tell runs apart.
             first_run = runs[keys][repeated].iloc[0]
             same = frame[(repeated & (runs[keys] == first_run).all(axis=1)).to_numpy()]
             unused = [name for name in frame if name not in roles.columns]
@@ -484,11 +484,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             hint = "drop one"
             if apart:
                 # Of a study's trials these are the axes.
-                settings = frame.attrs.get("axes") or apart
-                hint = (
-                    f"what tells them apart is a part of the arm (--arm {','.join([*roles.arm, *settings])}), or "
-                    f"averaged over (`judge` without --board: --block {','.join(settings)} --over these)"
-                )
+                names = ",".join(frame.attrs.get("axes") or apart)
+                hint = f"--arm {','.join(roles.arm)},{names}; or, without --board, --block {names} --over these"
             raise SpecError("each run is there once", place=place, value=dict(first_run), hint=hint)
     return runs
 

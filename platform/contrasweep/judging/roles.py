@@ -37,6 +37,8 @@ NO_METRIC = (
     r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size|collapsed"
 )
 """Usual names of columns of numbers that are no metrics."""
+NO_VALUE = ("", "nan", "na", "n/a", "#n/a", "<na>", "null", "none")
+"""Words for a missing number."""
 LARGER = re.compile(
     r"(^|_)(acc|accuracy|f1|auc|auroc|score|precision|recall|map|ndcg|mrr|bleu|rouge|reward|return|r2|knn\d*|top\d*|"
     r"pass|win|wins|correct|hits?|psnr|ssim|iou|dice|exact_match|em|mcc|spearman|pearson|success)($|_|@|\d)"
@@ -197,10 +199,21 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
 
 
+def as_numbers(column: "pd.Series[Any]") -> tuple["pd.Series[float]", "pd.Series[bool]"]:
+    """Return a column as numbers, NaN where an entry is none, and a mask of entries that are neither nor missing.
+
+    Truth values are 1 and 0. Words that programs write for a missing number count as missing.
+    """
+    words = column.astype(str).str.strip().str.lower()
+    values = pd.to_numeric(column, errors="coerce").astype("float64")
+    values = values.fillna(words.map({"true": 1.0, "false": 0.0}))
+    return values, values.isna() & column.notna() & ~words.isin(NO_VALUE)
+
+
 def _of_numbers(column: "pd.Series[Any]") -> bool:
-    """Whether a column has numbers or truth values, as objects too."""
-    numbers = ("integer", "floating", "mixed-integer-float", "boolean")
-    return pd.api.types.infer_dtype(column) in numbers
+    """Whether a column has numbers or truth values, as texts or objects too, and nothing else."""
+    values, wrong = as_numbers(column)
+    return bool(values.notna().any() and not wrong.any())
 
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:

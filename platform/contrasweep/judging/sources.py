@@ -25,7 +25,7 @@ from contrasweep.commands import files
 from contrasweep.data.safety import read_member
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_from_here, import_path, installed, path_of
-from contrasweep.judging.roles import mode_of_name
+from contrasweep.judging.roles import as_numbers, mode_of_name
 from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
 from contrasweep.storage.record import COUNTING, Status
@@ -46,59 +46,30 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
 """Grade of inspect_ai (correct, incorrect, partly, no answer) -> score."""
 
 
-class WrittenNumber(float):
-    """A number that is shown as a file has it, such as the version 1.10."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _read_texts(read: Callable[..., Any], path: Path, **as_texts: object) -> pd.DataFrame:
-    """Return the table that `read` gives of a file, with names and numbers as the file has them.
-
-    With the options `as_texts` `read` takes no text for a number, or for nothing: an arm may be called 1.10 or null.
-    """
+def _read_texts(path: Path, **options: Any) -> pd.DataFrame:
+    """Return the table of a file with all entries as they are written: an arm may be called 1.10 or null."""
     with warnings.catch_warnings():
-        # Cells beyond the head are an error, unless all are empty; empty texts are not known as such.
+        # Cells beyond the head are an error, unless all are empty.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        frame: pd.DataFrame = read(path)
-        warnings.simplefilter("ignore", pd.errors.ParserWarning)
-        texts = read(path, **as_texts)
-    for name, column in frame.items():
-        written = texts[name].replace("", np.nan)
-        if column.isna().all():
-            # Different words for nothing are names.
-            frame[name] = column if written.nunique() < 2 else written
-        elif pd.api.types.is_numeric_dtype(column):
-            # Whole numbers are the same however they are written, such as seeds.
-            written = written.astype(str).where(column.notna(), "nan")
-            if (column % 1).any() and (column.astype(str) != written).any():
-                frame[name] = pd.Series(map(WrittenNumber, written), frame.index, dtype=object)
-            # But no number is written with zeros before it: 01 is a name.
-            elif written.str.match(r"0\d").any():
-                frame[name] = written
-        elif pd.api.types.infer_dtype(column) != "boolean":
-            frame[name] = written
+        # Without `index_col=False` separators at the ends of rows would make the first column an index and shift all
+        # others.
+        frame: pd.DataFrame = pd.read_csv(
+            path,
+            index_col=False,
+            compression=None,
+            skipinitialspace=True,
+            dtype=str,
+            keep_default_na=False,
+            na_values=[""],
+            **options,
+        )
     return frame
 
 
-# Without `index_col=False` separators at the ends of rows would make the first column an index and shift all others.
-_READ_CSV = partial(
-    pd.read_csv,
-    index_col=False,
-    compression=None,
-    skipinitialspace=True,
-    float_precision="round_trip",
-)
-_READ_JSON = partial(pd.read_json, lines=True, compression=None, precise_float=True)
-_CSV = partial(_read_texts, dtype=str, keep_default_na=False)
 READERS: Mapping[str, Callable[..., Any]] = {
-    ".csv": partial(_CSV, _READ_CSV),
-    ".tsv": partial(_CSV, partial(_READ_CSV, sep="\t")),
-    ".jsonl": partial(_read_texts, _READ_JSON, dtype=False),
+    ".csv": _read_texts,
+    ".tsv": partial(_read_texts, sep="\t"),
+    ".jsonl": partial(pd.read_json, lines=True, compression=None, precise_float=True, dtype=False),
     ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),
 }
 """End of a file's name -> the function that reads the file as a frame."""
@@ -527,13 +498,7 @@ def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
     column = frame[metric]
     # An integer of a thousand digits fits in no float, which is an error too.
     with errors_named("the metric is a number", f"{place}: column {metric}"):
-        values = pd.to_numeric(column, errors="coerce").astype("float64")
-    # Texts that programs write for a missing number count as missing.
-    wrong = (
-        values.isna()
-        & column.notna()
-        & ~column.astype(str).str.strip().str.lower().isin(["nan", "", "none"])
-    )
+        values, wrong = as_numbers(column)
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
         raise SpecError(
