@@ -37,7 +37,7 @@ from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.trial import Trial
-from contrasweep.tuning.source import Finished
+from contrasweep.tuning.source import Finished, Source
 
 PAIRS = 40
 SEEDS = 2
@@ -148,7 +148,7 @@ def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Netw
     code = CurrentCode(planned.study.functions)
     ended = 0
     prepared = prepare(planned, records, code, extend=False, retry_failed=False)
-    source = planned.source(records, prepared.finished)
+    source: Source = planned.source(records, prepared.finished)
     if study.replicates is not None:
         source = InterimSource(planned, source, records, lambda line: None)
     while not isinstance(following := source.next(), Finished):

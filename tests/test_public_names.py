@@ -13,12 +13,12 @@ from contrasweep.code import CurrentCode
 from contrasweep.results.table import Table
 from contrasweep.storage.record import CodeRef, Record, Status
 
-CONSTRUCTED_BY_US = {"Comparison", "Plan", "Results", "Table"}
+CONSTRUCTED_BY_US = {"Comparison", "Results", "Table"}
 """Classes that users are given; what they have is said by their attributes and methods."""
 NAMES = {name: getattr(cs, name) for name in cs.__all__ if name != "__version__"} | {"Table": Table}
 METHODS = {
     f"{name}.{method}": member
-    for name in CONSTRUCTED_BY_US - {"Plan"}
+    for name in CONSTRUCTED_BY_US
     for method, member in inspect.getmembers(NAMES[name], inspect.isfunction)
     if not method.startswith("_")
 }

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from contrasweep.campaign.campaign import Campaign
     from contrasweep.commands.functions import report
     from contrasweep.judging.judged import Judged, judge
-    from contrasweep.planning.plan import Plan
     from contrasweep.planning.planner import plan
     from contrasweep.results.results import Results
     from contrasweep.results.table import TableStyle
@@ -67,7 +66,6 @@ __all__ = [
     "Float",
     "Int",
     "Judged",
-    "Plan",
     "Replicates",
     "Report",
     "Results",
@@ -97,7 +95,6 @@ __getattr__ = importer(
         "Comparison": "statistics.comparison",
         "Judged": "judging.judged",
         "judge": "judging.judged",
-        "Plan": "planning.plan",
         "Report": "trial",
         "report": "commands.functions",
         "Trial": "trial",

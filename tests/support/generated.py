@@ -34,9 +34,8 @@ class Generated:
         self.sizes = [most, most + int(rng.integers(1, 4)), 2 * most + 4][: rng.integers(2, 4)]
         self.sizes = self.sizes if self.kind == "extended" else self.sizes[:1]
         arms = int(rng.integers(2, 5))
-        few = (
-            self.kind == "looks" and self.folds == 3
-        )  # a plan refuses looks that can decide hardly anything
+        # Looks at few replicates can decide hardly anything of many arms.
+        few = self.kind == "looks" and self.folds == 3
         self.fields = {
             "arms": {
                 arm: Arm("toy:train", config={"epochs": 1}) for arm in "abcd"[: 2 if few else arms]

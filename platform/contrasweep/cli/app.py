@@ -53,7 +53,7 @@ from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
-    from contrasweep.planning.plan import Plan
+    from contrasweep.planning.planner import Plan
     from contrasweep.results.results import Results
     from contrasweep.study.sweep import Study as DeclaredStudy
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from contrasweep.code import KEPT, Code, CurrentCode, difference
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.plan import PlanBase
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import accepted, read_sources, read_version
 from contrasweep.storage.record import Record, RecordsById
@@ -214,7 +214,7 @@ def _retrained(
 
 
 def compare_plan(
-    plan: Plan,
+    plan: PlanBase,
     records: StudyRecords,
     current: CurrentCode,
     recorded: RecordsById,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.cluster.memory import GIB, NO_WORK, Work, Workload
+from contrasweep.cluster.memory import Work, Workload
 from contrasweep.cluster.packing import (
     Footprint,
     LearnedFootprint,
@@ -60,8 +60,7 @@ class Estimate(NamedTuple):
 
     architecture: str
     gib: float  # memory, before calibration
-    work: Work = NO_WORK  # of one step
-    checkpoint_gib: float = 0.0  # network and what the optimiser keeps
+    work: Work  # of one step
 
 
 class Footprints:
@@ -321,11 +320,6 @@ class Footprints:
                 steps_s.append(speeds[gpu] * step_s)
         return workload.steps * max(steps_s) if steps_s else None
 
-    def checkpoint_gib(self, trial: Trial) -> float | None:
-        """Return the size of a checkpoint of `trial` in GiB, network and optimiser; None if it cannot be counted."""
-        counted = self._counted(trial)
-        return None if counted is None else counted.checkpoint_gib
-
     def _counted(self, trial: Trial) -> Estimate | None:
         """Return the estimate of a trial, counted once for each shape of workload; None where nothing can be counted.
 
@@ -348,13 +342,7 @@ class Footprints:
                 # A step that the trainable counted itself needs no PyTorch here.
                 if workload.step or is_installed(TRAINING):
                     count = workload.count()
-                    # `parameters` is in bytes, and each state of the optimiser takes as many.
-                    checkpoint = (
-                        count.parameters * (1 + count.optimizer_states) / workload.gpus / GIB
-                    )
-                    self._counts[shape] = Estimate(
-                        workload.architecture, count.gib, count.work, checkpoint
-                    )
+                    self._counts[shape] = Estimate(workload.architecture, count.gib, count.work)
             except ClusterError as error:
                 self._whys[cell_of(trial)] = str(error)
             except SystemExit as error:  # a part of the network may be the user's code

@@ -19,8 +19,8 @@ from contrasweep.planning.budget import Budget
 from contrasweep.planning.durations import Durations, duration
 from contrasweep.planning.footprints import DEFAULT, Footprints, Requirement, cell_of
 from contrasweep.planning.learned import CPU, cell_key, learned_of, trials_elsewhere
-from contrasweep.planning.plan import Plan, PlanRow
-from contrasweep.planning.planner import MissingDataset, missing_lines
+from contrasweep.planning.plan import PlanRow
+from contrasweep.planning.planner import MissingDataset, Plan, missing_lines
 from contrasweep.planning.power import (
     PlannedSize,
     known_noise,
@@ -33,7 +33,6 @@ from contrasweep.planning.power import (
 from contrasweep.storage.record import RecordsById
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import hours_text
-from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import unchecked_settings
 from contrasweep.text_table import text_table
 from contrasweep.trial import Trial
@@ -148,7 +147,6 @@ class Forecast:
     missing: tuple[MissingDataset, ...]  # datasets that are not staged
     power: "PlannedPower | None"  # None: not computed, or the study has nothing to compare
     sizes: tuple[PlannedSize, ...]  # what the study can decide as declared, and with more seeds
-    kept: str  # the line on checkpoints that stay
     looks: int  # looks at the table before this one
 
     @property
@@ -257,7 +255,6 @@ class Forecast:
             *missing_lines(self.missing),
             *packing_lines,
             *self._time_lines(),
-            *([self.kept] if self.kept else []),
             *_notes(self.rows, self.inventory),
         ]
         sentences = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
@@ -392,50 +389,8 @@ def forecast(
         missing=missing,
         power=power,
         sizes=planned_sizes(study, power, plan.total, noise) if power else (),
-        kept=checkpoints_line(plan, footprints),
         looks=looks,
     )
-
-
-def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
-    """Return the line on how many GiB of checkpoints the whole study keeps; "" where a size cannot be counted.
-
-    Where it is not known how many trials the budget pays for, the line has the size of one trial's checkpoint.
-    """
-    study = plan.study
-    # Arm -> GiB of its largest cell's checkpoint, because it is not known yet which cell's is kept.
-    largest = defaultdict[str, float](float)
-    for trial in plan.example_trials:
-        largest[trial.arm] = max(largest[trial.arm], footprints.checkpoint_gib(trial) or 0.0)
-    sizes = largest.values()
-    if not sizes or not all(sizes):
-        return ""
-    if study.keep == "none":
-        return "keeps     0 GiB: no checkpoints (keep: none)"
-    # The number of trials whose checkpoints stay.
-    keep = study.keep_checkpoints_of
-    trials = plan.total
-    if keep == "none":
-        trials = 0
-    elif keep == "best_of_arm":
-        trials = len(study.arms)
-    elif keep == "confirmed" and isinstance(study, Sweep):
-        trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
-    # All arms have the same number of trials, so the mean over arms is that over trials.
-    gib = sum(sizes) / len(sizes)
-    # With `keep: all` a trial keeps several checkpoints.
-    least = "at least " if study.keep == "all" else ""
-    if trials is None:
-        return (
-            f"keeps     {least}{_bytes(gib)} a trial: its checkpoint (keep_checkpoints_of: {keep})"
-        )
-    checkpoints = f"checkpoints of {plural(trials, 'trial')} (keep_checkpoints_of: {keep})"
-    return f"keeps     {least}{_bytes(gib * trials)}: {checkpoints}"
-
-
-def _bytes(gib: float) -> str:
-    """Return a size as text: `1.5 GiB`, or `50 MiB` below a tenth of a GiB."""
-    return f"{gib:.3g} GiB" if gib >= 0.1 else f"{1024 * gib:.2g} MiB"
 
 
 def group_warnings(plan: Plan) -> list[str]:

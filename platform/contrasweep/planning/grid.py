@@ -14,7 +14,7 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError, plural
 from contrasweep.planning.budget import UNITS
-from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
+from contrasweep.planning.plan import Cell, PlanBase, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
 from contrasweep.storage.planned import axis_column
@@ -97,7 +97,7 @@ class FixedSource(Source):
 
 
 @dataclass(frozen=True, repr=False)
-class GridPlan(PlanDisplay):
+class GridPlan(PlanBase):
     """The plan of an AblationGrid, with the trials of every cell."""
 
     study: AblationGrid

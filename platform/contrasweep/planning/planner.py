@@ -1,7 +1,6 @@
 """Plan a study: `cs.plan`, and what can be planned while datasets are missing."""
 
 import functools
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +12,16 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.data.resolving import with_folds
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import NotStagedError, NotTrainedError, SpecError, plural
-from contrasweep.planning.grid import make_plan
-from contrasweep.planning.plan import Plan, Resolve
-from contrasweep.planning.power import study_power
+from contrasweep.planning.grid import GridPlan, make_plan
+from contrasweep.planning.plan import Resolve
 from contrasweep.planning.starts import Sources
-from contrasweep.planning.sweep import check_arms, make_sweep_plan
+from contrasweep.planning.sweep import SweepPlan, check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Study, Sweep
+
+Plan = GridPlan | SweepPlan
+"""What a study would run; `contrasweep.plan` returns one. Nothing after planning asks which of both it has."""
 
 
 def plan(
@@ -50,7 +51,6 @@ def plan(
         (10, ['trial_id', 'arm', 'fold', 'seed'])
     """
     declared = as_study(study)
-    _check_looks(declared)
     resolve = functools.cache(
         functools.partial(data.resolve, folds=declared.folds, storage=storage)
     )
@@ -63,28 +63,6 @@ def plan(
     for evaluation in declared.evaluate or ():
         evaluation.check(resolve, "evaluate")
     return planned
-
-
-def _check_looks(study: Study) -> None:
-    """Raise `SpecError` where the last interim analysis of a growing study could decide hardly anything.
-
-    It is so where a difference must be above `HARDLY` to be decided in 80 % of such studies. The unit is the standard
-    deviation of a paired difference. Without SciPy nothing is checked; the forecast says so.
-    """
-    if study.replicates is None:
-        return
-    power = study_power(study)
-    if power is None:
-        return
-    from contrasweep.statistics.power_of_designs import HARDLY
-
-    if math.isfinite(power.least) and power.least > HARDLY:
-        raise SpecError(
-            "even the last look can decide hardly anything",
-            place="replicates.most",
-            value=study.replicates.most,
-            hint=f"{power.sentence}; {power.remedy}",
-        )
 
 
 @dataclass(frozen=True)
@@ -154,7 +132,6 @@ def plan_staged(
     The settings of the cells that are left out are checked too. A missing dataset whose paper gives its rows and shapes
     is planned by these. Its trials get other ids once the dataset is staged.
     """
-    _check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
     missing, described = _missing_datasets(study, find)
     # Datasets whose cells are left out: nothing is known of their rows and shapes.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.imports import is_installed
 from contrasweep.planning.grid import GridPlan
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.plan import PlanBase
 from contrasweep.storage import compact
 from contrasweep.storage.interim_log import read_confirmations, read_looks
 from contrasweep.storage.planned import axes_of, planned_rows, read_planned
@@ -262,7 +262,7 @@ def _in_units(power: "PlannedPower", noise: EarlierNoise | None) -> "PlannedPowe
     return replace(power, in_units=least, study=noise.study)
 
 
-def looks_before(plan: Plan, records: StudyRecords, finished: Collection[str]) -> int:
+def looks_before(plan: PlanBase, records: StudyRecords, finished: Collection[str]) -> int:
     """Return how many looks at the study's table come before that of `plan`; 0 for a study that grows by its own looks.
 
     A grid that adds trials of its arms to a table whose trials are all `finished` takes a look at it. Each confirmation
@@ -281,7 +281,7 @@ def looks_before(plan: Plan, records: StudyRecords, finished: Collection[str]) -
     return looks
 
 
-def known_noise(plan: Plan, records: StudyRecords, known: RecordsById) -> EarlierNoise | None:
+def known_noise(plan: PlanBase, records: StudyRecords, known: RecordsById) -> EarlierNoise | None:
     """Return the noise of the study's own finished trials `known`, else that of the newest similar study.
 
     None where no study shows any noise, or without SciPy.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, plural
-from contrasweep.planning.plan import Cell, Plan
+from contrasweep.planning.plan import Cell, PlanBase
 from contrasweep.storage.interim_log import EXTENDED, LookLog, read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.replicates import Replicates
@@ -31,7 +31,7 @@ def cell_name(arm: str, axes: Config) -> str:
     return canonical.dumps([arm, dict(axes)])
 
 
-def stage(plan: Plan, records: StudyRecords) -> Stage:
+def stage(plan: PlanBase, records: StudyRecords) -> Stage:
     """Return which of the plan's trials may run after the looks that are stored in `records`.
 
     All may run where the study has a fixed number of replicates.

@@ -14,7 +14,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import ContrasweepError, NotTrainedError, SpecError, check_known
 from contrasweep.planning.code_comparison import compare_code
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.plan import PlanBase
 from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.planned import axes_of, read_planned
@@ -50,7 +50,7 @@ class Sources:
     """
 
     storage: str = STORAGE
-    before: Sequence[Plan] = ()
+    before: Sequence[PlanBase] = ()
     # (study, arm) -> all trials of the arm
     _known: dict[tuple[str, str], list[SourceTrial]] = field(default_factory=dict)
     # (study, arm, digest of a dataset) -> those of the trials that a trial on this dataset may start from
@@ -228,7 +228,7 @@ class Sources:
                 best = [trial]
         return best
 
-    def _planned(self, start: Start, plan: Plan) -> list[SourceTrial]:
+    def _planned(self, start: Start, plan: PlanBase) -> list[SourceTrial]:
         """Return the trials of the arm in the plan of a study that runs before, with their records if they have ended.
 
         A sweep whose search has not ended has no trials in its plan yet: these are read from the storage. Raises
@@ -304,7 +304,9 @@ def _check_arm(start: Start, arms: Collection[str]) -> None:
     check_known(start.arm, "arms", arms, f"{start.study} has no such arm", place="start.arm")
 
 
-def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:
+def check_starts(
+    plan: PlanBase, storage: str, current: CurrentCode, finished: Collection[str]
+) -> None:
     """Raise `ContrasweepError`, one line, where trials of `plan` must not or cannot start from their sources.
 
     It is raised where a source was made by other code than the `current` one, and the user has not accepted that. It is

@@ -10,7 +10,7 @@ from contrasweep import canonical
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import SpecError, plural
 from contrasweep.planning.grid import too_many_folds
-from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
+from contrasweep.planning.plan import Cell, PlanBase, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.storage.interim_log import (
     Confirmation,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class SweepPlan(PlanDisplay, SweepDesign):
+class SweepPlan(PlanBase, SweepDesign):
     """The plan of a Sweep: the budget of its search and, for each arm in `best`, the trials of its confirmation."""
 
     @property

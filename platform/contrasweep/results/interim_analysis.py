@@ -11,7 +11,8 @@ from typing import Literal, Self
 import pandas as pd
 
 from contrasweep.canonical import label
-from contrasweep.planning.plan import Cell, Plan
+from contrasweep.planning.plan import Cell
+from contrasweep.planning.planner import Plan
 from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.results import Results

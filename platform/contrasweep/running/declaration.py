@@ -20,7 +20,7 @@ from typing import Any, cast
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, plural
 from contrasweep.planning.grid import GridPlan
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.planner import Plan
 from contrasweep.planning.stages import check_log
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.rows import FrameRow

@@ -23,7 +23,7 @@ from contrasweep.errors import (
 )
 from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_of_other_code
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.planner import Plan
 from contrasweep.planning.starts import check_starts
 from contrasweep.running.declaration import asked_before, redeclare, this_command, trained_again
 from contrasweep.running.failures import lacks_metric

@@ -12,8 +12,7 @@ from contrasweep.errors import ContrasweepError
 from contrasweep.imports import is_installed
 from contrasweep.planning.code_comparison import compare_plan
 from contrasweep.planning.forecast import Forecast, forecast
-from contrasweep.planning.plan import Plan
-from contrasweep.planning.planner import MissingDataset, outline, plan_staged
+from contrasweep.planning.planner import MissingDataset, Plan, outline, plan_staged
 from contrasweep.planning.starts import check_starts
 from contrasweep.running.prepare import check_plan, plan_records
 from contrasweep.storage.records import StudyRecords

@@ -13,7 +13,7 @@ from contrasweep.cluster.memory import GIB
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.live.overview import study_names
 from contrasweep.markdown_text import markdown_text
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.planner import Plan
 from contrasweep.results.results import Results
 from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.planner import Plan
 from contrasweep.planning.stages import stage
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.interim_analysis import take_look

@@ -15,7 +15,7 @@ from contrasweep.live.state import ArmState, Progress, RunState
 from contrasweep.planning import learned
 from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
-from contrasweep.planning.plan import Plan
+from contrasweep.planning.planner import Plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
 from contrasweep.running.engine.accounts import Accounts, Overdue
@@ -33,6 +33,7 @@ from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
+from contrasweep.tuning.source import Source
 
 REPORT_INTERVAL_S = 1.0
 """About how often a trial reports to the driver where no pruner decides on its reports."""
@@ -69,7 +70,7 @@ def train(
     plan_ids = plan.trials_among(prepared.finished)
     earlier = list(compact.read_records(records, only=plan_ids).values())
     progress = _progress(plan, records, earlier, quiet, lease)
-    source = plan.source(records, prepared.finished)
+    source: Source = plan.source(records, prepared.finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
     # Ray starts only where something is left to train, and a budget to train it: a finished study is read in seconds.

@@ -261,10 +261,6 @@ def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
             "{first: 2, step: 1, most: 4, of: repeats}",
             "replicates.of: there are no folds to repeat",
         ),
-        (
-            "{first: 2, step: 1, most: 3}",
-            "replicates.most: even the last look can decide hardly anything",
-        ),
     ],
 )
 def test_wrong_replicates_are_one_line(replicates, says):
