@@ -47,8 +47,11 @@ class RayWatch:
         self._leaving = threading.Event()
         self._stop = threading.Event()
 
-    def start(self) -> None:
-        """Begin to watch if this is the main thread, because no other thread can be interrupted."""
+    def start(self, *, own: bool) -> None:
+        """Begin to watch if this is the main thread, because no other thread can be interrupted.
+
+        With `own`, Ray is this process's: it is reached by the loopback, whatever becomes of a laptop's network.
+        """
         if threading.current_thread() is not threading.main_thread():
             return
         context = ray.get_runtime_context()
@@ -58,7 +61,9 @@ class RayWatch:
             "head": context.gcs_address,
             "raylet": f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}",
         }
-        threading.Thread(target=self._work, args=[watched], name="ray-watch", daemon=True).start()
+        threading.Thread(
+            target=self._work, args=[watched, own], name="ray-watch", daemon=True
+        ).start()
 
     def leave(self) -> None:
         """Ask no more: from now on Ray is shut down on purpose."""
@@ -68,14 +73,15 @@ class RayWatch:
         """End the thread, after Ray was shut down."""
         self._stop.set()
 
-    def _work(self, watched: Mapping[str, str]) -> None:
+    def _work(self, watched: Mapping[str, str], own: bool) -> None:
         """Connect to each of `watched` until one is gone, or this process leaves Ray."""
         seen = dict.fromkeys(watched, time.monotonic())  # when each took a connection last
         while not self._leaving.wait(POLL_S):
             for name, address in watched.items():
                 host, _, port = address.rpartition(":")  # an address of IPv6 stands in brackets
+                host = "127.0.0.1" if own else host.strip("[]")
                 with contextlib.suppress(OSError):
-                    socket.create_connection((host.strip("[]"), int(port)), POLL_S).close()
+                    socket.create_connection((host, int(port)), POLL_S).close()
                     seen[name] = time.monotonic()
                 if time.monotonic() - seen[name] > PATIENCE_S:
                     self._end(f"its {name} at {address} does not answer")
@@ -145,7 +151,7 @@ def _connection() -> Iterator[None]:
         # good order, where Ray's handlers would end the process.
         with ray_internals.no_sigterm_handler():
             _start(address, options)
-        watch.start()
+        watch.start(own=address == "local")
         interruption.check()
         if address != "local":
             check_nodes()
