@@ -715,7 +715,7 @@ def test_a_job_is_found_by_the_name_of_its_study_on_the_same_storage_alone(
         return {
             "submission_id": f"contrasweep-a-0000000{number}",
             "metadata": {"contrasweep": "a", "storage": storage, "by": "bob on desk"},
-            "status": "SUCCEEDED",
+            "status": "STOPPED",
             "start_time": start,
             "end_time": None,
         }
@@ -729,14 +729,14 @@ def test_a_job_is_found_by_the_name_of_its_study_on_the_same_storage_alone(
     server.answers["/api/jobs/"] = (200, json.dumps([job(1, str(mine), 1), job(2, str(bobs), 2)]))
     for number in (1, 2):
         path = f"/api/jobs/contrasweep-a-0000000{number}"
-        server.answers[path] = (200, json.dumps({"status": "SUCCEEDED"}))
+        server.answers[path] = (200, json.dumps({"status": "STOPPED"}))
         server.answers[f"{path}/logs"] = (200, json.dumps({"logs": f"log of {number}"}))
     said = {
-        "stop": (2, "this job has ended: SUCCEEDED, got 'contrasweep-a-00000001'"),
+        "stop": (2, "this job has ended: STOPPED, got 'contrasweep-a-00000001'"),
         "logs": (0, "log of 1"),
         "status": (
-            0,
-            "contrasweep-a-00000001: SUCCEEDED\nlog: contrasweep logs contrasweep-a-0000",
+            1,
+            "contrasweep-a-00000001: STOPPED\nlog: contrasweep logs contrasweep-a-0000",
         ),
     }
     status, printed = ask(mine)
