@@ -20,7 +20,7 @@ from command_line import contrasweep, printed, shown_json
 from folders import make_files
 from refusals import refused
 
-from contrasweep.cli import maintenance, reports, watching
+from contrasweep.cli import watching
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.live import logs, state
@@ -78,13 +78,6 @@ def keep(records, **fields):
     return state
 
 
-def test_the_best_of_a_sweep_is_that_of_its_confirmations(records):
-    confirm = TrialNotes(phase=Phase.CONFIRM)  # the search's .75 is of other rows, and chosen
-    records.write(Record.of(TRIALS[2], status=Status.DONE, metrics={"f1": 0.5}, notes=confirm))
-    (entry,) = map(vars, overviews(records.storage))
-    assert (entry["best"], entry["best_arm"]) == (0.5, "ocl")
-
-
 @pytest.mark.parametrize("arms", [("zeta", "alpha"), ("alpha", "zeta")])
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_of_equal_trials_status_names_the_first_arm_by_name(tmp_path, mode, arms):
@@ -94,23 +87,6 @@ def test_of_equal_trials_status_names_the_first_arm_by_name(tmp_path, mode, arms
         trial = dataclasses.replace(TRIALS[0], arm=arm, config={"lr": at})
         records.write(Record.of(trial, status=Status.DONE, metrics={"f1": 0.5}))
     assert [entry.best_arm for entry in overviews(records.storage)] == ["alpha"]
-
-
-def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    listed = printed(tmp_path, "studies", "--storage", records.storage)
-    assert "stopped" in listed and "2 of 3: 1 done, 1 failed" in listed and "0.75 (ocl)" in listed
-    keep(records)
-    (entry,) = shown_json(tmp_path, "studies", "--storage", records.storage)["studies"]
-    assert (entry["study"], entry["state"], entry["running"], entry["best"]) == (
-        "s",
-        "running",
-        1,
-        0.75,
-    )
-    keep(records, updated=time.time() - 3600)
-    assert "stopped" in printed(tmp_path, "studies", "--storage", records.storage)
-    assert "no studies in" in printed(tmp_path, "studies", "--storage", str(tmp_path / "none"))
 
 
 def test_trials_that_were_removed_are_counted_until_they_run_again_or_come_back(
@@ -125,19 +101,6 @@ def test_trials_that_were_removed_are_counted_until_they_run_again_or_come_back(
     upkeep.restore(records, max(part.when for part in list_archived(records)))
     (entry,) = overviews(records.storage)
     assert entry.archived == 0
-
-
-def test_a_bucket_says_below_which_address_its_studies_lie(s3, capsys):
-    for name in ("ana", "bob"):
-        StudyRecords(f"{s3.uri}/{name}", "s").store.write("s/plan.parquet", b"")
-    below = f"there are no studies in {s3.uri}; there are some in {s3.uri}/ana, {s3.uri}/bob"
-    watching.studies(s3.uri)
-    assert capsys.readouterr().out == f"{below}\n"
-    for ask in (watching.known_study, maintenance.verify, reports.load):
-        with refused(SpecError, "no such study in this storage, got 's'", below):
-            ask("s", s3.uri)
-    watching.studies(f"{s3.uri}/none")
-    assert "there are some" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -181,7 +144,7 @@ def test_confirmations_of_what_is_no_longer_the_best_are_not_counted(tmp_path):
     search, before, now = (dataclasses.replace(TRIALS[0], config={"lr": n}) for n in range(3))
     for trial, phase in ((search, "search"), (before, "confirm"), (now, "confirm")):
         notes = TrialNotes(phase=Phase(phase))
-        value = 0.9 if trial is before else 0.5
+        value = 0.5 if trial is now else 0.9
         record = Record.of(trial, status=Status.DONE, metrics={"f1": value}, notes=notes)
         code = CodeRef("c0de" if trial is before else "c1", earlier=("c2",))
         records.write(dataclasses.replace(record, code=code))
@@ -385,28 +348,6 @@ def test_watch_shows_the_run_of_another_process(records, tmp_path):
     assert state["running"][TRIALS[2].id]["value"] == 0.5
 
 
-@pytest.mark.slow
-def test_a_run_is_watched_from_another_process_on_an_object_store(s3, tmp_path):
-    """What a laptop sees of a bucket that a cluster's driver writes to."""
-
-    def watch_there(*words):
-        command = [sys.executable, "-m", "contrasweep", "watch", "s", "--storage", s3.uri, *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done
-
-    records = StudyRecords(s3.uri, "s")
-    records.claim(
-        StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60)
-    )
-    keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
-    seen = watch_there("--once").stderr
-    assert "2/3 trials, 1 running, 1 failed" in seen and "f1 0.5 of ocl at step 4" in seen
-    assert "failed: ocl seed=1: ValueError" in seen
-    keep(records, ended="complete", running={})
-    assert "ended: complete" in watch_there().stdout
-
-
 def test_watch_ends_with_the_run_and_says_each_event_once(records):
     stream = io.StringIO()
     keep(records, events=[(1.0, "the first")])
@@ -516,14 +457,8 @@ def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
     failed = TRIALS[1].id
     shown = printed(tmp_path, "logs", "s", failed[:6], "--storage", records.storage)
     assert shown.index("printed") < shown.index("--- failed on h1") < shown.index("on purpose")
-    for words, says in (
-        (["s", "zz"], "the id of one trial"),
-        (["t", failed], "there is no such study"),
-        (["s"], "the study has 2 trials, such as "),
-        (["contrasweep-s-0123abcd"], "--address: a job is known to its cluster"),
-    ):
-        wrong = contrasweep("logs", *words, "--storage", records.storage, folder=tmp_path)
-        assert wrong.returncode == 2 and says in wrong.stderr
+    words = ("logs", "contrasweep-s-0123abcd", "--storage", records.storage)
+    assert "--address: a job is known to its cluster" in contrasweep(*words, folder=tmp_path).stderr
 
 
 def test_a_trial_that_never_began_is_found_by_its_record(records):
@@ -550,15 +485,6 @@ def test_a_log_is_followed_until_the_trial_has_its_record(records, monkeypatch):
     records.write(Record.of(running, status=Status.DONE))
     follower.join(300)
     assert "".join(written) == "one\ntwo\n--- done\n"
-
-
-def test_an_id_that_is_none_is_answered_with_some_and_a_command_that_prints_them(records):
-    records.store.write(records.key("abc123", "log.txt"), b"")
-    with pytest.raises(
-        SpecError,
-        match=r"such as .*abc123.* `contrasweep report s --storage .* --json` prints the tri",
-    ):
-        logs.find_trial(records, "zzzz")
 
 
 def test_a_log_that_was_shortened_is_followed_from_where_it_was():

@@ -78,7 +78,15 @@ def check(name, storage, store):
     assert parent.data.tags["mlflow.note.content"] == note[:7900]
     first, second = re.findall(r"\(#(\S+)\)", note)
     assert f"#{first}" == f"#{urlsplit(link).fragment}"
-    assert "groupBy" in shown_page(client, second)[1]
+    phases = (
+        ["phase"] if results.document.search else []
+    )  # no mean over a search and its confirmation
+    all_trials = shown_page(client, second)[1]
+    assert [key["groupByData"] for key in all_trials["groupBy"]["groupByKeys"]] == [
+        *phases,
+        *groups,
+    ]
+    assert "searchFilter" not in all_trials
     assert str(storage) in re.sub(r"\\", "", note)
     return note
 

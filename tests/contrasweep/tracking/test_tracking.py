@@ -4,7 +4,6 @@ What a follower and `sync` read is what the storage has: the tests write there w
 """
 
 import errno
-import json
 import math
 import re
 import shutil
@@ -20,8 +19,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 from answering import answering_bytes
 from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
@@ -34,14 +31,12 @@ from tracked import tracked_of
 
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
-from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState, replicate_of
+from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.attempts import Attempt
-from contrasweep.storage.planned import write_planned
-from contrasweep.storage.record import RECORD_FILE, CodeRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
-from contrasweep.study.dotted import flatten
 from contrasweep.tracking.follower import Follower
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import read_links
@@ -60,7 +55,7 @@ from contrasweep.tracking.mlflow.server import (
 from contrasweep.tracking.mlflow.ui import serve
 from contrasweep.tracking.process import TrackingProcess
 from contrasweep.tracking.sync import SyncSummary, follow, sync
-from contrasweep.tracking.tracker import TrackedStudy, TrackingError, record_digest
+from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
@@ -425,40 +420,6 @@ def test_a_driver_waits_no_longer_because_the_process_goes_on_to_tell_what_is_le
     process.process.kill()
 
 
-@pytest.mark.parametrize("searches", [True, False])
-def test_the_first_view_averages_what_the_table_averages(study, searches):
-    """Trials of a search, and what failed or was interrupted after some reports, are in the second view alone."""
-    tracked = replace(study.tracked, searches=searches)
-    columns = ["trial_id", "arm", "fold", "seed"]
-    rows = [(trial.id, trial.arm, trial.fold, trial.seed) for trial in study.trials]
-    write_planned(study.records, pd.DataFrame(rows[2 * searches :], columns=columns))
-    ends = [(Phase.SEARCH, 0.1, Status.PRUNED), (Phase.SEARCH, 0.2, Status.DONE)] * searches
-    ends += [
-        (Phase.CONFIRM, 0.8, Status.DONE),
-        (Phase.CONFIRM, 0.6, Status.DONE),
-        (Phase.CONFIRM, 0.2, Status.FAILED),
-    ]
-    for trial, (phase, value, status) in zip(study.trials, ends, strict=False):
-        rows = [{"step": 1, "time": T0 + 1, "loss": 1.0, "accuracy": value}]
-        study.record(trial, rows, status=status, notes=TrialNotes(phase=phase))
-    begun = study.trials[-1]
-    study.train(begun, [{"step": 1, "time": T0 + 1, "accuracy": 0.3}])
-    study.run([begun], ended="interrupted")
-    sync(study.records, checked_tracking(study.uri), tracked)
-    experiment = study.client.get_experiment_by_name(study.name)
-    values = [0.3, *(value for _, value, _ in ends)]
-    for view, mean in (("trials", 0.7), ("trials-all", np.mean(values))):
-        shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
-        phases = ["phase"] * (
-            searches and view == "trials-all"
-        )  # no mean over a search and its confirmation
-        groups = [*phases, "arm", *["batch_size"] * (not searches)]
-        assert [key["groupByData"] for key in shown["groupBy"]["groupByKeys"]] == groups
-        conditions = [*filter(None, [shown.get("searchFilter")]), "tags.`trial_id` != ''"]
-        runs = study.client.search_runs([experiment.experiment_id], " AND ".join(conditions))
-        assert np.mean([run.data.metrics["accuracy"] for run in runs]) == pytest.approx(mean)
-
-
 def test_ends_are_told_apart(study):
     error = "Traceback (most recent call last):\n  ...\nValueError: loss is NaN"
     ends = {Status.FAILED: {"error": error}, Status.PRUNED: {}, Status.INFEASIBLE: {"step": 0}}
@@ -808,35 +769,11 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study):
     study.assert_shows(cut)
 
 
-@SQLITE
-def test_little_is_kept_of_a_run_that_shows_its_record(study):
-    ended, begun = study.trials[:2]
-    study.record(ended)
-    study.begin(begun, make_rows(begun)[:1])
-    follower = study.follower(look=True)
-    again = study.server()
-    again.connect()
-    for runs in (follower.target.runs, again.runs):
-        assert runs[begun.id].keys and runs[begun.id].params and len(runs[begun.id].tags) > 5
-        assert not (runs[ended.id].keys or runs[ended.id].params or runs[ended.id].newest)
-        assert runs[ended.id].tags.keys() == {DIGEST_TAG, "mlflow.parentRunId", "status", "table"}
-
-
 @pytest.mark.parametrize("shown", [math.inf, -math.inf, LARGEST, math.nan, 0.5, 0.25])
 @pytest.mark.parametrize("ours", [math.inf, -math.inf, math.nan, 0.5])
 def test_a_value_that_mlflow_shows_is_ours_or_another(shown, ours):
     same = math.isnan(ours) if math.isnan(shown) else shown == ours
     assert _same(shown, ours) == (same or (shown == LARGEST and ours == math.inf))
-
-
-def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered():
-    trials = [
-        Trial("s", arm, "m:f", {name: 1}, Manifest("d", "", "image", {}), seed=0)
-        for arm, name in (("a", "k(1"), ("b", "k[1"))
-    ]
-    study = tracked_of("s", trials, metric="accuracy")
-    shown = [describe_run(study, trial).params for trial in trials]
-    assert [(params["k_1"], params["k_1_2"]) for params in shown] == [("1", "-"), ("-", "1")]
 
 
 def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered(study):
@@ -848,15 +785,6 @@ def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered(study):
         shown = study.run_of(trial).data.metrics
         names = ["top1_5", "top1_5_2", "top1_5_3", "a/b", "a/b_2"]
         assert [shown[name] for name in names] == list(values.values())
-
-
-@pytest.mark.parametrize("name", ["lr(max)", "top@k", "../up", "x" * 300])
-def test_settings_may_have_any_name(study, name):
-    trial = replace(study.trials[0], config={**study.trials[0].config, name: 0.25})
-    study.record(trial)
-    study.sync()
-    assert study.run_of(trial).data.params[metric_key(name)] == "0.25"
-    study.assert_shows(trial)
 
 
 @SQLITE
@@ -1196,30 +1124,6 @@ def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path, monkeyp
     )
 
 
-configs = st.dictionaries(
-    st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8),
-    st.one_of(
-        st.integers(-9, 9),
-        st.floats(allow_nan=False, allow_infinity=False),
-        st.booleans(),
-        st.text(max_size=5),
-        st.none(),
-    ),
-    max_size=5,
-)
-
-
-@settings(max_examples=50)
-@given(st.lists(configs, min_size=1, max_size=4))
-def test_all_trials_of_a_study_have_the_same_params(configs):
-    trials = [Trial("s", "a", "m:f", config, DATA) for config in configs]
-    cards = [describe_run(tracked_of("s", trials), trial) for trial in trials]
-    assert len({frozenset(c.params) for c in cards}) == 1
-    for trial, shown in zip(trials, cards, strict=True):
-        assert set(flatten(trial.config)) <= set(shown.params)
-        assert all(isinstance(value, str) for value in shown.params.values())
-
-
 @settings(max_examples=50)
 @given(st.text(min_size=1, max_size=300) | st.text("a./", min_size=1, max_size=300))
 @example("/").via("found by hypothesis in a run of CI")
@@ -1229,26 +1133,7 @@ def test_mlflow_takes_any_metric_name(name):
     _validate_metric_name(metric_key(name))
 
 
-def test_run_names_are_readable():
-    tracked = TrackedStudy("s", axes=("batch_size", "lr", "data"))
-    trial = Trial(
-        "s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3
-    )
-    assert (
-        replicate_of(trial, tracked.axes) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
-    )
-
-
 def test_a_run_s_name_is_no_longer_than_postgresql_takes_it():
     trial = Trial("s", "a", "m:f", {"prompt": "classify the picture " * 20}, DATA)
     shown = describe_run(TrackedStudy("s", axes=("prompt",)), trial)
     assert shown.name.startswith("a prompt=classify") and len(shown.name) == 250
-
-
-def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path):
-    study = study_at("none", "s", tmp_path, None)
-    record = study.record(study.trials[0])
-    assert record_digest(record) == record_digest(
-        RECORD_FILE.decode(record.to_json(), "record.json")
-    )
-    assert record_digest(record) != record_digest(replace(record, metrics={"loss": 1.0}))
