@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Literal
 
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
@@ -13,13 +12,12 @@ from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.lease import living_holder
-from contrasweep.storage.planned import PLAN, planned_rows
+from contrasweep.storage.planned import planned_rows
 from contrasweep.storage.record import Phase, Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.store import LocalStore, open_store
+from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
 
-MAX_KEYS = 10_000
 StudyState = Literal["running", "complete", "failures", "budget used up", "stopped"]
 
 
@@ -60,17 +58,8 @@ def study_names(storage: str) -> list[str]:
 
 
 def none_there(storage: str) -> str:
-    """Return a sentence for a storage without studies, with the addresses below it that have some.
-
-    Only the first `MAX_KEYS` objects are looked through, and none of a folder, which may be as large as the disk.
-    """
-    store = open_store(storage)
-    listed = () if isinstance(store, LocalStore) else islice(store.list(), MAX_KEYS)
-    # A study's plan is listed before its many files of trials.
-    plans = (key.split("/") for key in listed if key.endswith(f"/{PLAN}"))
-    places = sorted({"/".join([store.uri, *parts[:-2]]) for parts in plans})
-    below = f"; there are some in {', '.join(places[:5])}" if places else ""
-    return f"there are no studies in {storage}{below}"
+    """Return a sentence for a storage without studies."""
+    return f"there are no studies in {storage}"
 
 
 def no_such_study(study: str, storage: str) -> SpecError:

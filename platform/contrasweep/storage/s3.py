@@ -22,7 +22,6 @@ from botocore.config import Config
 
 from contrasweep.canonical import file_digest
 from contrasweep.errors import StorageError
-from contrasweep.storage.listed_store import ListedStore
 from contrasweep.storage.names import MAX_READ, is_key, too_large
 from contrasweep.storage.s3_retry import (
     CONDITION_UNSUPPORTED,
@@ -35,6 +34,7 @@ from contrasweep.storage.s3_retry import (
     positive_number,
     storage_error,
 )
+from contrasweep.storage.store import Store
 
 PART_BYTES = 8 * 2**20
 THREADS = 4
@@ -52,7 +52,7 @@ Answer = dict[str, Any]
 """A server's answer, with the fields that S3 gives it; boto3 has no types for it."""
 
 
-class S3Store(ListedStore):
+class S3Store(Store):
     """Objects below `s3://bucket/prefix`.
 
     Every call is made again as `s3_retry.Retry` says. Where it still fails, a `StorageError` says what to do.

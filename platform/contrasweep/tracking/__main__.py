@@ -9,7 +9,6 @@ import sys
 import threading
 from pathlib import Path
 
-from contrasweep.delivery import DELIVER_S
 from contrasweep.errors import StorageError
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, follow_all
@@ -20,8 +19,6 @@ from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
-LAST_S = 4 * DELIVER_S
-"""Seconds for which notifications that are not delivered are tried in the background."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -107,8 +104,6 @@ def main() -> None:
     # The last word to the driver: what trackers lack, and whether all notifications are delivered.
     _say({"gaps": [gap for follower in followers if (gap := follower.gap())], "told": notified})
     driver.leave_output()
-    if notifier is not None:
-        notifier.join(LAST_S)
 
 
 def _be_nice(niceness: int) -> None:

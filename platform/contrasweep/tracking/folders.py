@@ -4,11 +4,9 @@
 `wandb sync FOLDER/wandb/offline-run-*` uploads.
 """
 
-import contextlib
 import json
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrasweep.live.state import replicate_of
@@ -27,13 +25,15 @@ MOST_BYTES = 200
 
 
 class TensorBoardTracker:
-    """Writes an event file for each trial: `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`.
+    """Writes an event file for each trial: `<folder>/<study>-<origin>/<arm>-<axes>-<fold>-<seed>-<id>/events...`.
 
     The file has each metric by step and the config as text.
     """
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
-        self.folder = _study_folder(local_path(folder, "tracking").resolve(), study)
+        # The same study in another storage has another origin, and so a folder of its own.
+        name = f"{study.name}-{study.origin[:ORIGIN_DIGITS]}".rstrip("-")
+        self.folder = local_path(folder, "tracking").resolve() / name
         self.study = study
         self.writers: dict[str, SummaryWriter] = {}
 
@@ -131,25 +131,6 @@ class WandbTracker:
         for run in self.runs.values():
             run.finish(exit_code=1)
         self.runs.clear()
-
-
-def _study_folder(folder: Path, study: TrackedStudy) -> Path:
-    """Return the folder below `folder` that is this study's, made where it is missing; it has the study's name.
-
-    Where a study of the same name in another storage has that folder, the name gets digits of this study's origin as a
-    suffix. The file `.origin` in a folder has the origin of the study to which it belongs.
-    """
-    # The second name has the origin in it, so that no other study has that folder.
-    for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
-        candidate = folder / name
-        candidate.mkdir(parents=True, exist_ok=True)
-        mark = candidate / ".origin"
-        # Two trackers may start at once: only one can create the file, and both read whose it is.
-        with contextlib.suppress(FileExistsError), mark.open("x") as new:
-            new.write(study.origin)
-        if mark.read_text() == study.origin:
-            break
-    return candidate
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:

@@ -1,12 +1,11 @@
 """Notifications: commands are told what happens to a run, each event once, by the process beside the driver."""
 
 import contextlib
-import queue
 import socket
 import sys
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Literal
 
 from contrasweep.delivery import Message, deliver
@@ -41,20 +40,15 @@ class Notifier:
     """
 
     def __init__(self, commands: Sequence[str], records: StudyRecords, began: float) -> None:
-        """Start the threads of the commands; nothing is told before `look` is called."""
+        """Prepare to tell the commands; nothing is told before `look` is called."""
         self.records = records
         self.began = began
-        self._queues = {command: queue.SimpleQueue[Message | None]() for command in commands}
-        self._threads = [
-            threading.Thread(target=self._tell, args=(command,), daemon=True)
-            for command in commands
-        ]
+        self._tellers = {command: ThreadPoolExecutor(1) for command in commands}
+        self._sent = list[Future[None]]()
         self._watched = Watched()
         self._told = set[Event]()
         # How many looks were told or are older than the run; None: they were not counted yet.
         self._looks: int | None = None
-        for thread in self._threads:
-            thread.start()
 
     def look(self) -> None:
         """Look at the storage once, and tell what is new; `StorageError` where it cannot be read."""
@@ -80,7 +74,7 @@ class Notifier:
             self._send("silent", _silent(state, f"for {duration(self._watched.silent_s)}"), state)
 
     def close(self, outcome: Outcome, *, lost: bool) -> None:
-        """Tell how the run ended, and let the threads end once all is delivered.
+        """Tell how the run ended.
 
         `lost` says that its driver has ended without a word. That is told as silence, unless silence was told already.
         """
@@ -94,15 +88,10 @@ class Notifier:
         elif "silent" not in self._told:
             text = _silent(state, "any more") if state else "its driver ended without a word"
             self._send("silent", text, state)
-        for waiting in self._queues.values():
-            waiting.put(None)
 
     def join(self, seconds: float) -> bool:
         """Wait until all is delivered or given up, for `seconds` at most, and return whether it is."""
-        until = time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not wait(self._sent, seconds).not_done
 
     def _state(self) -> RunState | None:
         """Return the state of this run; None before it has one."""
@@ -126,16 +115,16 @@ class Notifier:
             "done": state.done if state else None,
             "total": state.total if state else None,
         }
-        for waiting in self._queues.values():
-            waiting.put(message)
+        for command, teller in self._tellers.items():
+            self._sent.append(teller.submit(_tell, command, message))
 
-    def _tell(self, command: str) -> None:
-        """Deliver the messages of a command in order, in its thread; print a line for each that is not delivered."""
-        while (message := self._queues[command].get()) is not None:
-            if problem := deliver(command, message):
-                note = f"notify: {command} was not told of the {message['event']} ({problem})"
-                with contextlib.suppress(OSError):
-                    print(redacted(one_line(note)), file=sys.stderr, flush=True)
+
+def _tell(command: str, message: Message) -> None:
+    """Deliver a message, or print a line that it is not delivered."""
+    if problem := deliver(command, message):
+        note = f"notify: {command} was not told of the {message['event']} ({problem})"
+        with contextlib.suppress(OSError):
+            print(redacted(one_line(note)), file=sys.stderr, flush=True)
 
 
 def decided(log: LookLog, before: int) -> str:

@@ -194,7 +194,7 @@ def test_event_files_hold_each_report(records, trial, tmp_path):
         "tensorboard.backend.event_processing.event_accumulator"
     )
     assert tracked("tensorboard:tb", records, trial) == ""
-    [folder] = [path for path in (tmp_path / "tb/s").iterdir() if path.is_dir()]
+    [folder] = (tmp_path / "tb/s").iterdir()
     assert folder.name == f"ours-lr=0.1-fold=1-seed=2-{trial.id[:8]}"
     events = event_accumulator.EventAccumulator(str(folder))
     events.Reload()
