@@ -261,29 +261,16 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
             raise SpecError(f"this job has ended: {state}", place="stop", value=job.id)
         print(f"{job.id}: {job.stop()}")
         return
-    from contrasweep.live.overview import study_names
-    from contrasweep.live.state import has_driver
     from contrasweep.results.ledger import campaign_names
-    from contrasweep.storage.lease import living_holder, stop_driver, stop_listening
+    from contrasweep.storage.lease import stop_driver, stop_listening
     from contrasweep.storage.records import StudyRecords
 
     study = reports.name(name)
     # A command listens from its start on, before it holds a study.
-    if holder := stop_listening(StudyRecords(storage, study)):
-        print(f"asked {holder} to stop")
-        return
-    if study in campaign_names(storage):
-        names = (other for other in study_names(storage) if other.startswith(f"{study}."))
-        studies = (StudyRecords(storage, other) for other in names)
-        # Before its first state a run starts Ray, which takes seconds.
-        running = [found for found in studies if has_driver(found) or living_holder(found)]
-        if not running:
-            raise SpecError("no study of this campaign runs", place="STUDY", value=study)
-        # Where several run at once, the last by name is stopped; the same command then stops the next.
-        records = running[-1]
-    else:
-        records = _stored(name, storage)
-    print(f"asked {stop_driver(records)} to stop")
+    holder = stop_listening(StudyRecords(storage, study))
+    if holder is None and study in campaign_names(storage):
+        raise SpecError("no study of this campaign runs", place="STUDY", value=study)
+    print(f"asked {holder or stop_driver(_stored(name, storage))} to stop")
 
 
 def _job(name: str, address: str, storage: str) -> "Job":

@@ -103,9 +103,6 @@ class Checkpoints:
         """Take the key `prefix` as the folder of the trial's checkpoints; nothing is read or written yet."""
         self.store = store
         self.prefix = prefix.rstrip("/")
-        # The checkpoint that the marker names (None: there is none), once `_known`.
-        self._known = False
-        self._newest: Saved | None = None
 
     @classmethod
     def of(cls, records: StudyRecords, trial_id: str) -> Self:
@@ -133,7 +130,7 @@ class Checkpoints:
             keep: Which checkpoints stay: the newest always; with `best` a better earlier one too, with `all` each.
             score: The checkpoint's score, larger is better; None: it has none, and one with a score is better.
         """
-        before = self._newest if self._known else self.latest()
+        before = self.latest()
         # The earlier checkpoints that the marker names, the best one first.
         named = [old for old in (before and before.best, before) if old is not None]
         # A checkpoint of the same step, which the new one replaces, stays whole until the marker names the new one.
@@ -168,7 +165,7 @@ class Checkpoints:
         With `best` only the best one stays, with `none` no checkpoint; with `newest` and `all` nothing is deleted.
         Before anything is deleted `check` is called, which raises where nothing may be changed.
         """
-        newest = self._newest if self._known else self.latest()
+        newest = self.latest()
         if newest is None or keep in ("newest", "all"):
             return
         best = newest.best
@@ -183,8 +180,6 @@ class Checkpoints:
         # `keep` is `none`. The marker goes first here too.
         check()
         self.store.delete(f"{self.prefix}/latest.json")
-        self._known = True
-        self._newest = None
         self._delete(newest)
         if best is not None:
             self._delete(best)
@@ -192,8 +187,6 @@ class Checkpoints:
     def _mark(self, saved: Saved) -> None:
         """Write the marker that names this checkpoint."""
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", saved)
-        self._known = True
-        self._newest = saved
 
     def _delete(self, saved: Saved) -> None:
         """Delete the files of a checkpoint that no marker names."""
@@ -217,9 +210,7 @@ class Checkpoints:
         Returns None and leaves `to` empty where there is no checkpoint, or where one of its files is missing or
         damaged. A warning in the log then names the file, and no earlier checkpoint is tried.
         """
-        # Another attempt may have written since: the marker is read anew.
-        self._newest = saved = self.latest()
-        self._known = True
+        saved = self.latest()
         if saved is None:
             return None
         for name, digest in saved.files.items():

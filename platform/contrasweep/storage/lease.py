@@ -102,7 +102,6 @@ class Lease:
         self.holder = Holder.here()
         self.generation = 0  # the lease's number, once it is held
         self.lost = ""
-        self._socket: socket.socket | None = None  # see `_socket_name`
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -145,7 +144,6 @@ class Lease:
                 if key < self._key(self.generation):
                     self.store.delete(key)
         _held_here.add(self.holder.token)
-        self._socket = _listen(self.records.storage, self.records.study, self.holder)
         self._thread.start()
 
     def release(self) -> None:
@@ -156,8 +154,6 @@ class Lease:
         """
         self._end.set()
         self._thread.join(RELEASE_TIMEOUT_S)
-        if self._socket is not None:
-            self._socket.close()
         _held_here.discard(self.holder.token)
 
     def is_sure(self) -> bool:
@@ -279,20 +275,32 @@ def living_holder(records: StudyRecords) -> Holder | None:
 
 
 def stop_listening(records: StudyRecords) -> Holder | None:
-    """Ask the process that is `listening` by the name of the study or campaign to stop; None where none is."""
-    pid, user = _who_listens(_socket_name(records.storage, records.study, Holder())) or (0, None)
-    if user != os.getuid():
-        return None
-    os.kill(pid, signal.SIGTERM)
-    return Holder(socket.gethostname(), pid)
+    """Ask the process that is `listening` by the name of the study or campaign to stop (SIGTERM); None where none is.
+
+    The kernel says which process listens, so that neither a file nor another user can name another one. Returned is the
+    process, without waiting for its end.
+    """
+    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
+        asking.setblocking(False)
+        asking.connect(_socket_name(records.storage, records.study))
+        # The kernel answers with struct ucred: process, user and group id, three integers.
+        pid, user, _ = struct.unpack(
+            "3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
+        if user == os.getuid():
+            os.kill(pid, signal.SIGTERM)
+            return Holder(socket.gethostname(), pid)
+    return None
 
 
 def stop_driver(records: StudyRecords) -> Holder:
-    """Ask the process of this machine that runs the study to stop (SIGTERM), and return it without waiting for its end.
+    """Ask the process of this machine that runs the study to stop, as `stop_listening` does.
 
-    `StudyHeld` where no process runs the study, or a process of another machine does. It is also raised where the
-    process does not listen for the study (`_socket_name`), because a storage may name any process.
+    `StudyHeld` where no process runs the study, or a process of another machine does. It is also raised where a process
+    that the storage names does not listen, because a storage may name any process.
     """
+    if stopped := stop_listening(records):
+        return stopped
     # This lease is never acquired: it only reads who holds the newest one.
     _, holder = Lease(records, print).newest()
     if holder.released or holder.lives_here is False:
@@ -305,56 +313,18 @@ def stop_driver(records: StudyRecords) -> Holder:
             f"study {records.study} is run by {holder}, which only that machine can stop: kill {holder.pid}; its job "
             f"on a cluster: {stop_job}"
         )
-    if _who_listens(_socket_name(records.storage, records.study, holder)) != (
-        holder.pid,
-        os.getuid(),
-    ):
-        raise StudyHeld(
-            f"the storage says that {holder} runs study {records.study} in {records.store.uri}, but that process does "
-            f"not show it: nothing is stopped; ps {holder.pid} tells what it is"
-        )
-    os.kill(holder.pid, signal.SIGTERM)
-    return holder
+    raise StudyHeld(
+        f"the storage says that {holder} runs study {records.study} in {records.store.uri}, but that process does "
+        f"not show it: nothing is stopped; ps {holder.pid} tells what it is"
+    )
 
 
-def _socket_name(storage: str, study: str, holder: Holder) -> str:
-    """Return the name of the abstract socket at which the holder listens while it holds the study.
-
-    The kernel says which process listens there, so that neither a file nor another user can name another process.
-    """
+def _socket_name(storage: str, study: str) -> str:
+    """Return the name of the abstract socket at which who runs a study or a campaign listens."""
     place = storage.removeprefix("file://")
     # With links a folder may have several paths, so its real one is taken.
     place = place.rstrip("/") if "://" in place else str(local_path(place).resolve())
-    text = f"{study}\n{place}\n{holder.process}"
-    return "\0contrasweep-" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def _listen(storage: str, study: str, holder: Holder) -> socket.socket | None:
-    """Listen as the holder, which this process is, and return the socket, which listens until it is closed.
-
-    None where the system has no such sockets, or another process listens there. `stop_driver` then stops nothing.
-    """
-    listening = socket.socket(socket.AF_UNIX)
-    try:
-        listening.bind(_socket_name(storage, study, holder))
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        return None
-    return listening
-
-
-def _who_listens(name: str) -> tuple[int, int] | None:
-    """Return the ids of the process and of the user that listen at the socket `name`; None where no process does."""
-    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
-        asking.setblocking(False)
-        asking.connect(name)
-        # The kernel answers with struct ucred: process, user and group id, three integers.
-        pid, user, _ = struct.unpack(
-            "3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        )
-        return pid, user
-    return None
+    return "\0contrasweep-" + hashlib.sha256(f"{study}\n{place}".encode()).hexdigest()
 
 
 @contextmanager
@@ -363,12 +333,11 @@ def listening(storage: str, study: str) -> Iterator[None]:
 
     Of several processes that listen by one name, the first is found.
     """
-    found = _listen(storage, study, Holder())
-    try:
+    with socket.socket(socket.AF_UNIX) as listener:
+        with suppress(OSError):  # another process listens, or the system has no such sockets
+            listener.bind(_socket_name(storage, study))
+            listener.listen(BACKLOG)
         yield
-    finally:
-        if found:
-            found.close()
 
 
 @contextmanager
@@ -380,6 +349,7 @@ def exclusive_driver(records: StudyRecords) -> Iterator[Lease]:
     lease = Lease(records, lambda text: print(text, file=sys.stderr, flush=True))
     lease.acquire()
     try:
-        yield lease
+        with listening(records.storage, records.study):
+            yield lease
     finally:
         lease.release()

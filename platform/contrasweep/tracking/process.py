@@ -132,8 +132,5 @@ def following(
         yield state
         timeout_s = FINISH_S  # not reached after an exception
     finally:
-        # Somebody has killed the process: another one finds what is missing.
-        if process.process.poll() is not None:
-            process = TrackingProcess(trackers, study, records)
         if gap := process.close(state.outcome, timeout_s):
             print(gap, file=sys.stderr)

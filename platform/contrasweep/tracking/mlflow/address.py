@@ -5,7 +5,6 @@ import http.client
 import os
 import re
 import sqlite3
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.secrets import redacted
 from contrasweep.storage.names import local_path
+from contrasweep.storage.store import LocalStore
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
@@ -113,25 +113,18 @@ def _checked_sqlite(uri: TrackingAddress) -> str:
             hint=f"for example {DEFAULT_URI}",
         )
     path = uri.sqlite_path
-    # Missing folders will be made below the nearest one that exists.
-    nearest = next(parent for parent in path.parents if parent.exists())
-    is_read_only = path.exists() and not os.access(path, os.W_OK)
-    if path.is_dir() or is_read_only or not _takes_files(nearest):
+    try:
+        LocalStore(path.parent).check_writable()
+        is_writable = not path.exists() or (path.is_file() and os.access(path, os.W_OK))
+    except StorageError:
+        is_writable = False
+    if not is_writable:
         raise StorageError(
             f"tracking {uri}: {path} cannot be written; choose another file for --tracking"
         )
     if path.exists() and path.stat().st_size:
         _check_database_file(path, uri)
     return sqlite_address(path)
-
-
-def _takes_files(folder: Path) -> bool:
-    """Whether files can be made in a folder. Permissions alone do not tell: root may write anywhere but to /proc."""
-    try:
-        os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=folder))
-    except OSError:
-        return False
-    return True
 
 
 def _check_database_file(path: Path, uri: str) -> None:
