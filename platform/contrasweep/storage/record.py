@@ -21,6 +21,8 @@ from contrasweep.storage.names import FileName, Label, Name, as_label
 
 RECORD_FORMAT = 3
 """Format version of record.json."""
+LONGEST_ADDRESS = 2**12
+"""Bytes of the longest address whose secret is found where an error is cut."""
 ERROR_BYTES = 2**18
 """The most bytes of an error text in a record; a longer text loses its middle."""
 LARGEST = 1e150
@@ -442,7 +444,11 @@ def _clipped(error: str) -> str:
         return redacted(data.decode())
     end_bytes = ERROR_BYTES // 2 - 50
     mark = f"\n--- {len(data) - 2 * end_bytes:,} bytes are left out here\n"
-    # Cut between words: an address that is cut through would show a part of its secret.
-    head = re.sub(r"\S*$", "", data[:end_bytes].decode(errors="ignore"))
-    tail = re.sub(r"^\S*", "", data[-end_bytes:].decode(errors="ignore"))
-    return redacted(f"{head}{mark}{tail}")
+    # More than is kept of each end, so that an address is whole where its secret is looked for, and cut later. A
+    # character of several bytes that was cut through is dropped.
+    seen_bytes = end_bytes + LONGEST_ADDRESS
+    head, tail = (
+        redacted(part.decode(errors="ignore")).encode()
+        for part in (data[:seen_bytes], data[-seen_bytes:])
+    )
+    return (head[:end_bytes] + mark.encode() + tail[-end_bytes:]).decode(errors="ignore")
