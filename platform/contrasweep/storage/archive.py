@@ -21,7 +21,7 @@ import pydantic
 from contrasweep.errors import SpecError, StorageError, check_known
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name, check_file_name
-from contrasweep.storage.record import RECORD_FILE, Record, Time
+from contrasweep.storage.record import Time
 from contrasweep.storage.records import StudyRecords
 
 REMOVED = "removed"
@@ -183,16 +183,6 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
     when = when or max(by_name)  # names are times, so that the largest is the newest
     check_known(when, "names", by_name, "nothing was archived under this name", place="restore")
     return by_name[when]
-
-
-def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Record | None:
-    """Return the record of a trial that was archived under the name `when`; None where it is missing or broken."""
-    try:
-        return RECORD_FILE.find(
-            records.store, f"{records.study}/archive/{when}/records/{trial_id}/record.json"
-        )
-    except StorageError:
-        return None
 
 
 def finish_move(records: StudyRecords) -> None:

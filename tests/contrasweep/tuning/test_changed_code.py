@@ -10,7 +10,8 @@ from contrasweep.planning.planner import plan
 from contrasweep.running.engine.loop import StudyCode
 from contrasweep.running.prepare import CodeChanged, decide
 from contrasweep.running.upkeep import restore, verify
-from contrasweep.storage.archive import list_archived, read_archived_record
+from contrasweep.storage.archive import list_archived
+from contrasweep.storage.record import RECORD_FILE
 from contrasweep.storage.records import StudyRecords
 
 METHOD = """
@@ -108,7 +109,9 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
     restore(search.records, part.when)
     assert search.state() == before
     aside = {
-        i: read_archived_record(search.records, p.when, i)
+        i: RECORD_FILE.read(
+            search.records.store, f"{search.records.study}/archive/{p.when}/records/{i}/record.json"
+        )
         for p in list_archived(search.records)
         for i in p.trial_ids
     }
