@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from contrasweep.errors import StorageError
 from contrasweep.storage.names import MAX_READ, is_key, too_large
-from contrasweep.storage.store import Store
+from contrasweep.storage.object_store import Store
 
 T = TypeVar("T")
 TAGS = (

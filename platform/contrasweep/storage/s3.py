@@ -23,6 +23,7 @@ from botocore.config import Config
 from contrasweep.canonical import file_digest
 from contrasweep.errors import StorageError
 from contrasweep.storage.names import MAX_READ, is_key, too_large
+from contrasweep.storage.object_store import Store
 from contrasweep.storage.s3_retry import (
     CONDITION_UNSUPPORTED,
     PRECONDITION_FAILED,
@@ -34,7 +35,6 @@ from contrasweep.storage.s3_retry import (
     positive_number,
     storage_error,
 )
-from contrasweep.storage.store import Store
 
 PART_BYTES = 8 * 2**20
 THREADS = 4
