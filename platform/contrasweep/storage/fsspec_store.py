@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from contrasweep.errors import StorageError
+from contrasweep.storage.listed_store import ListedStore
 from contrasweep.storage.names import MAX_READ, is_key, too_large
-from contrasweep.storage.object_store import Store
 
 T = TypeVar("T")
 TAGS = (
@@ -29,7 +29,7 @@ TAGS = (
 """Fields, of one file system or another, that change when an object is replaced."""
 
 
-class FsspecStore(Store):
+class FsspecStore(ListedStore):
     """The objects below an address; no listing is cached."""
 
     def __init__(self, uri: str) -> None:

@@ -22,8 +22,8 @@ from botocore.config import Config
 
 from contrasweep.canonical import file_digest
 from contrasweep.errors import StorageError
+from contrasweep.storage.listed_store import ListedStore
 from contrasweep.storage.names import MAX_READ, is_key, too_large
-from contrasweep.storage.object_store import Store
 from contrasweep.storage.s3_retry import (
     CONDITION_UNSUPPORTED,
     PRECONDITION_FAILED,
@@ -52,7 +52,7 @@ Answer = dict[str, Any]
 """A server's answer, with the fields that S3 gives it; boto3 has no types for it."""
 
 
-class S3Store(Store):
+class S3Store(ListedStore):
     """Objects below `s3://bucket/prefix`.
 
     Every call is made again as `s3_retry.Retry` says. Where it still fails, a `StorageError` says what to do.

@@ -10,14 +10,77 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.secrets import redacted
 from contrasweep.storage.names import MAX_READ, is_key, local_path, too_large
-from contrasweep.storage.object_store import Store as Store
 
 COPY_BYTES = 2**20
+
+
+class Store(Protocol):
+    """An object store. `write` and `put_file` are atomic: a reader sees the old object, the new, or none.
+
+    Every call may raise `StorageError`, with what to do, where the storage fails.
+    """
+
+    uri: str
+
+    def read(self, key: str, limit: int = MAX_READ) -> bytes:
+        """Return the object's bytes.
+
+        `FileNotFoundError` if there is none, `BrokenFileError` if it has more than `limit` bytes.
+        """
+
+    def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Write an object, in place of one that is there; with `if_absent` only where the key has none.
+
+        Returns:
+            Whether it was written: False only with `if_absent`, where there was one.
+        """
+
+    def exists(self, key: str) -> bool:
+        """Return whether an object has this key."""
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Yield the keys that begin with `prefix`, which may end within a name, sorted; all keys where it is "".
+
+        Keys that this software cannot have written (`names.is_key`) are left out.
+        """
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return key -> size in bytes of each object whose key begins with `prefix`."""
+
+    def etags(self, folder: str, name: str) -> dict[str, str]:
+        """Return key -> a text that changes with the content, for each object `<folder><any>/<name>`.
+
+        `folder` ends with a slash, or is "" for the root; `<any>` is one level.
+        """
+
+    def delete(self, key: str) -> None:
+        """Delete an object; no error if there is none."""
+
+    def copy(self, key: str, to: str) -> None:
+        """Copy the object `key` to the key `to`, in place of an object there.
+
+        `FileNotFoundError` if there is no object `key`.
+        """
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Write an object from a local file; `OSError` where that cannot be read."""
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write an object's content to the local file `path`, whose folder exists.
+
+        `FileNotFoundError` if there is no such object.
+        """
+
+    def check_writable(self) -> None:
+        """Raise `StorageError` with the reason where nothing can be written here. Leaves nothing behind."""
+
+    def has_conditional_writes(self) -> bool:
+        """Return whether only one of two writers with `if_absent` succeeds on the same key. Leaves nothing behind."""
 
 
 def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> Store:
@@ -54,7 +117,7 @@ def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> St
     return LocalStore(local_path(uri.removeprefix("file://"), place).resolve())
 
 
-class LocalStore(Store):
+class LocalStore:
     """A folder. Objects are written beside their place under a hidden name and renamed into it."""
 
     def __init__(self, root: Path) -> None:
@@ -111,13 +174,11 @@ class LocalStore(Store):
             listed = sorted(key for key in keys if key.startswith(prefix) and is_key(key))
         yield from listed
 
-    def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield key, tag (see `_tag`) and bytes of each file whose key begins with `prefix`, sorted by key."""
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return key -> bytes of each file whose key begins with `prefix`."""
         with self._error_if_it_cannot("be listed", prefix):
-            for key in self.list(prefix):
-                # `lstat` is of a link itself, whose target may not exist.
-                at = self._path(key).lstat()
-                yield key, _tag(at), at.st_size
+            # `lstat` gives the size of a link itself, whose target may not exist.
+            return {key: self._path(key).lstat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Return key -> inode, modification time and size as a text, for each file `<folder><any>/<name>`."""
@@ -130,7 +191,10 @@ class LocalStore(Store):
                 if not is_key(entry.name):
                     continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    etags[f"{folder}{entry.name}/{name}"] = _tag(os.stat(f"{entry.path}/{name}"))
+                    # A file that is replaced gets another inode, since no file is written in place.
+                    at = os.stat(f"{entry.path}/{name}")
+                    etag = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
+                    etags[f"{folder}{entry.name}/{name}"] = etag
         return etags
 
     def delete(self, key: str) -> None:
@@ -238,11 +302,6 @@ class LocalStore(Store):
             if not stat.S_ISREG(os.fstat(number).st_mode):
                 raise StorageError(f"storage {self.uri}: {key} is no plain file; it is not read")
             yield file
-
-
-def _tag(at: os.stat_result) -> str:
-    """Return inode, time and size as a text. A file that is replaced gets another inode: none is written in place."""
-    return f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
 
 
 def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
