@@ -118,6 +118,7 @@ def run(
         # Train what has no record yet, on datasets that lie where all nodes reach them.
         trained = None
         stopped = ""
+        gap = ""
         if not prepared.complete:
             trained = planned.relocated(
                 partial(resolve, folds=planned.study.folds, storage=storage, write=True)
@@ -130,6 +131,7 @@ def run(
                     trained, prepared, lease.records, code, lease, max_concurrent, cluster, quiet
                 )
                 follower.outcome = "interrupted" if stopped else "complete"
+            gap = follower.gap
         results = replace(Results.load(records.study, storage), stopped=stopped)
         recorded = {**results.trial_records, **results.search_records}
         # Later plans know from this run how much memory a trial takes.
@@ -158,7 +160,7 @@ def run(
                     plan_of_scores = plan_evaluation(results, evaluation, named_values)
                     complete = _score(results, plan_of_scores, options).complete and complete
                     results = Results.load(results.name, storage)
-        published = publish(results, trackers, tracked, trained=trained)
+        published = publish(results, trackers, tracked, trained=trained, gap=gap)
         # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them.
         # `keep_checkpoints_of` says which trials keep checkpoints, `keep` which of its checkpoints such a trial keeps.
         # With `keep: none` a trial keeps none, so no trial keeps any.

@@ -1,5 +1,6 @@
 """What follows the last trial: tables, reports and best models go to MLflow, and checkpoints are deleted."""
 
+import hashlib
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,12 +23,13 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import named_by
 from contrasweep.study.trust import check_named
 from contrasweep.tracking.kinds import Trackers
-from contrasweep.tracking.links import read_links
+from contrasweep.tracking.links import read_links, write_shown
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.sync import sync
 from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
+from contrasweep.version import __version__
 
 MAX_MODELS = 8  # of the first arms, where there are very many
 
@@ -39,6 +41,7 @@ def publish(
     *,
     trained: Plan | None = None,
     synced: bool = False,
+    gap: str = "",
 ) -> Results:
     """Log files and models to the study's runs in MLflow; return the results with the URLs of the runs.
 
@@ -49,9 +52,15 @@ def publish(
         trained: The plan that was trained just now, of whose arms models are logged. None: no models, and trackers
             first get all that the storage has.
         synced: The trackers have all of the study's records and scores already.
+        gap: What the trackers lack after the run, as a line; "" where they lack nothing.
     """
     if trackers.is_none:
         return results
+    # To import MLflow takes longer than all else of a finished study. A sqlite file that shows the whole study, and was
+    # not written to since, is therefore left alone.
+    links = read_links(results.records)
+    if trained is None and links.shown and links.shown == _states_digest(results, trackers):
+        return replace(results, run_urls=links.runs)
     try:
         # While trials were trained the follower has synced all but the scores of evaluations, which came after it.
         if not synced and (trained is None or results.evaluations):
@@ -59,6 +68,9 @@ def publish(
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
             _log(results, Server(trackers.store, tracked, results.records), trained)
+            # As long as the store lacks something, it does not count as one that shows the whole study.
+            if not gap:
+                write_shown(results.records, _states_digest(results, trackers))
     except StorageError as error:  # what was trained is in the records all the same
         print(error, file=sys.stderr)
     except TrackingError as error:
@@ -67,6 +79,32 @@ def publish(
             file=sys.stderr,
         )
     return results
+
+
+def _states_digest(results: Results, trackers: Trackers) -> str:
+    """Return a digest of the states of the tracking store and of the storage.
+
+    As long as the digest is the same, the store shows what `publish` would write. "" where this cannot be known: the
+    store is no file, or there are other trackers.
+    """
+    store = trackers.store.state()
+    if not store or trackers.others:
+        return ""
+    scored = sorted(
+        (score.study, score.trial_id, score.ended)
+        for evaluations in results.evaluations.values()
+        for score in evaluations
+    )
+    state = [
+        store,
+        trackers.store,
+        __version__,
+        results.document,
+        sorted(results.records.etags().items()),
+        scored,
+        results.notes,
+    ]
+    return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:

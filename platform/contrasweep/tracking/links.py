@@ -7,7 +7,7 @@ Written when a study has been run or synced; the last one to write is believed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated
 
 import pydantic
@@ -37,12 +37,14 @@ class Links:
     """Addresses of the pages of a study and of its trials.
 
     `tracking` is the address of the store that has the pages. If the store is no server, pages
-    can be opened while `contrasweep ui` runs.
+    can be opened while `contrasweep ui` runs. `shown` is the state of the store when it had all of the study: another
+    state says that the store has changed since.
     """
 
     tracking: Label = ""
     study: Page = ""
     runs: Mapping[Name, Page] = field(default_factory=dict)
+    shown: Label = ""
 
     @property
     def served(self) -> bool:
@@ -62,8 +64,19 @@ def write_links(
     Nothing is written where `runs` is empty.
     """
     if runs:
-        links = Links(tracking, study or "", dict(sorted(runs.items())))
-        LINKS_FILE.write(records.store, f"{records.study}/{FILE}", links)
+        _write(records, Links(tracking, study or "", dict(sorted(runs.items()))))
+
+
+def write_shown(records: StudyRecords, shown: str) -> None:
+    """Keep `shown`, the state of the store at which it showed all of the study; nothing where it has no links."""
+    links = read_links(records)
+    if links.runs and links.shown != shown:
+        _write(records, replace(links, shown=shown))
+
+
+def _write(records: StudyRecords, links: Links) -> None:
+    """Write the study's mlflow.json, in place of one that is there."""
+    LINKS_FILE.write(records.store, f"{records.study}/{FILE}", links)
 
 
 def read_links(records: StudyRecords) -> Links:

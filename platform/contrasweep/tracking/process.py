@@ -108,9 +108,14 @@ class TrackingProcess:
 
 @dataclass
 class TrackingState:
-    """How a study stands, which the driver sets before it leaves `following`."""
+    """How a study stands, and what its trackers lack.
+
+    The driver sets `outcome` before it leaves `following`; `gap` is a line on what was not shown by then, "" for
+    nothing.
+    """
 
     outcome: Outcome = "interrupted"
+    gap: str = ""
 
 
 @contextlib.contextmanager
@@ -132,5 +137,9 @@ def following(
         yield state
         timeout_s = FINISH_S  # not reached after an exception
     finally:
-        if gap := process.close(state.outcome, timeout_s):
-            print(gap, file=sys.stderr)
+        # Somebody has killed the process: another one finds what is missing.
+        if process.process.poll() is not None:
+            process = TrackingProcess(trackers, study, records)
+        state.gap = process.close(state.outcome, timeout_s)
+        if state.gap:
+            print(state.gap, file=sys.stderr)

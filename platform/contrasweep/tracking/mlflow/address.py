@@ -52,6 +52,18 @@ class TrackingAddress(str):
         path = urllib.parse.unquote(self.split(":///", 1)[1].split("?", 1)[0])
         return local_path(path, "tracking").resolve()
 
+    def state(self) -> str:
+        """Return a text that changes when a sqlite file is written to; "" for a server, which has to be asked.
+
+        It is "" too for a file that is not there yet. The write-ahead log of the file counts, because writes go there
+        first.
+        """
+        if not self.is_sqlite or not self.sqlite_path.exists():
+            return ""
+        files = (self.sqlite_path, self.sqlite_path.with_name(f"{self.sqlite_path.name}-wal"))
+        stats = [path.stat() for path in files if path.exists()]
+        return " ".join(f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}" for at in stats)
+
     @property
     def ui_base(self) -> str:
         """Return the address where a browser finds the runs: the server, or the default one of `contrasweep ui`."""
