@@ -275,8 +275,6 @@ def test_a_bundled_dataset_is_staged_again_only_where_the_cache_has_no_whole_fil
 @pytest.mark.slow
 def test_cifar_images_are_upright_and_in_colour(tmp_path):
     image = open_dataset(staged("cifar10", tmp_path)).split("test").array("image")[3]
-    import tarfile
-
     with tarfile.open((tmp_path / "place").read_text()) as archive:
         raw = pickle.load(archive.extractfile("cifar-10-batches-py/test_batch"))[b"data"][3]
     assert np.array_equal(image[..., 1], raw[1024:2048].reshape(32, 32))

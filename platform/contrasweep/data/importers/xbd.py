@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -111,6 +111,7 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
             feature["properties"].get("uid")
             for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))
         }
+        missing = [moment for moment in MOMENTS if not _image(folder, tile, moment).is_file()]
         for feature in _features(path):
             properties = feature["properties"]
             if properties.get("feature_type") != "building":
@@ -126,6 +127,8 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
                 rejected.add("not in the image before", name)
             elif box is None or min(box[2] - box[0], box[3] - box[1]) < settings.min_side_px:
                 rejected.add(f"box smaller than {settings.min_side_px:g} px", name)
+            elif missing:
+                rejected.add(f"missing image ({missing[0]})", name)
             else:
                 yield Building(folder, tile, uid, CLASSES.index(properties["subtype"]), box)
 
@@ -181,21 +184,12 @@ def crop_box(
 def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
     """Return at most the paper's number of buildings of each class, drawn by `seed`, in their order.
 
-    The buildings that are not drawn are counted in `rejected`. Buildings without both images do not count towards the
-    paper's number. They are returned too, so that they are counted as left out when their images are read.
+    The buildings that are not drawn are counted in `rejected`.
     """
     random = np.random.RandomState(seed)
-
-    @cache
-    def has_images(folder: Path, tile: str) -> bool:
-        """Return whether both images of a tile are there."""
-        return all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
-
-    # Indices of buildings.
-    with_images = [i for i, b in enumerate(buildings) if has_images(b.folder, b.tile)]
-    chosen = set(range(len(buildings))) - set(with_images)
+    chosen = set[int]()  # indices of buildings
     for label, count in enumerate(PAPER_COUNTS):
-        members = [i for i in with_images if buildings[i].label == label]
+        members = [i for i, building in enumerate(buildings) if building.label == label]
         order = random.permutation(len(members))
         chosen |= {members[i] for i in order[:count]}
         for i in sorted(order[count:]):
