@@ -294,7 +294,11 @@ class EngineHere:
 
     def _run_trial(self, config):
         trial = SimpleNamespace(
-            config=config, trial_id=config["id"], status="RUNNING", error_file=""
+            config=config,
+            trial_id=config["id"],
+            status="RUNNING",
+            error_file="",
+            run_metadata=SimpleNamespace(),
         )
         for attempt in range(self.max_failures + 1):
             self.callback.on_step_begin(trials=[trial])

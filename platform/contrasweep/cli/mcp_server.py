@@ -193,7 +193,8 @@ class Tools:
         """
         file = None if noise is None else self._file(noise, "noise")
         document = self._command("plan", self._study(study), noise=file)
-        return document | (self._counts(*_to_run(document)) if "table" in document else {})
+        is_counted = self.allowance and "table" in document
+        return document | ({"counts": _to_run(document)} if is_counted else {})
 
     def status(self, study: str, since: str | None = None) -> Answer:
         """Return how far a study is; with the `token` of an earlier answer as `since`, what has `changed`."""
@@ -259,7 +260,7 @@ class Tools:
         """
         words = (self._declared(campaign), self._declared(candidate))
         outlook = self._command("decide", *words, flags=["--dry-run"])
-        return outlook | self._counts(*_to_decide(outlook))
+        return outlook | ({"counts": _to_decide(outlook)} if self.allowance else {})
 
     def ledger(self, campaign: str) -> Answer:
         """Return what a campaign has decided so far, entry by entry; its name is enough where it has begun."""
@@ -352,17 +353,6 @@ class Tools:
         tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
         return self._start(command, "--json", f"--storage={self.storage}", *tracking, *words)
 
-    def _counts(self, trials: int, gpu_hours: float | None) -> Answer:
-        """Return what a run or decision needs of the server's budget as the member `counts`; {} without a budget."""
-        why = "as forecast"
-        if gpu_hours is None:
-            why = (
-                f"no duration is known yet, so each of {trials} trials counts {UNKNOWN_TRIAL_S:g} s"
-            )
-        hours = _counted(trials, gpu_hours)
-        counts = {"gpu_hours": hours, "why": f"{why}; at its end what it has spent counts"}
-        return {"counts": counts} if self.allowance else {}
-
     def _wait(self, asked: tuple[object, ...], until: float) -> Answer:
         """Return how the run or decision that this call has begun ended, or how far it is at the time `until`.
 
@@ -398,7 +388,7 @@ class Tools:
         self,
         asked: tuple[object, ...],
         name: str,
-        needed: tuple[int, float | None],
+        counts: Answer,
         begin: "Callable[[float], subprocess.Popen[bytes]]",
         until: float,
         *,
@@ -412,7 +402,7 @@ class Tools:
         Args:
             asked: The tool and its arguments.
             name: The study or campaign.
-            needed: The trials that it trains at most, and their GPU-hours; `SpecError` where fewer are left.
+            counts: Its trials and their GPU-hours, as of `_counts`; `SpecError` where fewer are left.
             begin: Starts the process, given the GPU-hours that are left.
             until: When this call returns at the latest, by the monotonic clock.
             campaign: Whether `name` is a campaign, whose process is ended where the server's budget is used up. A study
@@ -425,7 +415,7 @@ class Tools:
         """
         assert self.allowance is not None
         allowance = self.allowance
-        allowance.take(name, _counted(*needed))
+        allowance.take(name, counts["gpu_hours"])
         at = time.time()
         # Trials of the study that ran before this process are no part of what it spends.
         try:
@@ -460,7 +450,7 @@ class Tools:
 
         waiter = threading.Thread(target=settle, daemon=True)
         waiter.start()
-        self._begun = _Begun(asked, name, needed[0], at, process, waiter, printed)
+        self._begun = _Begun(asked, name, counts["trials"], at, process, waiter, printed)
         return self._wait(asked, until)
 
     def _spent_by(self, name: str, campaign: bool) -> float:
@@ -587,24 +577,32 @@ class Tools:
             ) from None
 
 
-def _to_run(document: Answer) -> tuple[int, float | None]:
-    """Return the trials that a study still trains, by the document of its `plan`, and their GPU-hours or None."""
+def _to_run(document: Answer) -> Answer:
+    """Return what counts of a study, by the document of its `plan`, before its trials begin."""
     to_run = document.get("to_run")  # of a grid alone
     if to_run is None:  # a sweep, which runs one trial at least where its budget counts none
         to_run = max(0, (document["trials"] or 1) - document["ended"])
     makespan = document["makespan"]
-    return to_run, makespan and makespan["gpu_hours"]
+    return _counts(to_run, makespan and makespan["gpu_hours"])
 
 
-def _to_decide(outlook: Answer) -> tuple[int, float | None]:
+def _to_decide(outlook: Answer) -> Answer:
     """Return the same of a decision by its `outlook`; what was decided before needs nothing."""
     trials = outlook["screening_trials"] + outlook["confirmation_trials"]
-    return (0, 0.0) if outlook["decided"] else (trials, outlook["gpu_hours"])
+    return _counts(0, 0.0) if outlook["decided"] else _counts(trials, outlook["gpu_hours"])
 
 
-def _counted(trials: int, gpu_hours: float | None) -> float:
-    """Return the GPU-hours that count before trials begin; those of unknown duration count `UNKNOWN_TRIAL_S` each."""
-    return trials * UNKNOWN_TRIAL_S / 3600 if gpu_hours is None else gpu_hours
+def _counts(trials: int, gpu_hours: float | None) -> Answer:
+    """Return how many `trials` are trained at most, what they count in `gpu_hours` beforehand, and `why` that much.
+
+    Trials of unknown duration (None) count `UNKNOWN_TRIAL_S` each.
+    """
+    why = "as forecast"
+    if gpu_hours is None:
+        gpu_hours = trials * UNKNOWN_TRIAL_S / 3600
+        why = f"no duration is known yet, so each of {trials} trials counts {UNKNOWN_TRIAL_S:g} s"
+    why += "; at its end what it has spent counts"
+    return {"trials": trials, "gpu_hours": gpu_hours, "why": why}
 
 
 class _CommandError(ContrasweepError):

@@ -14,6 +14,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,11 +268,9 @@ class Metrics:
         path = Path(source)
         paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
         found = [path for path in paths if path.is_file()]
-        patterns = [pattern for names in files.FOUND.values() for pattern in names]
         for folder in paths:
             if folder.is_dir():
-                for pattern in patterns:
-                    found += sorted(folder.rglob(pattern))
+                found += chain.from_iterable(_by_kind(folder).values())
         return found
 
     def _found(self) -> list[str]:
@@ -280,12 +279,8 @@ class Metrics:
         `SpecError` where there are several kinds or runs. Hugging Face leaves a state in each checkpoint: all of these
         are of one run.
         """
-        kinds = {}
-        for kind, patterns in files.FOUND.items():
-            paths = [file for name in patterns for file in sorted(self.folder.rglob(name))]
-            if paths:
-                kinds[kind] = paths
-        all_paths = [file for paths in kinds.values() for file in paths]
+        kinds = _by_kind(self.folder)
+        all_paths = list(chain.from_iterable(kinds.values()))
         runs = {_run(file) for file in all_paths if file.name != "trainer_state.json"}
         if len(kinds) > 1 or len(runs) > 1:
             names = sorted(str(file.relative_to(self.folder)) for file in all_paths)
@@ -388,6 +383,15 @@ class _Row(NamedTuple):
     run: Path
     number: int
     values: Values
+
+
+def _by_kind(folder: Path) -> dict[str, list[Path]]:
+    """Return the kinds of files of metrics below a folder, each with its files."""
+    found = {
+        kind: [file for name in names for file in sorted(folder.rglob(name))]
+        for kind, names in files.FOUND.items()
+    }
+    return {kind: paths for kind, paths in found.items() if paths}
 
 
 def _run(file: Path) -> Path:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache as cache_result
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -231,12 +232,8 @@ class Part:
     def __init__(self, split: Split, rows: Ints, arrays: Callable[[], Arrays]) -> None:
         self.split = split
         self.rows = rows
-        self._mapped = arrays
-
-    @cached_property
-    def _arrays(self) -> Arrays:
-        """Column -> array of these rows; made when first used, because that may write files in the node's cache."""
-        return self._mapped()
+        # Column -> array of these rows; made when first used, because that may write files in the node's cache.
+        self._arrays = cache_result(arrays)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -246,7 +243,7 @@ class Part:
 
         `DataError`, with the names of the array columns, where there is no such column.
         """
-        return self._named(self._arrays, name)
+        return self._named(self._arrays(), name)
 
     def file(self, name: str) -> ColumnFile:
         """Return an array column of the whole split as a file, in which `rows` are the rows of this part.

@@ -209,33 +209,26 @@ def _image(folder: Path, tile: str, moment: str) -> Path:
 def _crops(
     buildings: list[Building], settings: Settings, rejected: Rejected
 ) -> Iterator[tuple[Building, Image, Image]]:
-    """Yield (building, crop before, crop after) where both images can be read; other buildings are counted."""
+    """Yield (building, crop before, crop after), [size size 3] of its tile's images; those without are counted."""
     open_tile = lru_cache(4)(images.read)  # the buildings of a tile follow each other
     for building in buildings:
         crops = []
         try:
             for moment in MOMENTS:
                 tile = open_tile(_image(building.folder, building.tile, moment))
-                crops.append(_cut(tile, moment, building, settings))
+                if isinstance(tile, str):  # why it cannot be read
+                    raise images.BrokenImage(f"{tile} ({moment})")
+                height, width = tile.shape[:2]
+                left, top, right, bottom = crop_box(building.box, settings.context, width, height)
+                if right <= left or bottom <= top:
+                    raise images.BrokenImage("box outside the tile")
+                crop = tile[top:bottom, left:right]
+                crops.append(images.resize(crop, settings.size, settings.size))
         except images.BrokenImage as error:
             rejected.add(str(error), f"{building.tile} {building.uid}")
         else:
             pre, post = crops
             yield building, pre, post
-
-
-def _cut(image: Image | str, moment: str, building: Building, settings: Settings) -> Image:
-    """Return the building's crop, [size size 3], of its tile's image at this `moment`.
-
-    `BrokenImage` where the crop is outside the tile, or `image` is a text that says why it cannot be read.
-    """
-    if isinstance(image, str):
-        raise images.BrokenImage(f"{image} ({moment})")
-    height, width = image.shape[:2]
-    left, top, right, bottom = crop_box(building.box, settings.context, width, height)
-    if right <= left or bottom <= top:
-        raise images.BrokenImage("box outside the tile")
-    return images.resize(image[top:bottom, left:right], settings.size, settings.size)
 
 
 def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
