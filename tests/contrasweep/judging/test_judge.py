@@ -289,13 +289,6 @@ def test_a_margin_makes_arms_equivalent_and_advice_counts_what_the_replicates_ar
     assert "seeds" not in advised
 
 
-def test_lines_of_json_are_judged_as_the_frame_is(tmp_path):
-    frame = runs("ab")
-    frame.to_json(tmp_path / "runs.jsonl", orient="records", lines=True, double_precision=15)
-    judged = cs.judge(tmp_path / "runs.jsonl")
-    assert only(judged).raw_p == pytest.approx(only(cs.judge(frame)).raw_p)
-
-
 def written(frame, path):
     """Write a frame of texts, whose numbers a file of lines of JSON has as texts too."""
     if path.suffix == ".jsonl":
@@ -572,21 +565,6 @@ def test_a_board_of_unpaired_runs_ranks_no_single_run():
         "unpaired: no two arms have two values of seed in common"
         in rank(frame.assign(seed=range(25))).design
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["item", "seed", "run"])
-def test_twenty_arms_of_100_000_rows_are_judged_within_seconds_of_a_processor(part):
-    values = np.random.default_rng(0).normal(size=(20, 5000)).ravel()
-    frame = pd.DataFrame(
-        {"arm": np.repeat(np.arange(20), 5000).astype(str), part: np.tile(np.arange(5000), 20)}
-    )
-    began = time.process_time()
-    judged = cs.judge(frame.assign(score=values), mode="max", pair="none" if part == "run" else "")
-    assert time.process_time() - began < 5
-    told = [pair.comparison for pair in judged.pairs]
-    assert len(told) == 190
-    assert {one.test for one in told} == {"Welch's t-test" if part == "run" else "t-test"}
 
 
 def test_a_board_of_the_models_of_a_benchmark_takes_seconds():

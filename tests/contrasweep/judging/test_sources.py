@@ -216,20 +216,6 @@ def test_trials_of_optuna_are_read_with_parameters_and_notes_and_nothing_is_writ
             read_table(wrong)
 
 
-def test_columns_of_optuna_with_one_name_say_what_they_are_of(tmp_path):
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    address = f"sqlite:///{tmp_path / 'studies'}"
-    study = optuna.create_study(storage=address, study_name="mine")
-    parameters = dict.fromkeys(("lr", "trial", "x"), optuna.distributions.IntDistribution(3, 3))
-    trial = study.ask(parameters)
-    trial.set_user_attr("lr", "cosine")
-    trial.set_user_attr("value", 2)
-    study.tell(trial, 0.5)
-    (row,) = read_table(f"optuna:{address}:mine")[1].to_dict("records")
-    own = {"trial": 0, "value": 0.5, "params_lr": 3, "user_attrs_lr": "cosine"}
-    assert row == {**own, "params_trial": 3, "user_attrs_value": 2, "x": 3}
-
-
 @pytest.mark.parametrize("source", ["stored", "file"])
 @pytest.mark.parametrize(
     "replicates",

@@ -1,7 +1,7 @@
 """Hours of a study of which nothing has run: by the counted work of its steps, on GPUs whose peaks are known."""
 
 import pytest
-from command_line import contrasweep, printed, shown_json
+from command_line import printed, shown_json
 from places import ROOT
 
 from contrasweep import AblationGrid, Arm
@@ -61,11 +61,6 @@ def test_a_plan_of_a_paper_has_hours_with_nothing_staged(tmp_path, monkeypatch):
     assert shown["makespan"]["gpu_hours"] > shown["hours"]
     assert [one["described"] for one in shown["missing"]] == [True, True] and shown["trials"] == 20
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_hours_of_this_machine_stay_unknown_until_a_trial_has_finished(tmp_path):
-    done = contrasweep("plan", "contrasweep.search_spaces.quickstart:STUDY", folder=tmp_path)
-    assert "time      unknown until a trial has finished" in done.stdout
 
 
 def test_what_a_paper_says_of_a_dataset():

@@ -65,14 +65,6 @@ def planned(study, tmp_path, cluster=None, seconds=None, notes=None):
     return forecast(the_plan, str(tmp_path / "runs"), cluster)
 
 
-@pytest.mark.slow
-def test_memory_share_and_type_of_each_cell(tmp_path, cluster):
-    lines = planned(grid(), tmp_path, cluster).to_text().splitlines()
-    assert " ".join(lines[0].split()) == "arm p replicates done memory GiB share GPU per GPU"
-    assert " ".join(lines[1].split()) == "quarter 1 2 0 3.0 declared 1/4 T4 or H100 4"
-    assert " ".join(lines[3].split()) == "large 1 2 0 60.0 declared 1 H100 1"
-
-
 def test_ten_times_the_trials_of_an_arm_take_ten_times_the_hours(tmp_path, cluster):
     expected = planned(grid(), tmp_path, cluster, seconds=3600.0)
     assert expected.hours_of({"large": 8}) == pytest.approx(expected.hours_of({"large": 80}) / 10)
@@ -125,20 +117,6 @@ def test_where_the_trials_to_run_go(tmp_path, cluster):
     assert sum(result.values()) == 40 and result["H100", "1"] == 20
     assert result["T4", "1/4"] + result.get(("H100", "1/16"), 0) == 20
     assert f"packing   {result['T4', '1/4']} trials on 1/4 T4, 16 at once" in estimate.to_text()
-
-
-@pytest.mark.slow
-def test_a_host_without_gpus_shows_the_host(tmp_path):
-    text = planned(
-        grid(
-            arms={"a": Arm(train), "b": Arm(train, resources=Footprint(cpus=1, host_memory_gib=2))}
-        ),
-        tmp_path,
-    ).to_text()
-    first, _, _, declared, *_ = text.splitlines()
-    assert " ".join(first.split()[4:]) == "host GiB cores at once"
-    assert " ".join(declared.split()[4:7]) == "2.0 declared 1"
-    assert "GPU" not in text and "cost" not in text
 
 
 @pytest.mark.slow
@@ -227,22 +205,6 @@ def test_nothing_known_is_said_plainly(tmp_path, cluster):
         "memory    arm a: nothing is known (its trainable has no `memory`, the arm no `resources`): a whole GPU until "
         "one was measured" in text
     )
-
-
-def test_a_sweep_is_planned_for_by_arm(storage, cluster):
-    study = Sweep(
-        "w",
-        {"a": Arm(train, space={"x": Float(0, 1)}, resources=Footprint(gpu_memory_gib=30))},
-        "d",
-        4,
-        folds=2,
-        confirm_seeds=[5, 6],
-        searcher="random",
-    )
-    estimate = forecast(make_sweep_plan(study, lambda name: DATA), storage, cluster)
-    lines = estimate.to_text().splitlines()
-    assert " ".join(lines[1].split()) == "a 4 0 2 0 30.0 declared 1/2 H100 2 x"
-    assert estimate.to_dict()["table"][0]["share"] == "1/2" and estimate.slots == 8
 
 
 @pytest.mark.slow

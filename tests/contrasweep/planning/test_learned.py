@@ -1,7 +1,6 @@
 """What trials took, kept in the storage: a function of the records, whoever writes and however often."""
 
 import dataclasses
-import json
 
 import pytest
 from folders import make_files
@@ -75,16 +74,6 @@ def test_a_file_that_a_killed_driver_did_not_write_is_made_again_from_the_record
     assert (written[0].times, behind[0].times, behind[0].gpu_memory_gib) == (1, 2, 9.0)
     learn(records)
     assert learned.read(records, records.finished()).peaks == behind
-
-
-def test_writing_twice_changes_nothing(tmp_path):
-    records = stored(tmp_path, "one", [record(i) for i in range(4)])
-    file = tmp_path / "calibration/one.json"
-    recorded = records.read(records.finished())
-    learned.write(records, recorded.values())
-    before = file.read_bytes()
-    learned.write(records, list(reversed(recorded.values())))
-    assert file.read_bytes() == before and json.loads(before)["records"] == 4
 
 
 @pytest.mark.parametrize(

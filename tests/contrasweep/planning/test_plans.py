@@ -92,17 +92,6 @@ def test_near_the_end_the_longest_trials_begin_first(tmp_path):
     assert in_turns == ["a", "b"] * 10 and longer > seconds
 
 
-def test_the_cells_are_those_of_the_table(study, tmp_path):
-    planned, _, _ = ended(study, tmp_path)
-    assert [cell.arm for cell in planned.cells] == (
-        ["a", "a", "b", "b"] if study is GRID else ["short", "long"]
-    )
-    frame = planned.to_frame()
-    assert len(frame) == sum(
-        len(planned.replicates) if study is not GRID else len(c.trials) for c in planned.cells
-    )
-
-
 def test_the_cells_of_a_sweep_are_its_confirmation(tmp_path):
     planned = plan(sweep(), storage=str(tmp_path))
     assert [(cell.arm, cell.axes, cell.trials) for cell in planned.cells] == [
@@ -154,12 +143,6 @@ def test_a_plan_is_complete_when_nothing_is_left(study, tmp_path):
 )
 def test_a_plan_says_its_replicates(study, says, storage):
     assert says in "\n".join(plan(study, storage=storage).lines({}))
-
-
-def test_the_package_lists_its_public_names_and_nothing_else():
-    names = [name for name in dir(cs) if not name.startswith("__") or name == "__version__"]
-    assert sorted(names) == sorted(cs.__all__)
-    assert all(getattr(cs, name) is not None for name in names)
 
 
 @pytest.mark.parametrize("study", [STUDY, SWEEP], ids=["grid", "sweep"])

@@ -65,14 +65,6 @@ def test_more_seeds_never_lower_the_chance_much_and_a_stricter_level_always_does
     assert strict.assurance < chances[0]
 
 
-def test_the_range_is_of_the_noise_and_narrows_with_what_is_known_of_it():
-    widths = []
-    for n in (5, 20, 80):
-        prediction = predict(of_seeds(n, 1.2 / math.sqrt(n)), Design(seeds=4 * n), 0.05)
-        widths.append(prediction.high - prediction.low)
-    assert widths[0] > widths[1] > widths[2]
-
-
 def test_seeds_help_where_the_noise_is_of_training_and_not_where_it_is_of_the_folds():
     training = of_folds(0.4, 0.05, 0.7, m=4)
     folds = of_folds(0.5, 1.0, 0.05)

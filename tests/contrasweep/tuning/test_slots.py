@@ -53,12 +53,6 @@ def test_the_order_in_which_trials_end_changes_no_configuration(tmp_path, slots)
     assert all(most == slots for _, most in runs)
 
 
-@pytest.mark.slow
-def test_without_slots_the_order_matters(tmp_path):
-    runs = in_four_orders(tmp_path)
-    assert any(entry != runs[0][0] for entry, _ in runs) and all(most == 4 for _, most in runs)
-
-
 def test_an_interrupted_search_with_slots_asks_the_same(tmp_path):
     study = sweep(arms=ONE_ARM, trials_per_arm=14, slots=3)
     calm, _ = search(study, tmp_path / "calm", random.Random(0))
@@ -76,10 +70,3 @@ def test_slots_are_part_of_the_search_and_nothing_else_is(storage):
 
     assert digest(slots=2) != digest() != digest(slots=3)
     assert digest() == digest(confirm_seeds=[7])
-
-
-def test_a_better_configuration_is_found_with_slots_too(tmp_path):
-    ended, _ = search(sweep(arms=ONE_ARM, trials_per_arm=20, slots=2), tmp_path, random.Random(0))
-    early = [lr for _, lr in ended[:5]]
-    late = [lr for _, lr in ended[-5:]]
-    assert sum(abs(lr - 0.1) for lr in late) < sum(abs(lr - 0.1) for lr in early)

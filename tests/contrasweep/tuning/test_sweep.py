@@ -222,17 +222,6 @@ def test_a_search_whose_settings_come_to_few_trials_ends_below_its_budget(tmp_pa
     assert 1 < len(set(searched)) == len(searched) <= 28
 
 
-def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):
-    study = sweep()
-    storage = str(tmp_path)
-    source = SweepSource(
-        plan(study, storage=storage), StudyRecords(storage, study.name), lambda _: None
-    )
-    lost = [source.next().trial.id for _ in range(4)]
-    ended, _ = drive(study, tmp_path)
-    assert [trial.id for trial, _ in ended[:4]] == lost
-
-
 def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
     ended, confirmed = drive(sweep(search_folds=[0, 2]), tmp_path)
     searched = [t for t, notes in ended if notes.phase == "search" and t.arm == "short"]
@@ -296,14 +285,6 @@ def test_an_arm_is_confirmed_while_others_still_search(storage):
     source.done(record_of(long.trial, long.notes))
     assert [source.next().notes.phase for _ in range(2)] == ["confirm"] * 2
     assert isinstance(source.next(), Finished)
-
-
-def test_an_equal_budget_is_what_the_plan_says(storage):
-    from contrasweep.planning.forecast import forecast
-
-    text = forecast(plan(sweep(search_folds=[0, 1]), storage=storage), storage).to_text()
-    assert "equal: 5 configurations an arm, 10 trials an arm" in text
-    assert "22: 20 of the search, 2 of the confirmation, 0 ended" in text
 
 
 @pytest.mark.parametrize(

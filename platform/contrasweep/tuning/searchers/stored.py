@@ -15,8 +15,7 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
     """Return a table with a row for each complete trial of a study.
 
     The columns are `trial` (its number), `value`, and one for each parameter and each user attribute, with the name
-    that it has in Optuna. Where two columns would have one name, a parameter's is called `params_NAME`,
-    an attribute's `user_attrs_NAME`.
+    that it has in Optuna.
 
     Args:
         address: `sqlite:///FILE`, or the file of a journal.
@@ -55,9 +54,7 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
     done: pd.DataFrame = trials[trials.pop("state") == "COMPLETE"].rename(
         columns={"number": "trial"}
     )
-    names = [str(name).removeprefix("params_").removeprefix("user_attrs_") for name in done]
+    # Two that would have one name are refused by `read_table`.
     return done.rename(
-        columns={
-            column: name for column, name in zip(done, names, strict=True) if names.count(name) == 1
-        }
+        columns=lambda name: str(name).removeprefix("params_").removeprefix("user_attrs_")
     )
