@@ -78,7 +78,6 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
     ("content", "says"),
     [
         ("nodes: []", "at least one host"),
-        ("hosts: []", "one key, nodes"),
         ("nodes: {a: 1}", "one key, nodes"),
         ("nodes: [3]", r"nodes\[0\]: a host is a mapping"),
         ("nodes: [{cpus: 1}]", r"nodes\[0\].memory_gib: this field is required"),
@@ -91,24 +90,12 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
             r"nodes\[0\].memory_gib: should be greater than or equal to 0, got -1",
         ),
         (
-            "nodes: [{cpus: 1, memory_gib: 1, gpus: 1.5, gpu: T4}]",
-            r"gpus: should be a multiple of 1, got 1.5",
-        ),
-        (
             "nodes: [{cpus: 1, memory_gib: 1, gpus: 1}]",
             r"gpu: a host with GPUs must name their type; known: P4",
         ),
         (
             "nodes: [{cpus: 1, memory_gib: 1, gpu: Z9}]",
             r"gpu_memory_gib: the memory of a Z9 is not known",
-        ),
-        (
-            "nodes: [{cpus: 1, memory_gib: 1, gpu: T4, gpu_speed: 0}]",
-            "gpu_speed: should be greater than 0",
-        ),
-        (
-            "nodes: [{cpus: 1, memory_gib: 1, count: 0}]",
-            "count: should be greater than or equal to 1",
         ),
         (
             "nodes: [{cpus: 1, memory_gib: 1, ram: 3}]",
@@ -118,7 +105,6 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
             "nodes: [{cpus: 1, memory_gib: 1, gpu: A100}, {cpus: 1, memory_gib: 1, gpu: A100, gpu_memory_gib: 80}]",
             r"nodes\[1\].gpu: A100 stands for two memories or speeds; .* A100-80G",
         ),
-        ("a: [", "is not YAML"),
         ("nodes: [{cpus: !!int ''}]", "is not YAML"),
         (
             "nodes:\n- cpus: 8\n  memory_gib: 1\n  cpus: 80",

@@ -213,8 +213,9 @@ def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
         )
         assert says in done.stderr
     with exclusive_driver(StudyRecords(str(thesis.folder / "contrasweep-runs"), "own")):
-        running = thesis("remove", "own", "--yes")
-    assert running.returncode == 2 and "is being run by another process" in running.stderr
+        for words in (["remove", "own", "--yes"], ["run", "study.yaml", "--rerun", "b"]):
+            running = thesis(*words)
+            assert running.returncode == 2 and "is being run by another process" in running.stderr
     assert thesis.state() == before
     assert (
         "there are no such trials" in thesis("remove", "own", "--status", "failed", "--yes").stdout

@@ -42,9 +42,3 @@ def test_a_preview_says_why_run_would_refuse_the_study(tmp_path, storage):
     with pytest.raises(cs.SpecError, match="another plan is in this storage"):
         raise refused.refused
     assert cs.preview(more, storage=storage, extend=True).refused is None
-
-
-def test_a_preview_of_a_study_whose_data_are_missing_names_them(storage):
-    seen = cs.preview(dataclasses.replace(GRID, data="cifar10-lt"), storage=storage)
-    assert [dataset.name for dataset in seen.missing] == ["cifar10-lt"]
-    assert "not staged: contrasweep data stage" in repr(seen)

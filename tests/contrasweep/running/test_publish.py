@@ -15,7 +15,6 @@ from contrasweep.results.results import Results
 from contrasweep.running import publish as module
 from contrasweep.running.publish import publish
 from contrasweep.tracking.kinds import checked_tracking
-from contrasweep.tracking.mlflow.address import TrackingAddress
 
 
 def study(name, storage):
@@ -70,8 +69,3 @@ def test_sync_alone_shows_the_table_and_what_users_note(mlflow_uri, runs):
     assert CliRunner().invoke(app, words).exit_code == 0
     shown = MlflowClient(mlflow_uri).get_experiment_by_name("synced").tags["mlflow.note.content"]
     assert "too few seeds" in shown and "| a" in shown
-
-
-def test_the_state_of_a_server_or_a_missing_file_is_not_known(tmp_path):
-    assert TrackingAddress("http://mlflow:5000").state() == ""
-    assert TrackingAddress(f"sqlite:///{tmp_path}/none.db").state() == ""

@@ -50,21 +50,6 @@ def test_quick_trials_are_given_a_minute_and_first_reports_what_others_took():
     assert [*watched.silent(301.0)] == ["first"], "the other took 30 s to its first report"
 
 
-def test_reports_that_come_together_are_as_usual_as_those_that_come_alone():
-    """Tune brings them in what batches it likes: what is usual of an arm is seconds a report."""
-    usual = []
-    for batch in (1, 4, 20):
-        watched = Overdue()
-        for trial_id in ("i", "j"):
-            watched.started(trial_id, "a", 0.0, now=0.0)
-        watched.reported("i", 1, 1.0, 100.0)
-        for count in range(batch, 21, batch):
-            watched.reported("i", batch, 1.0, 100.0 + 50.0 * count)
-        watched.reported("j", 1, 1.0, 1100.0)
-        usual.append({i: watched._usual(watched._clocks[i]) for i in watched.silent(10_000.0)})
-    assert usual == [{"i": 50.0, "j": 50.0}] * 3
-
-
 def test_what_a_trial_took_to_its_first_report_is_no_interval_of_others():
     watched = Overdue()
     watched.started("slow", "a", 0.0, now=0.0)
