@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,7 +15,6 @@ from contrasweep.results.rendering import NONE, DisplayNames
 from contrasweep.results.table import Table
 from contrasweep.shell import command_line
 from contrasweep.storage.record import COUNTING, LARGEST
-from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
 
 Variables = Mapping[str, Any]
@@ -90,12 +88,6 @@ class ReportData:
         if not self.storage:
             return ""
         return command_line("logs", self.document.name, trial_id, storage=self.storage)
-
-    def log_link(self, trial_id: str) -> str:
-        """Return the address of a trial's log as `file://...`; "" where the storage is no folder of this machine."""
-        if not self.storage.startswith("/"):
-            return ""
-        return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"
 
     @cached_property
     def answers(self) -> list[Answer]:

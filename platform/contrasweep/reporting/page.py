@@ -140,7 +140,6 @@ def _failures(data: ReportData) -> Variables:
                 "trials": ", ".join(trial_ids[:8]) + (" …" if len(trial_ids) > 8 else ""),
                 "traceback": part["error"].iloc[0][-4000:].strip("\n"),
                 "log": data.log_command(trial_ids[0]),
-                "link": data.log_link(trial_ids[0]),
             }
         )
     return {"failures": failures, "omitted": len(groups) - MAX_CAUSES}

@@ -2,21 +2,21 @@
 
 import base64
 import math
-import os
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from contrasweep.canonical import label
+from contrasweep.config import MutableConfig
 from contrasweep.errors import StorageError
 from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import TRIAL_COLUMNS
-from contrasweep.rows import FrameRow, row_tuples
-from contrasweep.storage.record import COUNTING, Phase, Record, RecordsById, Status
+from contrasweep.rows import row_tuples
+from contrasweep.storage.record import COUNTING, Phase, RecordsById, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 
@@ -48,8 +48,7 @@ Column = dict[str, Any]
 def trials_section(data: ReportData) -> Variables:
     """Return all trials, also of a search, as columns of values: settings, metrics, status.
 
-    `listed` is what the page's script reads; `example` is a text by which the list can be filtered. `omitted` counts
-    the trials beyond `LARGEST`.
+    `listed` is what the page's script reads; `omitted` counts the trials beyond `LARGEST`.
     """
     frame = data.all_trials.head(LARGEST).reset_index(drop=True)
     if frame.empty:
@@ -61,31 +60,19 @@ def trials_section(data: ReportData) -> Variables:
         settings = [*settings, *names[1 : names.index("trial_id")]]
     columns = _columns_of(frame, data, settings)
     trials = list(frame["trial_id"].astype(str))
-    # All links begin with `start`, which stands once; a prefix of characters is meant here, not of a path.
-    links = list(data.links.values())
-    start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071
-    titles = list(map(data.names, settings))
     listed: Column = {
         "columns": [*columns, {"name": "trial", "values": trials}],
         "size": len(frame),
         "tones": TONES,
         "stopped": [status.value for status in Status if status.stopped_early],
         "metric": data.names(data.metric),
-        "settings": titles,
+        "settings": list(map(data.names, settings)),
         "curves": _curves(data, trials),
-        "start": start,
-        "links": [data.links.get(i, "").removeprefix(start) for i in trials] if links else [],
+        "links": [data.links.get(i, "") for i in trials] if data.links else [],
     }
-    # An example of a filter: the first arm, and the first value of the first setting.
-    condition = "failed"
-    of_settings = [column for column in columns[1:] if column["name"] in titles]
-    if of_settings:
-        first_values = of_settings[0].get("words") or of_settings[0]["values"]
-        condition = f"{of_settings[0]['name']}={first_values[0]}"
     return {
         "logs": data.log_command("TRIAL"),
         "listed": listed,
-        "example": f"{data.names(data.arms[0])} {condition}",
         "omitted": len(data.all_trials) - len(frame),
     }
 
@@ -119,14 +106,6 @@ def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) 
     return columns
 
 
-class _SweepTrial(NamedTuple):
-    """A trial of a sweep: its phase, its values by column, and its record; None where it has not ended."""
-
-    phase: str
-    values: Mapping[Any, Any]
-    record: Record | None
-
-
 def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     """Return one row for each trial of a sweep with its phase and settings, the confirmation first; None for a grid."""
     if not results.document.search:
@@ -134,34 +113,25 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     names = dict.fromkeys(
         name for arm in results.document.arms for name in results.document.space(arm)
     )
-    trials = []
-    for row in results.frame.to_dict("records"):
-        record = results.trial_records.get(str(row["trial_id"]))
-        trials.append(_SweepTrial("confirmation", row, record))
-    # The trials of the search are in no table: their values come from their records.
-    fields = ("trial_id", "arm", "fold", "seed", "seconds")
-    for record in results.search_records.values():
-        # A metric with the name of another column is renamed, as in the frame of a grid's trials.
-        values: FrameRow = {
-            f"metric.{name}" if name in FIXED_COLUMNS else name: value
-            for name, value in record.metrics.items()
-        }
-        values |= {name: getattr(record, name) for name in fields}
-        values["status"] = record.status.value
-        # An earlier confirmation may have had other seeds or configurations.
-        phase = "search" if record.notes.phase == Phase.SEARCH else "confirmation"
-        trials.append(_SweepTrial(phase, values, record))
+    # The trials of the search are in no table: what would be planned of them is in their records.
+    fields = ["trial_id", "arm", "fold", "seed"]
+    searched = [
+        [getattr(record, name) for name in fields] for record in results.search_records.values()
+    ]
+    search = results.frame_of(pd.DataFrame(searched, columns=fields), results.search_records)
+    frame = pd.concat([results.frame, search], ignore_index=True)
     rows = []
-    for trial in trials:
-        settings = dict.fromkeys(names)
-        if trial.record is not None:
-            config = trial.record.config
-            settings = {name: dotted.name_of(dotted.lookup(config, name)) for name in names}
-        # A metric that has the name of a setting is left out.
-        taken = {"phase", *names}
-        others = {name: value for name, value in trial.values.items() if name not in taken}
-        rows.append({"phase": trial.phase, **settings, **others})
-    return pd.DataFrame(rows)
+    for trial_id in frame["trial_id"]:
+        record = results.all_records.get(trial_id)
+        # An earlier confirmation may have had other seeds or configurations.
+        searching = record is not None and record.notes.phase == Phase.SEARCH
+        settings: MutableConfig = {"phase": "search" if searching else "confirmation"}
+        for name in names:
+            settings[name] = dotted.name_of(dotted.lookup(record.config, name)) if record else None
+        rows.append(settings)
+    # A metric that has the name of a setting is left out.
+    others = frame.drop(columns=["phase", *names], errors="ignore")
+    return pd.concat([pd.DataFrame(rows, columns=["phase", *names]), others], axis=1)
 
 
 def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:

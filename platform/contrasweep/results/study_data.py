@@ -129,25 +129,29 @@ class StudyData:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The trials: trial_id, arm, axes, fold, seed, status, cause (of failure), metrics, seconds, gpu_memory_gib."""
-        records = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
+        return self.frame_of(self.planned, self.trial_records)
+
+    def frame_of(self, planned: pd.DataFrame, records_by_id: RecordsById) -> pd.DataFrame:
+        """Return the columns of `frame` for the trials `planned`, a row each, by their records."""
+        records = [records_by_id.get(trial_id) for trial_id in planned["trial_id"]]
         # The metrics: the study's first, then the others in the order in which trials have them. Most trials have the
         # same names, so that each different tuple of names is looked at once.
         by_trial = [record.metrics if record else {} for record in records]
         names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, by_trial)))]))
-        metrics = pd.DataFrame(by_trial, self.planned.index, names, "float64")
+        metrics = pd.DataFrame(by_trial, planned.index, names, "float64")
         # A metric with the name of another column is renamed to `metric.NAME`.
         taken = {*TRIAL_COLUMNS, *self.axes}
         metrics.columns = [f"metric.{name}" if name in taken else name for name in names]
         # A trial without a record is broken where it has a file, which could not be read; else it is still to run.
         statuses = []
-        for trial_id, record in zip(self.planned["trial_id"], records, strict=True):
+        for trial_id, record in zip(planned["trial_id"], records, strict=True):
             if record:
                 statuses.append(record.status.value)
             elif trial_id in self.etags:
                 statuses.append(Status.BROKEN.value)
             else:
                 statuses.append(Status.PENDING.value)
-        labels = self.planned.assign(
+        labels = planned.assign(
             status=statuses,
             cause=pd.array(
                 [record.cause.value if record and record.cause else None for record in records],

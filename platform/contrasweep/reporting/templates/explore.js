@@ -20,7 +20,7 @@ const quantile = (sorted, share) => {
 };
 
 const explore = box => {
-const { columns, start, links, size, tones, stopped, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
+const { columns, links, size, tones, stopped, metric, settings, curves } = JSON.parse(box.querySelector("script").textContent);
 const part = name => box.querySelector(name), named = name => columns.findIndex(column => column.name === name);
 const arm = named("arm"), status = named("status"), trial = columns.length - 1, all = Uint32Array.from({ length: size }, (_, i) => i);
 const numbers = columns.map((column, j) => j).filter(j => !columns[j].words && j !== trial);
@@ -315,7 +315,7 @@ const row = (seen, i) => {
     if (j === status) cell.className = tones[text(j, i)] ?? "";
     if (j === trial && links[i]) {
       const link = make("a", text(j, i));
-      link.href = start + links[i];
+      link.href = links[i];
       cell.replaceChildren(link);
     }
     line.append(cell);
