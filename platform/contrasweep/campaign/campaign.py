@@ -32,7 +32,6 @@ from contrasweep.campaign.decision import (
     More,
     Outlook,
     called,
-    confirmations,
     decision_of,
 )
 from contrasweep.campaign.history import History, history_of
@@ -41,8 +40,6 @@ from contrasweep.commands import PATH as COMMAND_PATH
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from, plural
-from contrasweep.planning.budget import Spent
-from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import (
     FIRST,
@@ -484,22 +481,10 @@ class Referee:
         confirmation = self._untrained(
             ledger.confirmation_study(asked, incumbent), self._arm_count(incumbent), seeds
         )
-        # Each trial is expected to spend as much as the campaign's trials so far, on average; before the first of them,
-        # as much as a seed of both arms by equal trials of other studies.
+        # Each trial is expected to spend as much as the campaign's trials so far, on average.
         spent = ledger.spent
-        measured_in = list[str]()
-        if not spent.trials:
-            both = {INCUMBENT: self.arm(incumbent), "candidate": candidate}
-            seed = forecast(
-                plan(self.campaign.grid(both, [0]), storage=self.storage),
-                self.storage,
-                self.options.get("cluster"),
-            )
-            measured_in = seed.durations.studies
-            if measured_in and (times := seed.makespan):
-                spent = Spent(times.finished, times.gpu_hours, times.trials_cost)
         expected_spend = spent.of_trials(screening + confirmation) if spent.trials else None
-        level = grant.level if grant else rule.granted(confirmations(ledger))
+        level = grant.level if grant else rule.granted(ledger.confirmations)
         # The level is one-sided, and `detectable` takes a two-sided one. Its second value is that of runs of one seed
         # that have nothing in common, which is the worst case.
         detects = None
@@ -518,7 +503,6 @@ class Referee:
             level=level,
             trials_left=self._left("trials"),
             gpu_hours_left=self._left("gpu_hours"),
-            measured_in=measured_in,
             detects=detects,
         )
         if decided is None:
@@ -630,7 +614,7 @@ class Referee:
                 # No level is spent on a comparison with an arm that is the incumbent no more.
                 if self.ledger.incumbent != incumbent:
                     return self._decided(number, incumbent, "undecided", "screen", seeds), None
-                level = rule.granted(confirmations(self.ledger))
+                level = rule.granted(self.ledger.confirmations)
                 fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
                 grant = self.ledger.granted(number, incumbent)

@@ -7,7 +7,6 @@ from typing import Literal
 from contrasweep.errors import plural
 from contrasweep.results.ledger import FIRST, Ledger, Verdict
 from contrasweep.statistics.comparison import span
-from contrasweep.statistics.referee import Confirmation
 from contrasweep.study.arm_budget import hours_text
 
 INCUMBENT = "incumbent"
@@ -145,10 +144,8 @@ class Outlook:
         decided: The decision that the ledger has already; None: there is none.
         screening_trials: Trials that the screen takes, at most.
         confirmation_trials: Trials that the confirmation takes, at most.
-        gpu_hours: GPU-hours of all these trials; None before the campaign's first trials, where no other study has
-            equal ones.
+        gpu_hours: GPU-hours of all these trials; None before the campaign's first trials.
         cost: Their cost, in the inventory's currency; None likewise.
-        measured_in: The other studies whose equal trials say so, before the campaign's first trials.
         level: The level that the confirmation would get.
         trials_left: Trials that are left of the campaign's budget; None: it has no limit.
         gpu_hours_left: GPU-hours that are left of it; None likewise.
@@ -165,7 +162,6 @@ class Outlook:
     confirmation_trials: int
     gpu_hours: float | None
     cost: float | None
-    measured_in: list[str]
     level: float
     trials_left: int | None
     gpu_hours_left: float | None
@@ -185,8 +181,7 @@ class Outlook:
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it"
             + (f", about {takes}" if takes else "")
-            + ("; how long is known once one has ended" if self.gpu_hours is None else "")
-            + (f", as measured in {', '.join(self.measured_in)}" if self.measured_in else ""),
+            + ("; how long is known once one has ended" if self.gpu_hours is None else ""),
             f"its confirmation would have a level of {self.level:.2g}",
         ]
         if self.detects:
@@ -216,11 +211,6 @@ def amounts(
 def called(ledger: Ledger, number: int) -> str:
     """Return the name, in sentences, of the candidate with this number: `the incumbent` for the number `FIRST`."""
     return f"the {INCUMBENT}" if number == FIRST else ledger.asked_for(number).candidate
-
-
-def confirmations(ledger: Ledger) -> list[Confirmation]:
-    """Return all confirmations of a campaign, in the order of their grants, as `Rule.granted` takes them."""
-    return [Confirmation(*entry) for entry in ledger.confirmations]
 
 
 def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:

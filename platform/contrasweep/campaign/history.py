@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
-from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, confirmations, decision_of
+from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, decision_of
 from contrasweep.errors import ContrasweepError, plural
 from contrasweep.live.overview import study_names
 from contrasweep.reporting.figures import Dots, Lines, Series
@@ -277,7 +277,7 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
         alpha=rule.alpha,
         error=rule.error,
         incumbent=called,
-        next_level=rule.granted(confirmations(ledger)),
+        next_level=rule.granted(ledger.confirmations),
         **asdict(ledger.spent),
         rows=tuple(rows),
     )

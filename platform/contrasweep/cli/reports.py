@@ -48,7 +48,6 @@ def report(
     rows: Annotated[list[str] | None, option("arm or an axis; repeatable.")] = None,
     columns: Annotated[list[str] | None, option("arm or an axis; repeatable.")] = None,
     metric: Metric = None,
-    spread: Annotated[bool, flag("--spread", "Show (min–max) in the cells.")] = False,
     cell: Annotated[
         Literal["mean-ci", "mean-std", "mean-se", "mean"],
         option("What stands behind a mean: its interval, a deviation, or nothing."),
@@ -91,7 +90,7 @@ def report(
         output=output,
         # A terminal has its own width, a file the usual one.
         width=(width() if output is None else None) or WIDTH,
-        style=TableStyle(spread, digits, percent, caption, label, cell=cell, wide=wide),
+        style=TableStyle(digits, percent, caption, label, cell=cell, wide=wide),
     )
 
 

@@ -21,6 +21,8 @@ ELSEWHERE = "name", "arms", "description", "labels"
 """Fields of a declaration that are compared elsewhere, or that change no result."""
 Values = dict[str, str]
 """The values of one thing on one side: canonical text, by which they are compared -> label, which is shown."""
+Things = dict[Kind, dict[str, Values]]
+"""All things of one side: kind -> name -> values."""
 
 
 class _Entry(NamedTuple):
@@ -92,20 +94,11 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
             hint="name one of each: STUDY:ARM",
         )
 
-    # What differs between the studies as a whole, whatever the arms.
-    documents = results_a.document, results_b.document
-    spec_a, spec_b = (
-        _joined([{k: v for k, v in document.spec.items() if k not in ELSEWHERE}])
-        for document in documents
-    )
-    of_studies = list(_entries("study", spec_a, spec_b))
-    if not (arm_a or arm_b):
-        of_studies += _entries("arm", *(_joined([dict.fromkeys(d.arms, "yes")]) for d in documents))
-    digests = ({data.name: data.digest[:12] for data in d.datasets} for d in documents)
-    of_studies += _entries("data", *(_joined([names]) for names in digests))
-
-    # What differs between arms: by entry the arms in which it differs, and each diff of code once.
-    arms_of: dict[_Entry, list[str]] = {entry: [] for entry in of_studies}
+    # By entry the arms in which it differs, none for what differs between whole studies; each diff of code once.
+    whole = _of_study(results_a), _of_study(results_b)
+    arms_of: dict[_Entry, list[str]] = {
+        entry: [] for entry in _entries(*whole) if entry.kind != "arm" or not (arm_a or arm_b)
+    }
     diffs: dict[str, None] = {}
     for x, y in pairs:
         entries, diff = _of_arms(results_a, x, results_b, y)
@@ -126,16 +119,14 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
 
     The diff is "" where the code is the same, or was not kept.
     """
-    a = _texts(results_a, x)
-    b = _texts(results_b, y)
+    a = _of_arm(results_a, x)
+    b = _of_arm(results_b, y)
     # A setting that one side of the same trainable lacks has its default there.
     if a["arm"].get("trainable") == b["arm"].get("trainable"):
         defaults = {key: {DEFAULT: DEFAULT} for key in {**a["setting"], **b["setting"]}}
         a["setting"] = defaults | a["setting"]
         b["setting"] = defaults | b["setting"]
-    entries: list[_Entry] = []
-    for kind in a:
-        entries += _entries(kind, a[kind], b[kind])
+    entries = list(_entries(a, b))
 
     # The code of both arms, each that of the trial which ended last. Sources are read only where the digests differ.
     codes = []
@@ -155,8 +146,18 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
     return [*entries, _Entry("code", summary, codes[0] or NONE, codes[1] or NONE)], diff
 
 
-def _texts(results: Results, arm: str) -> dict[Kind, dict[str, Values]]:
-    """Return what an arm declares and what its trials ran with: kind -> name -> values.
+def _of_study(results: Results) -> Things:
+    """Return what a study declares beside its arms' settings, the names of its arms, and its data."""
+    document = results.document
+    return {
+        "study": _joined([{k: v for k, v in document.spec.items() if k not in ELSEWHERE}]),
+        "arm": _joined([dict.fromkeys(document.arms, "yes")]),
+        "data": _joined([{data.name: data.digest[:12] for data in document.datasets}]),
+    }
+
+
+def _of_arm(results: Results, arm: str) -> Things:
+    """Return what an arm declares and what its trials ran with.
 
     The kind `arm` has the trainable, and of an arm that starts from another study's trials the fields of its `start`.
     """
@@ -194,17 +195,17 @@ def _shown(values: Iterable[str]) -> str:
     return ", ".join(texts) or NONE
 
 
-def _entries(
-    kind: Kind, first: Mapping[str, Values], other: Mapping[str, Values]
-) -> Iterator[_Entry]:
-    """Yield an entry of this kind for each name whose values differ; a side that lacks the name has `NONE`."""
-    for name in {**first, **other}:
-        a = first.get(name, {})
-        b = other.get(name, {})
-        if a.keys() == b.keys():
-            continue
-        entry = _Entry(kind, name, _shown(a.values()), _shown(b.values()))
-        # 2 and the text "2" have one label: then those values are shown in full that one side alone has.
-        if entry.a == entry.b:
-            entry = _Entry(kind, name, _shown(a.keys() - b.keys()), _shown(b.keys() - a.keys()))
-        yield entry
+def _entries(a: Things, b: Things) -> Iterator[_Entry]:
+    """Yield an entry for each thing whose values differ, by kind; a side that lacks its name has `NONE`."""
+    for kind in a:
+        for name in {**a[kind], **b[kind]}:
+            first = a[kind].get(name, {})
+            other = b[kind].get(name, {})
+            if first.keys() == other.keys():
+                continue
+            entry = _Entry(kind, name, _shown(first.values()), _shown(other.values()))
+            # 2 and the text "2" have one label: then those values are shown in full that one side alone has.
+            if entry.a == entry.b:
+                alone = first.keys() - other.keys(), other.keys() - first.keys()
+                entry = _Entry(kind, name, *map(_shown, alone))
+            yield entry

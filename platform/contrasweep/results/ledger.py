@@ -19,6 +19,7 @@ import pydantic
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError
 from contrasweep.planning.budget import Spent
+from contrasweep.statistics.referee import Confirmation
 from contrasweep.storage import compact
 from contrasweep.storage.interim_log import Finite, Probability
 from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
@@ -301,8 +302,8 @@ class Ledger:
         )
 
     @property
-    def confirmations(self) -> list[tuple[float, bool, float]]:
-        """Return the confirmations as (level, whether it kept the candidate, p), in the order of their grants."""
+    def confirmations(self) -> list[Confirmation]:
+        """All confirmations, in the order of their grants, as `Rule.granted` takes them."""
         # Per candidate and incumbent: the first grant, which has the level, and the newest decision.
         grants: dict[tuple[int, int], Granted] = {}
         for grant in self.grants:
@@ -313,7 +314,8 @@ class Ledger:
         for pair, grant in grants.items():
             decision = decisions.get(pair)
             p = 1.0 if decision is None or decision.p is None else decision.p
-            confirmations.append((grant.level, decision is not None and decision.kept, p))
+            kept = decision is not None and decision.kept
+            confirmations.append(Confirmation(grant.level, kept, p))
         return confirmations
 
     @property

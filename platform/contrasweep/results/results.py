@@ -333,7 +333,7 @@ class Results(StudyData):
             SpecError: For a name that is no axis, and for a metric that no trial has reported.
 
         Example:
-            >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
+            >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(digits=3))
         """
         factors = ["arm", *self.axes]
         rows, columns = (

@@ -57,7 +57,6 @@ class TableStyle:
     A table with `percent`, `digits`, a `caption`, a `label` or `wide` is one for a paper.
 
     Args:
-        spread: Show (min–max) over single trials behind each interval.
         cell: What stands behind a mean: its interval (`mean-ci`), the standard deviation of single trials (`mean-std`),
             the standard error of their mean as if they were independent (`mean-se`), or nothing (`mean`).
         digits: Digits after the point, 0 to 8. By default two digits of the typical half-width of an interval are
@@ -78,7 +77,6 @@ class TableStyle:
         True
     """
 
-    spread: bool = False
     digits: int | None = None
     percent: bool = False
     caption: str = ""
@@ -168,8 +166,8 @@ class Cell:
     def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
         """Return the mean and what stands behind it, as text: `0.912` and `[0.897, 0.930]`.
 
-        With a spread the second text is `[0.897, 0.930] (0.881–0.944)`. The style's `cell` may put `± 0.016` or nothing
-        in place of the interval. Without a mean the first text is "", and the second counts the trials by status.
+        The style's `cell` may put `± 0.016` or nothing in place of the interval. Without a mean the first text is "",
+        and the second counts the trials by status.
         """
         # One status of all trials needs no count: `pending`, but `2 pending, 1 failed`.
         if self.mean is None or self.low is None or self.high is None:
@@ -191,9 +189,7 @@ class Cell:
             rest = [f"± {shown(deviation)}"]
         elif style.cell == "mean-se" and deviation is not None:
             rest = [f"± {shown(deviation / math.sqrt(self.n))}"]
-        # Then the spread of trials, how many of the planned ones have finished, and the mark of older code.
-        if style.spread and self.min is not None and self.max is not None and self.n > 1:
-            rest.append(f"({shown(self.min)}–{shown(self.max)})")
+        # Then how many of the planned trials have finished, and the mark of older code.
         if self.n < self.planned:
             rest.append(f"{self.n}/{self.planned}")
         if self.other_code:
@@ -219,18 +215,6 @@ NO_INTERVAL = "none"
 """The method of a cell without an interval."""
 MAX_NAMED = 8
 """The most cells that the legend names because they have other replicates than most cells."""
-
-
-def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
-    """Return in words what the means are taken over: `5 folds, but 4 folds (ocl 32)`.
-
-    `names` is kind of replication (`5 folds`) -> names of its cells. The kind with the most cells comes first. Cells of
-    the other kinds are named, unless they are more than `MAX_NAMED`.
-    """
-    most, *others = sorted(names, key=lambda kind: -len(names[kind]))
-    if sum(len(names[kind]) for kind in others) > MAX_NAMED:
-        return f"{most}; other cells have another number, which their list of trials shows"
-    return ", but ".join([most, *(f"{kind} ({', '.join(names[kind])})" for kind in others)])
 
 
 EMPTY = Cell(None, None, None, 0, {}, ())
@@ -368,14 +352,10 @@ class Table:
                 behind = f" [{100 * (1 - self.alpha):g} % interval: {used}]"
             elif self.style.cell in BEHIND:
                 behind = f" ± {BEHIND[self.style.cell]}"
-            lines.append(
-                f"mean{behind}{' (min–max)' if self.style.spread else ''} over {self._replicates}"
-            )
+            lines.append(f"mean{behind} over {self._replicates}")
         # A rate of 0 or 1 is no sign of copies.
         if any(c.interval == CONSTANT and c.mean not in (0, 1) for c in cells):
             lines.append(f"{CONSTANT}: all replicates of a cell have one value: {COPIES}")
-        if self.style.spread and methods:
-            lines.append("min and max are those of single trials")
 
         # What the marks of cells say, or why no cell has a mark. Verdicts mark the cells of the table that answers the
         # study's question, and those of a row of averages.
@@ -424,21 +404,15 @@ class Table:
     @property
     def _replicates(self) -> str:
         """What the means are over: the same for all cells, else with the names of the cells that have fewer."""
-        # Kind of replication -> names of its cells: by all labels of a cell, and by the compared label alone. Mappings
-        # to None are sets that keep their order.
-        by_place: dict[str, dict[str, None]] = {}
-        by_compared: dict[str, dict[str, None]] = {}
+        names: dict[str, list[str]] = {}  # kind of replication -> names of its cells
         for (row, column), cell in self.cells.items():
             if cell.over:
                 shown = (*self.row_titles[row], *self._column_labels[column])
-                labels = dict(zip((*self.row_factors, *self.column_factors), shown, strict=True))
-                compared_labels = " ".join(labels[name] for name in self.compared)
-                by_place.setdefault(cell.over, {})[" ".join(labels.values())] = None
-                by_compared.setdefault(cell.over, {})[compared_labels] = None
-        # Where each arm has one kind of replication in all of its cells, the arm's name says enough.
-        compared = [label for labels in by_compared.values() for label in labels]
-        chosen = by_compared if len(set(compared)) == len(compared) else by_place
-        return replicates_of({kind: list(labels) for kind, labels in chosen.items()})
+                names.setdefault(cell.over, []).append(" ".join(shown))
+        most, *others = sorted(names, key=lambda kind: -len(names[kind]))
+        if sum(len(names[kind]) for kind in others) > MAX_NAMED:
+            return f"{most}; other cells have another number, which their list of trials shows"
+        return ", but ".join([most, *(f"{kind} ({', '.join(names[kind])})" for kind in others)])
 
     @cached_property
     def answer(self) -> Answer:

@@ -15,7 +15,6 @@ from contrasweep.campaign.campaign import stored_history
 from contrasweep.campaign.decision import Decision
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.overview import overviews
-from contrasweep.planning import learned
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
@@ -234,29 +233,6 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
 def test_a_ledger_of_a_campaign_that_has_trained_nothing_says_so(tmp_path, storage):
     book(tmp_path).append(Began(campaign().declared(), screening=6))
     assert "; nothing spent; alpha" in stored_history("speed", storage).lines(200)[0]
-
-
-def test_before_the_first_decision_equal_trials_of_other_studies_tell_what_it_takes(
-    tmp_path, storage
-):
-    """Such as those of `contrasweep noise`; the candidate is taken to train as long as the incumbent."""
-    records = StudyRecords(storage, "speed.noise-1")
-    calm.calm_run(campaign().grid({"arm": arm()}, [0, 1], records.study), storage)
-    ended = [
-        dataclasses.replace(record, seconds=1800.0, host_memory_gib=1.0)
-        for record in records.read(sorted(records.finished())).values()
-    ]
-    for record in ended:
-        records.write(record)
-    learned.write(records, ended)
-    expected = campaign().outlook(BETTER, "better", storage=storage)
-    trials = expected.screening_trials + expected.confirmation_trials
-    assert (expected.gpu_hours, expected.measured_in) == (trials / 2, [records.study])
-    assert ", about 14 hours of a GPU or slot, as measured in speed.noise-1" in expected.lines()[0]
-    elsewhere = campaign().outlook(BETTER, "better", storage=str(tmp_path / "elsewhere"))
-    assert "; how long is known once one has ended" in elsewhere.lines()[0]
-    with refused(SpecError, match=r"14 hours at most, and 9 are left"):
-        campaign(budget_gpu_hours=9.0).outlook(BETTER, "better", storage=storage)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from contrasweep.reporting.search_notes import SearchNotes
 from contrasweep.reporting.svg import draw, ticks
 from contrasweep.results import table as results_table
 from contrasweep.results.building import DecisionRule, build_table
-from contrasweep.results.table import TableStyle
 from contrasweep.statistics.design import Design, contrast
 from contrasweep.statistics.family import holm
 from contrasweep.storage.record import DatasetRef
@@ -78,23 +77,6 @@ def test_a_cell_holds_mean_and_interval_of_its_replicates(frame):
     interval = contrast(expected, folds=range(5)).interval()
     assert (cell.mean, cell.low, cell.high) == pytest.approx((expected.mean(), *interval))
     assert (cell.n, cell.planned, cell.best) == (5, 5, True)
-
-
-def test_the_outermost_trials_stand_beside_the_interval_where_asked(frame):
-    extra = frame.assign(
-        seed=1, f1_macro=frame["f1_macro"] + 0.1, trial_id=frame["trial_id"] + "-1"
-    )
-    built = replace(table(pd.concat([frame, extra])), style=TableStyle(spread=True))
-    least = values(frame, "ocl", 4).min()
-    most = values(frame, "ocl", 4).max() + 0.1
-    cell = at(built, "4", "ocl")
-    assert (cell.min, cell.max) == pytest.approx((least, most))
-    shown = f"({least:.{built.decimals}f}–{most:.{built.decimals}f})"
-    assert all(shown in form for form in (built.to_text(200), built.to_markdown(), built.to_html()))
-    assert shown.replace("–", "--") in built.to_latex()
-    plain = table(frame)
-    assert "–" not in plain.to_text()
-    assert plain.to_frame()["max"].max() == pytest.approx(frame["f1_macro"].max())
 
 
 def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):

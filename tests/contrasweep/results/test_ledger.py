@@ -13,6 +13,7 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger, campaign_names
+from contrasweep.statistics.referee import Confirmation
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
@@ -51,7 +52,7 @@ def test_what_was_written_is_read_by_another_process(tmp_path):
     assert other.screening_seeds(0) == list(range(12))
     assert other.screening_seeds(1) == list(range(44, 56))
     assert other.fresh_seeds(3) == (56, 57, 58) and other.spent == Spent(16, 0.1, 0.4)
-    assert other.confirmations == [(0.025, True, 0.5)]
+    assert other.confirmations == [Confirmation(0.025, True, 0.5)]
 
 
 def test_a_superseded_decision_does_not_stand_and_the_next_one_does(tmp_path):
@@ -102,7 +103,7 @@ def test_clocks_that_are_wrong_change_neither_order_nor_level(tmp_path, monkeypa
     assert [replace(entry, after="", at=0.0) for entry in other.entries] == written
     assert (other.incumbent, other.confirmations, other.fresh_seeds(1)) == (
         1,
-        [(0.025, True, 0.5)],
+        [Confirmation(0.025, True, 0.5)],
         (26,),
     )
     assert other.entries == book.entries and book.append(asked("d"))
