@@ -126,7 +126,7 @@ def compare(
     ],
     storage: Storage = STORAGE,
     json: Json = False,
-    format: Annotated[str, option("text, markdown, latex or csv.")] = "text",
+    format: Annotated[str, option("text, markdown or csv.")] = "text",
     metric: Metric = None,
     at: Annotated[
         list[str] | None, option("Only these cells; repeatable.", metavar="AXIS=VALUE")

@@ -43,7 +43,7 @@ __all__ = [
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet", "yaml")
 PAPER_FORMATS = ("text", "markdown", "latex")
 """Formats that have several metrics side by side, digits, percents, a caption and a label."""
-COMPARISON_FORMATS = ("text", "markdown", "latex", "csv")
+COMPARISON_FORMATS = ("text", "markdown", "csv")
 """Formats of a comparison of two arms."""
 
 
@@ -201,8 +201,7 @@ def render_comparison(versus: Versus, format: str) -> bytes:
     _check(format, COMPARISON_FORMATS)
     if format == "csv":
         return _frame_bytes(versus.to_frame(), format)
-    forms = {"text": versus.to_text, "markdown": versus.to_markdown, "latex": versus.to_latex}
-    return forms[format]().encode()
+    return (versus.to_text() if format == "text" else versus.to_markdown()).encode()
 
 
 def _check(format: str, known: Sequence[str]) -> None:

@@ -6,14 +6,11 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from contrasweep.errors import SpecError, plural
+from contrasweep.errors import plural
 from contrasweep.markdown_text import markdown_text
 from contrasweep.results.rendering import (
     NONE,
     DisplayNames,
-    latex_row,
-    latex_table,
-    latex_text,
     markdown_item,
     markdown_table,
     render_fragment,
@@ -392,38 +389,3 @@ class Versus:
         ]
         lines += [f"{markdown_text(answer.heading)}:", "", *map(markdown_item, answer.sentences())]
         return "\n".join([*lines, *(markdown_item(f"Note: {note}.") for note in self.notes)]) + "\n"
-
-    def to_latex(self) -> str:
-        """Return a LaTeX table environment with a row for each comparison; it needs `booktabs`."""
-        head, *rows = [latex_row(map(latex_text, row)) for row in self.rows(self.pairs)]
-        heading = f"{self.heading}, {self.names(self.a)} - {self.names(self.b)}"
-        layout = "l" * (len(self.factors) + 5)  # difference, interval, p, n and verdict
-        return latex_table(heading, layout, [head], rows, below=self.declared)
-
-
-def versus(
-    title: str,
-    a: str,
-    b: str,
-    overall: Sequence[Pair],
-    cells: Sequence[Pair],
-    free: Sequence[str] = (),
-) -> Versus:
-    """Return the comparisons of `a` with `b`, each seen from `a`: the one in `overall`, and those in `cells`.
-
-    `overall` is over all values of the axes `free`.
-
-    Raises `SpecError` where none of `overall` is of the two, because they have no replicate in common.
-    """
-    chosen_overall = _of_arms(overall, a, b)
-    if not chosen_overall:
-        raise SpecError(
-            "the arms have no finished replicate in common", place="compare", value=(a, b)
-        )
-    first = chosen_overall[0]
-    return Versus(title, a, b, first.metric, first, _of_arms(cells, a, b), tuple(free))
-
-
-def _of_arms(pairs: Sequence[Pair], a: str, b: str) -> tuple[Pair, ...]:
-    """Return those of `pairs` that compare `a` with `b`, in either order, each seen from `a`."""
-    return tuple(pair.seen_from(a) for pair in pairs if {pair.a, pair.b} == {a, b})

@@ -20,7 +20,7 @@ from contrasweep.planning import networks
 from contrasweep.planning.power import earlier_noise, user_methods
 from contrasweep.results import search
 from contrasweep.results.advice import Advice, Hours, Prices, advice
-from contrasweep.results.answer import Answer, Pair, Versus, versus
+from contrasweep.results.answer import Answer, Pair, Versus
 from contrasweep.results.building import DecisionRule, build_table, names_of
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import item_values
@@ -425,7 +425,7 @@ class Results(StudyData):
             table = self._build(self.axes, ["arm"], metric, exploratory=True)
             cells = _between(table.pairs, a, b, at)
         # The study's own comparison over everything, where no axis is fixed.
-        overall: Sequence[Pair] = []
+        overall: list[Pair] = []
         if decisive and not at:
             overall = _between(self._table_of_arms(metric, overall=True).pairs, a, b, {})
         # The one cell that is left where all axes are fixed, if it has a verdict.
@@ -434,9 +434,19 @@ class Results(StudyData):
         # Else an exploratory comparison of the trials at these values.
         if not overall:
             frame = self.at(self.frame, at)
-            overall = self._build(["arm"], [], metric, exploratory=True, frame=frame).pairs
-        return replace(
-            versus(title, a, b, overall, cells if free else (), free),
+            table = self._build(["arm"], [], metric, exploratory=True, frame=frame)
+            overall = _between(table.pairs, a, b, {})
+        if not overall:
+            rule = "the arms have no finished replicate in common"
+            raise SpecError(rule, place="compare", value=(a, b))
+        return Versus(
+            title,
+            a,
+            b,
+            metric,
+            overall[0],
+            tuple(cells) if free else (),
+            tuple(free),
             names=self.names,
             declared=tuple(self.declared_notes),
         )
@@ -701,10 +711,15 @@ class Results(StudyData):
 
 
 def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
-    """Return the comparisons of arms `a` and `b` at the values `at` of axes, without these axes in their contexts."""
+    """Return the comparisons of arms `a` and `b` at the values `at` of axes, without these axes in their contexts.
+
+    Each is seen from `a`.
+    """
     fixed = {axis: label(value) for axis, value in at.items()}  # as the contexts have them
     chosen = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
     return [
-        replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed))
+        replace(
+            p.seen_from(a), context=tuple((axis, v) for axis, v in p.context if axis not in fixed)
+        )
         for p in chosen
     ]

@@ -19,7 +19,6 @@ from contrasweep.results.items import Items
 from contrasweep.results.notices import MixedCode, notice_lines, retrained, unread_lines
 from contrasweep.results.rendering import DisplayNames, display_names
 from contrasweep.rows import ItemColumns
-from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.planned import read_planned
@@ -372,11 +371,6 @@ class StudyData:
             if self.names(name) == value:
                 return name
         hint = choose_from(PLURALS[kind], known, value)
-        # A value of an axis is an arm for `judge`, which averages over the study's own arms.
-        for axis in self.axes if kind == "arm" else []:
-            if value in set(map(canonical.label, self.planned[axis])):
-                study = f"contrasweep:STORAGE:{self.name}"
-                hint += f"; {command_line('judge', study, arm=axis, block='arm', over='these')}"
         raise SpecError(
             f"there is no such {kind}", place=f"study {self.name}", value=value, hint=hint
         )

@@ -249,7 +249,6 @@ def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
         (lambda r: r.table(metric="acuracy"), "did you mean 'accuracy'?"),
         (lambda r: r.compare("b", "b"), "compare: two different arms are compared, got 'b'"),
         (lambda r: r.compare("b", "c"), "there is no such arm, got 'c'; known arms: a, b"),
-        (lambda r: r.compare("8", "16"), "--arm batch_size --block arm --over these"),
         (lambda r: r.compare("a", "b", at={"lr": 1}), "there is no such axis, got 'lr'"),
         (
             lambda r: r.compare("a", "b", at={"batch_size": 99}),
