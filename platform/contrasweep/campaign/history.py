@@ -216,7 +216,6 @@ class History:
             [dots("kept", 0, True), dots("not kept", 1, False)],
             "candidates in order",
             f"{self.metric} - first {INCUMBENT}'s",
-            whole_x=True,
         )
 
 

@@ -11,7 +11,7 @@ from contrasweep.running.session import session
 from contrasweep.shell import command_line
 from contrasweep.statistics.noise import Noise
 from contrasweep.study.file import build_study, built, load_declared
-from contrasweep.study.grid import AblationGrid, PlacedGrid, SubGrid, flattened
+from contrasweep.study.grid import AblationGrid, SubGrid
 from contrasweep.study.sweep import Study, Sweep
 
 KINDS: tuple[type[Study | Campaign], ...] = (AblationGrid, Sweep, Campaign)
@@ -58,13 +58,11 @@ def train_twice(
     arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
     arms = dict.fromkeys(cell.arm for cell in grid.cells())
     check_known(arm, "arms", arms, "an arm runs twice", place="--same")
-    # The arm's sub-grids at any depth, side by side; one that only holds others has no cells of its own.
-    _, *inner = flattened(PlacedGrid("", [arm], grid, {}))
+    # A sub-grid for each of the arm's cells, of the product and of sub-grids at any depth.
     subgrids = [
-        SubGrid([arm], placed.added, placed.grid.axes, placed.grid.zipped)
-        for placed in inner
-        if arm in placed.arms
-        and (placed.grid.axes or placed.grid.zipped or not placed.grid.subgrids)
+        SubGrid([arm], dict(cell.added), {axis: [value] for axis, value in cell.axes.items()})
+        for cell in grid.cells()
+        if cell.arm == arm
     ]
     values: list[tuple[float, ...]] = []
     with session():
@@ -76,10 +74,10 @@ def train_twice(
                 grid.data,
                 seeds=list(range(seeds)),
                 subgrids=subgrids,
-                **{
-                    field: getattr(grid, field)
-                    for field in ("axes", "zipped", "folds", "repeats", "metric", "mode")
-                },
+                folds=grid.folds,
+                repeats=grid.repeats,
+                metric=grid.metric,
+                mode=grid.mode,
             )
             frame = run(
                 study,

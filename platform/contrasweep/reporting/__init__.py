@@ -13,7 +13,7 @@ import yaml
 from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting import trials
-from contrasweep.reporting.curves import drawn_metrics
+from contrasweep.reporting.charts import drawn_metrics
 from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.formats import csv_text
 from contrasweep.reporting.page import html_report
@@ -95,12 +95,7 @@ def write_report(
     wanted: list[str | None] = [*metrics] or [None]
     tables = [results.table(rows or None, columns or None, name, style=style) for name in wanted]
     if for_paper:
-        forms = {
-            "text": lambda: text_of(tables, width) + "\n",
-            "markdown": lambda: markdown_of(tables),
-            "latex": lambda: latex_of(tables),
-        }
-        write(forms[format]().encode(), output)
+        write(_drawn(tables, format, width).encode(), output)
         return
     write(render(results, format, tables[0], width=width), output)
     if output is not None and format in ("csv", "parquet"):
@@ -148,14 +143,13 @@ def render(
     if format in ("csv", "parquet"):
         return _frame_bytes(table.to_frame(), format)
     if format == "latex":
-        return table.to_latex().encode()
+        return _drawn([table], format, width).encode()
     if format == "yaml":
         return _best_study(results, table.notes).encode()
     # Text and Markdown: the table, the advice on its verdicts, what the search found, and the notes. The advice is
     # about the study's metric alone. In Markdown what is laid out in columns stands in a fence: the search, not folded
     # (None), and the advice, whose sentences need a width.
     is_text = format == "text"
-    shown = table.to_text(width) if is_text else table.to_markdown()
     advised = ""
     if table.metric == results.metric:
         advised = results.advice().to_text(width if is_text else WIDTH).rstrip()
@@ -166,8 +160,17 @@ def render(
     if not is_text:
         advised, search = (fenced(part) if part else "" for part in (advised, search))
         notes = list(map(markdown_text, notes))
-    parts = [part for part in (shown.rstrip(), advised, search, *notes) if part]
+    parts = [
+        part for part in (_drawn([table], format, width).rstrip(), advised, search, *notes) if part
+    ]
     return ("\n\n".join(parts) + "\n").encode()
+
+
+def _drawn(tables: Sequence[Table], format: str, width: int) -> str:
+    """Return the tables of several metrics side by side in one of `PAPER_FORMATS`."""
+    if format == "text":
+        return text_of(tables, width) + "\n"
+    return markdown_of(tables) if format == "markdown" else latex_of(tables)
 
 
 def _best_study(results: Results, notes: Sequence[str]) -> str:

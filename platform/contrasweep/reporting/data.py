@@ -1,7 +1,7 @@
 """The data that a report is made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -94,11 +94,8 @@ class ReportData:
         """The verdicts of the study, then the exploratory comparisons."""
         # Where the study decides other comparisons than those of the shown table, these take the place of the tables'
         # verdicts.
-        answers = [
-            Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names)
-            for t in (self.overall, self.table)
-            if t is not None
-        ]
+        tables = filter(None, (self.overall, self.table))
+        answers = [replace(table, study_answer=None).answer for table in tables]
         if self.table.study_answer is not None:
             answers = [self.table.answer, *(answer for answer in answers if not answer.decisive)]
         return sorted(answers, key=lambda answer: not answer.decisive)

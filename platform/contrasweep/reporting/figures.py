@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Series:
     """One line: points (x, y), an optional band (low, high) of the same length, and the number of a colour.
 
-    With `dots` its points are drawn too; with `bars` the band is one error bar at each point.
+    With `dots` its points are drawn too.
     """
 
     name: str
@@ -19,7 +19,6 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     dots: bool = False
-    bars: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Dots:
 class Lines:
     """Lines with bands, and points.
 
-    With `x_names` x is a category: position i is `x_names[i]`. With `whole_x` its ticks have no fractions.
+    With `x_names` x is a category: position i is `x_names[i]`. Without, its ticks have no fractions.
     """
 
     series: Sequence[Series]
@@ -45,7 +44,6 @@ class Lines:
     x_label: str = ""
     y_label: str = ""
     x_names: Sequence[str] = ()
-    whole_x: bool = False
 
 
 @dataclass(frozen=True)

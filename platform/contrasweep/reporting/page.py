@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from contrasweep.errors import error_of, plural
-from contrasweep.reporting.curves import curves_section
+from contrasweep.reporting.charts import curves_section, slices_section
 from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.formats import render_template
-from contrasweep.reporting.slices import slices_section
 from contrasweep.reporting.svg import COLOURS
 from contrasweep.reporting.trials import TONES, trials_section
 from contrasweep.results.answer import Answer

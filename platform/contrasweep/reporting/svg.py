@@ -71,7 +71,7 @@ def draw(chart: Lines) -> Markup:
     if chart.x_names:
         parts += _x_ticks(list(enumerate(chart.x_names)), px)
     else:
-        values = ticks(x_low, x_high, whole=chart.whole_x)
+        values = ticks(x_low, x_high, whole=True)
         parts += _x_ticks([(value, short(value)) for value in values], px)
     parts.append(
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" '
@@ -122,7 +122,7 @@ def _fitted(text: str, room: float) -> str:
 
 
 def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
-    """Return a series as an element: its band or error bars, then the line, then its points.
+    """Return a series as an element: its band, then the line, then its points.
 
     Values that are not finite are left out, so that the line goes on over a gap.
     """
@@ -132,12 +132,7 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
         for x, low, high in zip(s.x, s.low, s.high, strict=False)
         if math.isfinite(low) and math.isfinite(high)
     ]
-    if band and s.bars:
-        parts += [
-            f'<line class="stroke" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>'
-            for x, low, high in band
-        ]
-    elif band:
+    if band:
         # Along the upper edge, and back along the lower one.
         edge = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
         parts.append(f'<path class="band" d="{path(edge)}Z"/>')

@@ -234,12 +234,8 @@ class Advice:
         return bool(self.forecasts)
 
     def __repr__(self) -> str:
-        if self:
-            count = len(self.forecasts) + self.omitted
-            return f"Advice(on {plural(count, 'undecided comparison')})"
-        if self.pending:
-            return f"Advice(none yet: {plural(self.pending, 'pending trial')})"
-        return "Advice(none)"
+        count = plural(len(self.forecasts) + self.omitted, "undecided comparison")
+        return f"Advice(on {count}, {plural(self.pending, 'pending trial')})"
 
     def _repr_html_(self) -> str | None:
         return render_fragment("sections/advice.html", advice=self) if self else None

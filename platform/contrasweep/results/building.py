@@ -522,42 +522,6 @@ def _cells(
     split = len(layout.rows)  # a group's labels are those of its row, then those of its column
     cells = {}
     for key, part in groups_of(trials, layout.placed):
-        # The mean of one arm is a contrast with 0. Its interval leaves the variance between seeds out (`seed_part`),
-        # which is told of comparisons alone.
-        done = part[part["value"].notna()]
-        spread = None
-        if len(done):
-            ids = list(done["trial_id"])
-            spread = mean_contrast(
-                done[["cell", "fold", "seed", "value"]],
-                replace(rule.design, seed_part=None),
-                weights=done["weight"].to_numpy() if (done["weight"] != 1).any() else None,
-                items=None
-                if items is None
-                else ItemScores(
-                    [items.means.get(t) for t in ids], [items.parts[t] for t in ids], items.sizes
-                ),
-            )
-        mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
-        low: float | None = None
-        high: float | None = None
-        method = ""
-        why = "one replicate"
-        if mean is not None and spread is not None:
-            bounds = _bounds(metric, done["value"])
-            # The contrast estimates the mean over folds or cells, each by the mean of its trials. Where some lack
-            # trials, the cell's mean over all trials differs from that, and the interval is moved to the cell's mean.
-            low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha))
-            if bounds and math.isfinite(low):
-                if low <= bounds[0] and high >= bounds[1] and low < high:
-                    # An interval with every value that the metric can have says nothing.
-                    low = -math.inf
-                    high = math.inf
-                    why = freedom(spread.degrees)
-                else:
-                    low = max(bounds[0], low)
-                    high = min(bounds[1], high)
-            method = _method(spread, rule.alpha) if math.isfinite(low) else NO_INTERVAL
         # Each trial of the cell by itself, for pages that show or link it.
         columns = (part[name] for name in ("trial_id", "fold", "seed", "status", "value"))
         replicates = tuple(
@@ -571,21 +535,60 @@ def _cells(
             )
             for trial_id, fold, seed, status, value in zip(*columns, strict=True)
         )
-        cells[key[:split], key[split:]] = Cell(
-            mean=mean,
-            low=low,
-            high=high,
-            n=len(done),
-            statuses=dict(Counter(part["status"])),
-            replicates=replicates,
-            interval=method,
-            why_no_interval=why,
-            min=float(done["value"].min()) if len(done) else None,
-            max=float(done["value"].max()) if len(done) else None,
-            over=_cell_replicates(done, spread) if spread else "",
-            collapsed=int(done["collapsed"].sum()),
-        )
+        cell = Cell(None, None, None, 0, dict(Counter(part["status"])), replicates)
+        done = part[part["value"].notna()]
+        if len(done):
+            cell = _estimated(cell, done, metric, rule, items)
+        cells[key[:split], key[split:]] = cell
     return cells
+
+
+def _estimated(
+    cell: Cell, done: pd.DataFrame, metric: str, rule: DecisionRule, items: ItemValues | None
+) -> Cell:
+    """Return `cell` with the mean, interval and range of its finished trials, the rows of `done`."""
+    ids = list(done["trial_id"])
+    scores = None
+    if items is not None:
+        means = [items.means.get(trial) for trial in ids]
+        scores = ItemScores(means, [items.parts[trial] for trial in ids], items.sizes)
+    # The mean of one arm is a contrast with 0. Its interval leaves the variance between seeds out (`seed_part`), which
+    # is told of comparisons alone.
+    spread = mean_contrast(
+        done[["cell", "fold", "seed", "value"]],
+        replace(rule.design, seed_part=None),
+        weights=done["weight"].to_numpy() if (done["weight"] != 1).any() else None,
+        items=scores,
+    )
+    assert spread is not None  # as there are values
+    # The contrast estimates the mean over folds or cells, each by the mean of its trials. Where some lack trials, the
+    # cell's mean over all trials differs from that, and the interval is moved to the cell's mean.
+    mean = float(np.average(done["value"], weights=done["weight"]))
+    low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha))
+    why = "one replicate"
+    bounds = _bounds(metric, done["value"])
+    if bounds and math.isfinite(low):
+        if low <= bounds[0] and high >= bounds[1] and low < high:
+            # An interval with every value that the metric can have says nothing.
+            low = -math.inf
+            high = math.inf
+            why = freedom(spread.degrees)
+        else:
+            low = max(bounds[0], low)
+            high = min(bounds[1], high)
+    return replace(
+        cell,
+        mean=mean,
+        low=low,
+        high=high,
+        n=len(done),
+        interval=_method(spread, rule.alpha) if math.isfinite(low) else NO_INTERVAL,
+        why_no_interval=why,
+        min=float(done["value"].min()),
+        max=float(done["value"].max()),
+        over=_cell_replicates(done, spread),
+        collapsed=int(done["collapsed"].sum()),
+    )
 
 
 def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | None:

@@ -290,10 +290,6 @@ class Results(StudyData):
             configurations from all of them (PED-ANOVA). The noise is the share that shuffled scores reach. Empty for a
             grid.
         """
-        return self._importance.copy()
-
-    @cached_property
-    def _importance(self) -> pd.DataFrame:
         return search.importance(self.search, self.document)
 
     def spent(self) -> dict[str, str]:
@@ -343,13 +339,9 @@ class Results(StudyData):
             for side in (rows, columns)
         )
         placed = [*(rows or ()), *(columns or ())]
-        for name in placed:
-            if placed.count(name) > 1:
-                raise SpecError(
-                    "name each factor once, in the rows or in the columns",
-                    place="rows, columns",
-                    value=name,
-                )
+        if len(set(placed)) < len(placed):
+            rule = "name each factor once, in the rows or in the columns"
+            raise SpecError(rule, place="rows, columns", value=", ".join(placed))
         # A side that is not given has the factors that the other side leaves. Without both, the arms are the columns; a
         # study without axes has nothing for the rows but the arms.
         others = [name for name in factors if name not in placed]

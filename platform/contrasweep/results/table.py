@@ -444,22 +444,6 @@ class Table:
         """
         return [self.averages.get(column) for column in self.columns] if self.averages else []
 
-    def row_labels(self) -> list[list[str]]:
-        """Return the labels of each row, as a table shows them.
-
-        A label is "" where it and all labels before it are those of the row above. The last label always stands.
-        """
-        shown = []
-        above: Key = ()
-        for row in self.row_titles.values():
-            labels = list(row)
-            for i in range(len(row) - 1):
-                if row[: i + 1] == above[: i + 1]:
-                    labels[i] = ""
-            shown.append(labels)
-            above = row
-        return shown
-
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
         """Return the two parts of a cell's text, without its marks: the mean, and what stands behind it.
 
@@ -629,11 +613,10 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     """
     # A block has as many columns as fit, at least one; the next columns stand in a block below it.
     blocks = []
-    labels = tables[0].row_titles.values()
     rest = _columns(tables)
 
     def rows(columns: Sequence[_Column]) -> list[list[str]]:
-        return [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
+        return [_head(tables, columns), *_rows(tables, columns, Table.marked_text)]
 
     while rest:
         # One column more is tried as long as they fit: there may be thousands.
@@ -665,7 +648,7 @@ def markdown_of(tables: Sequence[Table]) -> str:
 
     # Asterisks of names are escaped. Until then a NUL, which no text has, stands for the asterisks of the best.
     columns = _columns(tables)
-    body = _rows(tables, columns, shown, tables[0].row_titles.values())
+    body = _rows(tables, columns, shown)
     lines = [
         f"**{markdown_text(_heading(tables))}**",
         "",
@@ -687,8 +670,7 @@ def latex_of(tables: Sequence[Table]) -> str:
     first_table = tables[0]
     columns = _columns(tables)
     # A line for each row. The averages are the last one, and a rule stands above them.
-    escaped = (list(map(latex_text, labels)) for labels in first_table.row_labels())
-    body = list(map(latex_row, _rows(tables, columns, _latex_entry, escaped)))
+    body = list(map(latex_row, _rows(tables, columns, _latex_entry, latex_text)))
     if any(table.averages for table in tables):
         body.insert(-1, r"\midrule")
 
@@ -773,18 +755,18 @@ def _rows(
     tables: Sequence[Table],
     columns: Sequence[_Column],
     shown: Callable[[Table, Cell | None], str],
-    labels: Iterable[Sequence[str]],
+    escape: Callable[[str], str] = str,
 ) -> list[list[str]]:
     """Return the labels and entries of each row, with the row of averages last where any table has one.
 
-    `labels` are those of each row as a format shows them; `shown` gives an entry's text. Tables of other metrics have
-    empty cells in the row of averages.
+    `shown` gives an entry's text, `escape` that of a label. Tables of other metrics have empty cells in the row of
+    averages.
     """
     first_table = tables[0]
     rows = []
-    for row, titles in zip(first_table.rows, labels, strict=True):
+    for row, titles in first_table.row_titles.items():
         entries = [shown(c.table, c.table.cells.get((row, c.key))) for c in columns]
-        rows.append([*titles, *entries])
+        rows.append([*map(escape, titles), *entries])
     if any(table.averages for table in tables):
         averages = [shown(c.table, c.table.averages.get(c.key, EMPTY)) for c in columns]
         rows.append([*first_table.bottom_labels, *averages])

@@ -5,14 +5,13 @@ import sys
 
 import calm
 import pytest
-from command_line import contrasweep, printed, shown_json
+from command_line import contrasweep
 from folders import make_files
 from refusals import refused
 
 from contrasweep import Arm, Campaign, Float, SpecError
 from contrasweep.campaign import campaign as campaigns
 from contrasweep.campaign.campaign import stored_history
-from contrasweep.campaign.decision import Decision
 from contrasweep.errors import ContrasweepError
 from contrasweep.live.overview import overviews
 from contrasweep.planning.budget import Spent
@@ -230,11 +229,6 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
 
 
-def test_a_ledger_of_a_campaign_that_has_trained_nothing_says_so(tmp_path, storage):
-    book(tmp_path).append(Began(campaign().declared(), screening=6))
-    assert "; nothing spent; alpha" in stored_history("speed", storage).lines(200)[0]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -365,29 +359,6 @@ def test_an_incumbent_that_only_fails_decides_nothing_and_one_that_mostly_does_i
         Began,
         Asked,
     ]
-    kept = Decision(
-        "speed",
-        "works",
-        1,
-        "the incumbent",
-        "accuracy",
-        "keep",
-        True,
-        "confirm",
-        None,
-        None,
-        None,
-        None,
-        0.95,
-        0.004,
-        0.025,
-        8,
-        20,
-        0.0,
-        0.0,
-        "",
-    )
-    assert "kept: accuracy no number, for one of them failed, on 8 fresh seeds" in kept.sentence()
 
 
 def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
@@ -401,12 +372,6 @@ def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
     )
     assert "one-sided p of a loss of 0.06 = " in decision.sentence()
     assert not decide(tmp_path, arm(who="larger", parameters=99), "larger", campaign=own).kept
-
-
-def test_a_candidate_of_the_incumbents_size_is_not_simpler_and_has_to_be_better(tmp_path):
-    own = campaign(**SIMPLER)
-    decision = decide(tmp_path, arm(who="smaller"), "same-size", campaign=own)
-    assert not decision.kept and decision.verdict != "keep"
 
 
 def test_where_the_incumbent_alone_fails_is_a_gain_and_what_mends_it_is_kept(tmp_path):
@@ -595,37 +560,11 @@ def test_one_candidate_that_two_ask_at_once_is_decided_once(tmp_path, monkeypatc
     assert len(entries(tmp_path, Decided)) == 1
 
 
-def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
-    (tmp_path / "speed.yaml").write_text(
-        "type: campaign\nname: speed\nincumbent: {trainable: 'candidates:train'}\ndata: digits-lt\n"
-    )
-    words = [
-        "speed.yaml",
-        "incumbent",
-        "--set",
-        "config.gain=0.03",
-        "--set",
-        "config.who=new",
-        "--tracking",
-        "none",
-    ]
-    dry = contrasweep("decide", *words, "--dry-run", folder=tmp_path)
-    assert dry.returncode == 0 and "24 trials to screen it and 64 to confirm it" in dry.stdout
-    assert not list((tmp_path / "contrasweep-runs").glob("speed*"))
-    decided = shown_json(tmp_path, "decide", *words, "--by", "agent")
-    assert decided["schema"] == "decide/2" and decided["kept"]
-    assert decided["candidate"] == "gain-0.03-who-new"
-    shown = contrasweep("ledger", "speed", folder=tmp_path)
-    assert "1 candidate, 1 kept" in shown.stdout and "agent" in shown.stdout
-    page = printed(tmp_path, "ledger", "speed", "--format", "html")
-    assert "<svg" in page and "gain-0.03" in page
-    assert shown_json(tmp_path, "ledger", "speed")["rows"][0]["decision"]["kept"]
+def test_a_ledger_that_breaks_a_rule_or_is_not_there_is_a_line(tmp_path):
     Ledger(str(tmp_path / "contrasweep-runs"), "forged").append(Began({"alpha": "much"}, 12))
-    forged = contrasweep("ledger", "forged", folder=tmp_path)
-    assert forged.returncode == 2 and forged.stderr.count("\n") == 1
-    assert "campaign.json" in forged.stderr
-    missing = contrasweep("ledger", "sped", folder=tmp_path)
-    assert missing.returncode == 2 and "speed" in missing.stderr
+    for name, said in (("forged", "campaign.json"), ("forgd", "forged")):
+        done = contrasweep("ledger", name, folder=tmp_path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and said in done.stderr
 
 
 def test_decisions_of_a_process_share_one_ray_which_an_error_or_a_session_around_them_ends():

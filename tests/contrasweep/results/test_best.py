@@ -1,6 +1,5 @@
 """Each arm's best settings: those that were confirmed, with their scores; and a study that runs them again."""
 
-import json
 import re
 from collections import defaultdict
 from dataclasses import replace
@@ -88,14 +87,6 @@ def test_none_and_whole_numbers_that_others_lack_are_values_of_their_settings(tm
     assert set(importance["configurations"]) == {40}, "with and without the whole number"
 
 
-def test_an_arm_that_is_not_confirmed_yet_has_its_search_alone(tmp_path):
-    results, _ = finished(sweep(), tmp_path, stop_after=6)
-    best = results.best().set_index("arm")
-    assert best["mean"].isna().all()
-    assert best["configurations"].sum() == 6
-    assert "not yet" in render(results, "text").decode()
-
-
 def test_settings_that_only_one_arm_has_are_as_they_were_searched(tmp_path):
     arms = {**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}
     results, _ = finished(sweep(arms=arms), tmp_path, stop_after=6)
@@ -103,16 +94,6 @@ def test_settings_that_only_one_arm_has_are_as_they_were_searched(tmp_path):
     assert type(results.best_settings[2].settings["epochs"]) is int
     assert "epochs: 2\n" in render(results, "yaml").decode()
     assert re.search(r"\narm +lr +epochs  ", render(results, "text").decode())
-
-
-def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
-    from contrasweep.cli.reports import summary
-
-    results, _ = finished(sweep(), tmp_path)
-    text = render(results, "text").decode()
-    lr = results.best()["lr"].iloc[0]
-    assert f"{lr:.4g}" in text[text.index("Best settings of each arm") :]
-    assert json.loads(json.dumps(summary(results)))["best"][0]["settings"]["lr"] == lr
 
 
 def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):

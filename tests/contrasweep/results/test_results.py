@@ -20,8 +20,6 @@ from contrasweep.reporting import (
     write_report,
 )
 from contrasweep.reporting.trials import figures
-from contrasweep.results.results import Results
-from contrasweep.rows import row_tuples
 from contrasweep.running import upkeep
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
@@ -98,14 +96,6 @@ def test_a_metric_with_the_name_of_an_axis_has_a_column_of_its_own(study, tmp_pa
     assert frame["metric.batch_size"].sum() == 0.25
 
 
-def test_hundreds_of_metrics_are_shown_without_a_warning_of_pandas(study, tmp_path, recwarn):
-    plan, records = study
-    metrics = {"accuracy": 0.5} | {f"class-{i}": 0.5 for i in range(200)}
-    records.write(Record.of(plan.trials[0], status=Status.DONE, metrics=metrics))
-    frame = load("made-up", storage=str(tmp_path)).to_frame()
-    assert frame["class-199"].sum() == 0.5 and not recwarn.list
-
-
 @pytest.mark.parametrize(
     ("metric", "mode"),
     [
@@ -124,23 +114,6 @@ def test_hundreds_of_metrics_are_shown_without_a_warning_of_pandas(study, tmp_pa
 )
 def test_of_another_metric_the_name_says_which_values_are_better(metric, mode, study, tmp_path):
     assert made_up(tmp_path).mode(metric) == mode
-
-
-@pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
-def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
-    plan, records = study
-    for number, trial in enumerate([trial for trial in plan.trials if trial.arm == "b"]):
-        metrics = {"accuracy": value(trial), "seconds": 3.0, "ocl_equals_scl": float(number < 3)}
-        records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
-    said = (
-        "OCL equals SCL at every step: no cosine of two negatives was negative (b: 3 of 20 trials, "
-    )
-    (notice,) = made_up(tmp_path).notices
-    assert notice.startswith(said)
-    assert notice.endswith(
-        "; the embeddings lie close together, so train longer, raise the temperature, or call it SCL (SupCon)"
-    )
-    assert said in " ".join(render(made_up(tmp_path), format).decode().split())
 
 
 REMEDY = "lower the learning rate, check the augmentations, or raise the temperature of a loss that has one"
@@ -231,17 +204,6 @@ def test_comparisons_lie_beside_the_table(study, tmp_path, format):
     )
 
 
-def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
-    plan, records = study
-    lost = next(t for t in plan.trials if t.arm == "a" and t.fold == 2)
-    records.reopen(lost.id)
-    results = made_up(tmp_path)
-    assert results.statuses == {"done": 39, "pending": 1}
-    assert not results.complete
-    assert results.compare("b", "a").difference == pytest.approx(0.02, abs=0.005)
-    assert "pending" in results.table().to_text()
-
-
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
@@ -273,13 +235,6 @@ def test_a_broken_record_names_itself(study, tmp_path):
     )
     assert results.statuses["broken"] == 1 and not results.complete
     assert "broken" in results.table().to_text()
-
-
-def test_links_are_kept_apart_from_values(study, storage):
-    results = dataclasses.replace(
-        Results.load("made-up", storage), run_urls={study[0].trials[0].id: "http://x/run"}
-    )
-    assert "http://x/run" in results.table().to_html()
 
 
 @pytest.mark.slow
@@ -379,12 +334,6 @@ def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path)
     assert "0.12345678" in page and "0.12345679" in page
     study = tracked_of("near", plan.trials, axes=("lr",))
     assert len({describe_run(study, trial).params["lr"] for trial in plan.trials}) == 2
-
-
-def test_a_study_without_axes_has_a_row_of_no_values_a_trial():
-    frame = pd.DataFrame({"batch": [16, 32], "loss": ["supcon", "ocl"]})
-    assert row_tuples(frame, ["loss", "batch"]) == [("supcon", 16), ("ocl", 32)]
-    assert row_tuples(frame, []) == [(), ()], "before pandas 3.1, itertuples gives none"
 
 
 def test_a_broken_file_of_what_trials_used_or_scored_is_left_out_and_named(tmp_path):

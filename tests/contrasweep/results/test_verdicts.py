@@ -1,6 +1,5 @@
 """What a study says, from its records to every form of its table: one family, gaps, scopes, marks."""
 
-import itertools
 import re
 from dataclasses import replace
 
@@ -15,10 +14,8 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.power import study_power
 from contrasweep.reporting import render
-from contrasweep.results import building
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.requirement import Requirement
-from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Cause, Record, Status
 from contrasweep.storage.records import encode_items
 
@@ -110,25 +107,6 @@ def test_an_axis_with_the_name_of_a_column_keeps_its_cells_and_its_labels(tmp_pa
         (results.best(), [2, 2]),
     ):
         assert list(made[f"axis.{axis}" if f"axis.{axis}" in made else axis]) == labels
-
-
-def test_compare_and_versus_are_one_computation_with_a_quarter_missing(tmp_path):
-    lost = lambda t: Status.FAILED if int(t.id[8:12], 16) % 4 == 0 else Status.DONE  # noqa: E731
-    results = study(
-        tmp_path,
-        lambda t: 0.8 + 0.05 * (t.arm == "b") + 0.2 * (t.config["x"] == 1) + noise(t),
-        status=lost,
-        axes={"x": [1, 2]},
-        folds=5,
-        seeds=[0, 1, 2, 3],
-    )
-    assert (
-        results.compare("b", "a").to_dict() == results.versus("b", "a").overall.comparison.to_dict()
-    )
-    again = results.versus("a", "b").overall.comparison
-    assert (
-        results.compare("b", "a").difference == -again.difference == pytest.approx(0.05, abs=0.02)
-    )
 
 
 @pytest.mark.parametrize(
@@ -263,41 +241,6 @@ def test_the_plan_and_the_table_have_one_family(tmp_path):
     assert len(decided) == 12, (
         "b differs from a and c by 20 sd in each cell, which the exact test can never say"
     )
-
-
-def test_sentences_fit_a_terminal_and_say_what_is_common_once(tmp_path):
-    results = study(
-        tmp_path,
-        lambda t: 0.8 + noise(t),
-        arms=["orthonormal", "supervised", "sincere"],
-        axes={"x": [1, 2]},
-        folds=5,
-    )
-    text = results.table().to_text(100)
-    assert max(map(len, text.splitlines())) <= 100
-    assert text.count("Holm") == text.count("alpha") == text.count("training sets") == 1
-    said = [line.strip() for line in text.splitlines() if "undecided" in line]
-    assert len(said) == 3 and all(len(line) < 96 for line in said)
-
-
-def test_designs_are_named():
-    values = {arm: default_rng(i).normal(size=12) for i, arm in enumerate("ab")}
-    parts = [f.assign(fold=fold) for fold, f in itertools.product(range(2), [frame(values)])]
-    both = pd.concat(parts).assign(trial_id=[str(i) for i in range(48)])
-    assert "over 2 folds x 12 seeds" in table(both, design=Design(folds=2)).answer.heading
-
-
-def test_of_several_trials_of_one_replicate_the_first_one_counts():
-    rows = [
-        ("c", 0, 1, "a"),
-        ("c", 0, 1, "b"),
-        ("c", 0, 1, "a"),
-        ("c", 1, 1, "a"),
-        ("c", 0, 1, "b"),
-    ]
-    replicates, places = building._places(pd.DataFrame(rows, columns=[*building.KEYS, "side"]))
-    assert replicates.to_numpy().tolist() == [["c", 0, 1], ["c", 1, 1]]
-    assert {side: found.tolist() for side, found in places.items()} == {"a": [0, 3], "b": [1, -1]}
 
 
 @pytest.mark.parametrize(

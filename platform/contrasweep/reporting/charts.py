@@ -1,4 +1,4 @@
-"""Learning curves: the mean over an arm's trials and its band, a chart a metric."""
+"""Charts of a report: learning curves, and the metric along each axis."""
 
 import math
 from typing import Any
@@ -42,7 +42,7 @@ def curves_section(data: ReportData) -> Variables:
         ]
         name = data.names(metric)
         if series:
-            chart = Lines(series, x_label="step", y_label=name, whole_x=True)
+            chart = Lines(series, x_label="step", y_label=name)
             figures.append(Figure(chart, title=name))
     return {"shown": figures} if figures else {}
 
@@ -72,3 +72,44 @@ def _line(arm: str, colour: int, part: Any) -> Series:
     return Series(
         arm, colour, list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
     )
+
+
+def slices_section(data: ReportData) -> Variables:
+    """Return a figure of the metric along each axis that has several values; empty where none has.
+
+    It has a line for each arm: lines that are not parallel are an interaction.
+    """
+    figures = [
+        Figure(
+            _slice(data, axis),
+            "Mean of each arm; the band has the middle 80 % of trials.",
+            f"{data.names(data.metric)} by {data.names(axis)}",
+        )
+        for axis in data.axes
+        if data.done[axis].nunique() > 1
+    ]
+    return {"shown": figures} if figures else {}
+
+
+def _slice(data: ReportData, axis: str) -> Lines:
+    """Return the chart of the metric along one axis, whose values stand side by side."""
+    names = list(dict.fromkeys(data.done[axis]))
+    series = []
+    for i, arm in enumerate(data.arms):
+        # By value of the axis, the values of the arm's trials; an arm may lack values of the axis.
+        values = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
+        mean = values.mean()
+        present = [name for name in names if name in mean.index]
+        series.append(
+            Series(
+                data.names(arm),
+                i,
+                list(map(names.index, present)),
+                list(mean[present]),
+                list(values.quantile(0.1)[present]),
+                list(values.quantile(0.9)[present]),
+                dots=True,
+            )
+        )
+    shown = [data.names(name) for name in names]
+    return Lines(series, x_label=data.names(axis), y_label=data.names(data.metric), x_names=shown)
