@@ -14,6 +14,7 @@ from contrasweep.live.overview import study_names
 from contrasweep.reporting.figures import Dots, Lines, Series
 from contrasweep.reporting.formats import render_template
 from contrasweep.reporting.svg import draw
+from contrasweep.results.answer import Pair
 from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import p_text
@@ -345,7 +346,7 @@ def comparisons_of(storage: str) -> Comparisons:
     """
     campaigns = "|".join(map(re.escape, campaign_names(storage)))
     of_campaign = re.compile(rf"({campaigns})\.(incumbent-\d+|\d+(\.confirm(-\d+)?)?)")
-    studies: list[tuple[float, Results]] = []  # (when it ended, results)
+    studies: list[tuple[float, str, list[Pair]]] = []  # when a study ended, its name, its verdicts
     skipped = []
     for name in study_names(storage):
         if of_campaign.fullmatch(name):
@@ -353,21 +354,15 @@ def comparisons_of(storage: str) -> Comparisons:
         try:
             results = Results.load(name, storage)
             ended = max((record.ended for record in results.trial_records.values()), default=0.0)
-            studies.append((ended, results))
+            pairs = [p for p in results.answer.pairs if p.has_verdict and p.comparison.n > 1]
+            studies.append((ended, name, pairs))
         except ContrasweepError as error:
             skipped.append(f"{name} is not counted: {error}")
     # Judge all verdicts in their order, as one stream with a false discovery rate of alpha.
     rule = Rule(error="fdr")
     past = list[Confirmation]()
     rows = list[ComparisonLine]()
-    for ended, results in sorted(studies, key=lambda study: study[0]):
-        try:
-            pairs = [
-                pair for pair in results.answer.pairs if pair.has_verdict and pair.comparison.n > 1
-            ]
-        except ContrasweepError as error:
-            skipped.append(f"{results.name} is not counted: {error}")
-            continue
+    for ended, study, pairs in sorted(studies, key=lambda entry: entry[0]):
         for pair in pairs:
             comparison = pair.comparison
             # The level follows from the earlier comparisons, and whether p reaches it counts for the later ones.
@@ -378,7 +373,7 @@ def comparisons_of(storage: str) -> Comparisons:
             context = ", ".join(f"{factor} {value}" for factor, value in pair.context)
             rows.append(
                 ComparisonLine(
-                    study=results.name,
+                    study=study,
                     at=datetime.fromtimestamp(ended, UTC).date().isoformat(),
                     a=pair.a,
                     b=pair.b,

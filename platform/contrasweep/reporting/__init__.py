@@ -252,7 +252,7 @@ def report_data(results: Results, table: Table) -> ReportData:
         storage=results.records.store.uri,
         links=results.run_urls,
         trials_of_sweep=trials.trials_of_sweep(results),
-        images=trials.figures(results.records, frame, results.trial_records, results.axes),
+        images=trials.figures(results),
         search_notes=search_notes(results),
         notes=results.notes,
         advice=results.advice() if table.metric == results.metric else None,

@@ -34,7 +34,7 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         raise SpecError(
             "a bundle is of a study whose trials have all ended", place="bundle", value=unfinished
         )
-    # The plan, the time of the study's end, and the versions of packages that it ran with.
+    # The plan, and the time at which the study ended.
     document = results.document
     records = results.all_records
     plan = []
@@ -43,10 +43,6 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         fields["axes"] = {axis: label(value) for axis, value in row["axes"].items()}
         plan.append(fields)
     ended = datetime.fromtimestamp(max(record.ended for record in records.values()), UTC)
-    versions = {
-        "driver": document.versions,
-        "trials": {i: dict(record.versions) for i, record in sorted(records.items())},
-    }
     # The page, without addresses of this machine, which would be other ones elsewhere.
     page = replace(
         report_data(results, results.table()),
@@ -59,7 +55,7 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
     files = {
         "study.json": STUDY_FILE.encode(document),
         "plan.json": _json(plan),
-        "environment.json": _json(versions),
+        "environment.json": _json(document.versions),
         "table.json": table,
         "table.txt": f"{results}\n".encode(),
         "report.html": html_report(page, written=ended).encode(),

@@ -1,6 +1,5 @@
 """Notes on a search: its cost and budget, each arm's best settings and their importance."""
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +21,8 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 class SearchNotes:
     """The notes on a search in a report; each is empty for a study without a search.
 
-    `costs` has a line per arm: what its search has cost beside its budget. `best` is a table with a head and one row
-    per arm: its best settings, their score in the search, and the confirmed mean with its interval. `importance` is a
-    table with a head and one row per arm and setting.
+    `costs` has a line per arm: what its search has cost beside its budget. `best` and `importance` are the frames of
+    `Results.best` and `Results.importance` as tables with a head.
     """
 
     costs: tuple[str, ...] = ()
@@ -41,72 +39,28 @@ class SearchNotes:
 
 
 def search_notes(results: Results) -> SearchNotes:
-    """Return what the records say of a Sweep's search."""
+    """Return what the records say of a Sweep's search; nothing of a grid."""
+    if not results.document.search:
+        return SearchNotes()
     names = results.names
     costs = [f"{names(arm)}: {cost}" for arm, cost in results.spent().items()]
-    best = _named(_best(results), names) if results.document.search else ()
-    return SearchNotes(tuple(costs), best, _named(_importance(results.importance()), names))
+    best, importance = (_rows(f, names) for f in (results.best(), results.importance()))
+    return SearchNotes(tuple(costs), best, importance)
 
 
-def _named(rows: Rows, names: DisplayNames) -> Rows:
-    """Return the rows with the display name of each word that has one."""
-    return tuple(tuple(map(names, row)) for row in rows)
-
-
-def _importance(frame: pd.DataFrame) -> Rows:
-    """Return a table with a head and a row for each arm and setting: its share, the share of noise, and the verdict."""
-    rows = []
-    for row in frame.to_dict("records"):
-        noise = f"up to {percent(row['noise'])}" if np.isfinite(row["noise"]) else "–"
-        rows.append(
-            (
-                row["arm"],
-                row["setting"],
-                percent(row["share"]),
-                noise,
-                str(row["configurations"]),
-                row["verdict"],
-            )
-        )
-    return (("arm", "setting", "share", "noise", "trained whole", "verdict"), *rows) if rows else ()
-
-
-def percent(share: Any) -> str:
-    """Return a share (0 to 1) as a whole percentage; a dash for NaN."""
-    return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
-
-
-def _best(results: Results) -> Rows:
-    """Return a table with a head and a row per arm: settings, trained configurations, score, and the confirmed mean."""
-    entries = results.best_settings
-    names = list(dict.fromkeys(itertools.chain(*(entry.settings for entry in entries))))
-    rows = []
-    for entry in entries:
-        # Arms may have different settings.
-        settings = [_text(entry.settings[n]) if n in entry.settings else "–" for n in names]
-        confirmed = "not yet"
-        if entry.mean is not None:
-            confirmed = _interval(entry.mean, entry.low, entry.high)
-        count = str(entry.configurations)
-        rows.append((entry.arm, *settings, count, _text(entry.searched), confirmed))
-    head = (
-        "arm",
-        *names,
-        "trained whole",
-        f"{results.names(results.metric)} in the search",
-        "confirmed",
+def _rows(frame: pd.DataFrame, names: DisplayNames) -> Rows:
+    """Return a frame as texts, a head and the rows, with the display name of each word that has one."""
+    if frame.empty:
+        return ()
+    rows = frame.itertuples(index=False)
+    return (
+        tuple(map(names, frame.columns)),
+        *(tuple(names(_text(value)) for value in row) for row in rows),
     )
-    return (head, *rows) if rows else ()
-
-
-def _interval(mean: float, low: float | None, high: float | None) -> str:
-    """Return a mean with its interval, or alone where an end is not known."""
-    known = low is not None and high is not None and np.isfinite(low) and np.isfinite(high)
-    return f"{mean:.4g} [{low:.4g}, {high:.4g}]" if known else f"{mean:.4g}"
 
 
 def _text(value: Any) -> str:
-    """Return a value as short text: a float in four digits, "" for NaN, a list or mapping as JSON."""
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.4g}"
-    return canonical.dumps(value) if isinstance(value, list | dict) else str(value)
+    """Return a value as short text: a float in four digits, any other value as tables show it."""
+    if isinstance(value, float) and np.isfinite(value):
+        return f"{value:.4g}"
+    return canonical.label(value)

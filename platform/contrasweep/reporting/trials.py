@@ -16,8 +16,7 @@ from contrasweep.results.rendering import DisplayNames
 from contrasweep.results.results import Results
 from contrasweep.results.study_data import TRIAL_COLUMNS
 from contrasweep.rows import row_tuples
-from contrasweep.storage.record import COUNTING, Phase, RecordsById, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.record import Phase, Status
 from contrasweep.study import dotted
 
 LARGEST = 100_000
@@ -194,26 +193,26 @@ MAX_BYTES = 4 * 2**20
 """The most bytes of all figures together, so that a report can be mailed."""
 
 
-def figures(
-    study: StudyRecords, frame: pd.DataFrame, records: RecordsById, axes: list[str]
-) -> list[tuple[str, str, str]]:
+def figures(results: Results) -> list[tuple[str, str, str]]:
     """Return the PNG artifacts of each cell's first finished trial, as (trial id, caption, PNG in base64).
 
     They are at most `MAX_FIGURES`, with at most `MAX_BYTES` together. Artifacts of one name, from all cells, stand side
     by side, so that a limit leaves out names and not cells. A file that cannot be read is left out.
     """
-    done = frame[frame["status"].isin(COUNTING)]
+    done = results.done
+    axes = results.axes
     cells = list(map(repr, row_tuples(done, ["arm", *axes])))  # values of axes need not be hashable
     rows = done[~pd.Series(cells, done.index, dtype=object).duplicated()].to_dict("records")
     artifacts = []
     for row in rows:
-        names = records[row["trial_id"]].artifacts
+        names = results.trial_records[row["trial_id"]].artifacts
         artifacts += [(name, row) for name in names if name.endswith(".png")]
     shown = list[tuple[str, str, str]]()
     size = 0
     for name, row in sorted(artifacts, key=lambda artifact: artifact[0]):
         try:
-            content = study.store.read(study.key(row["trial_id"], f"artifacts/{name}"), MAX_BYTES)
+            key = results.records.key(row["trial_id"], f"artifacts/{name}")
+            content = results.records.store.read(key, MAX_BYTES)
         except (FileNotFoundError, StorageError):
             continue
         size += len(content)

@@ -224,11 +224,6 @@ class Ledger:
             None,
         )
 
-    @property
-    def candidates(self) -> list[int]:
-        """The numbers of all candidates."""
-        return [i for i, entry in enumerate(self.entries) if isinstance(entry, Asked)]
-
     def decision(self, candidate: int) -> Decided | None:
         """Return the newest decision on a candidate; None before the first, and where it was superseded."""
         decisions = [e for e in self.decisions if e.asked == candidate]
@@ -333,7 +328,11 @@ class Ledger:
         ]
         counted = [
             *(Spent(e.trials, e.gpu_hours, e.cost) for e in decided),
-            *(self.spent_on(number) for number in self.candidates if number not in settled),
+            *(
+                self.spent_on(number)
+                for number, entry in enumerate(self.entries)
+                if isinstance(entry, Asked) and number not in settled
+            ),
             *map(self.measured, incumbents),
         ]
         return sum(counted, Spent())

@@ -167,11 +167,14 @@ class Results(StudyData):
         # are found again by their labels.
         factors = ["arm", *self.axes]
         values_of = {tuple(map(label, row)): row for row in row_tuples(self.planned, factors)}
-        cells = []
+        sign = 1 if self.document.mode == "max" else -1
+        best: dict[str, tuple[float, Best]] = {}  # arm -> its best mean, larger is better
         for (row, _), cell in self.table(factors, []).cells.items():
             arm, *values = values_of[row]
-            cells.append((arm, dict(zip(self.axes, values, strict=True)), cell))
-        return search.best_of_grid(cells, self.document)
+            if cell.mean is not None and (arm not in best or sign * cell.mean > best[arm][0]):
+                settings = dict(zip(self.axes, values, strict=True))
+                best[arm] = sign * cell.mean, Best(arm, settings).with_cell(cell)
+        return [best[arm][1] for arm in self.document.arms if arm in best]
 
     def best_trial(self, arm: str) -> Record | None:
         """Return the best finished trial of an arm, by the study's metric.

@@ -232,24 +232,6 @@ def best_of_search(
     return entries
 
 
-def best_of_grid(
-    cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDocument
-) -> list[Best]:
-    """Return the cell with the best mean of each arm, in the order of the study.
-
-    `cells` are all cells as (arm, value by axis, cell). An arm without a finished trial has no entry.
-    """
-    sign = 1 if document.mode == "max" else -1
-    best = dict[str, Best]()
-    best_means = dict[str, float]()
-    for arm, axes, cell in cells:
-        entry = Best(arm, axes).with_cell(cell)
-        if entry.mean is not None and sign * entry.mean > best_means.get(arm, -np.inf):
-            best[arm] = entry
-            best_means[arm] = sign * entry.mean
-    return [best[arm] for arm in document.arms if arm in best]
-
-
 def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
     """Return one row per arm: arm, its settings (a column each), then the numbers of `Best`."""
     rows = []

@@ -189,13 +189,6 @@ def test_markdown_shows_hostile_text_letter_by_letter(text):
     assert "<script" not in table
 
 
-@pytest.mark.parametrize(
-    "text", ["f1_macro +0.135 [+0.100, +0.171], p < 0.05 (3 of 5)", "*", "~ 4 * ↑"]
-)
-def test_ordinary_text_is_left_alone_in_markdown(text):
-    assert markdown_text(text) == text
-
-
 def test_the_note_of_a_failed_run_stays_one_block_of_code():
     error = f"Traceback\n````\n{PICTURE}\n```\n{SCRIPT}\n"
     html = commonmark.render(fenced(error))

@@ -157,12 +157,6 @@ def test_without_arms_the_columns_are_compared(frame):
     assert built.compared == ("batch_size",) and {built.pairs[0].a, built.pairs[0].b} == {"4", "8"}
 
 
-def test_seeds_of_a_fold_count_once(frame):
-    twice = pd.concat([frame, frame.assign(seed=1, trial_id=frame["trial_id"] + "-1")])
-    assert table(twice).pairs[0].comparison.n == 5
-    assert table(twice, rule=DecisionRule()).pairs[0].comparison.n == 10
-
-
 def test_text_fits_a_terminal_of_100_columns(frame):
     lines = table(frame).to_text(100).splitlines()
     assert max(map(len, lines)) <= 100

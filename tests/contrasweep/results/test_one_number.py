@@ -406,7 +406,7 @@ def check_sweep(results, searched):
             assert best[arm][name] == cell[name] and (row[name] == cell[name] or cell[name] is None)
         done = frame[(frame["arm"] == arm) & (frame["status"] == "done")]
         assert row["n"] == len(done)
-        confirmed = "not yet" if row["n"] == 0 else f"{done[metric].mean():.4g}"
+        confirmed = "–" if row["n"] == 0 else f"{done[metric].mean():.4g}"
         for form in (text[text.index("Best settings") :], page):
             named = [line for line in form.splitlines() if results.names(arm) in line]
             assert any(f"{row['searched']:.4g}" in line and confirmed in line for line in named), (

@@ -87,15 +87,6 @@ def test_the_frame_has_the_promised_columns(study, tmp_path):
     assert (frame["seconds"] == 1.5).all() and (frame["metric.seconds"] == 3.0).all()
 
 
-def test_a_metric_with_the_name_of_an_axis_has_a_column_of_its_own(study, tmp_path):
-    plan, records = study
-    metrics = {"accuracy": 0.5, "batch_size": 0.25}
-    records.write(Record.of(plan.trials[0], status=Status.DONE, metrics=metrics))
-    frame = made_up(tmp_path).to_frame()
-    assert frame.columns.is_unique and set(frame["batch_size"]) == {8, 16}
-    assert frame["metric.batch_size"].sum() == 0.25
-
-
 @pytest.mark.parametrize(
     ("metric", "mode"),
     [
@@ -154,11 +145,6 @@ def test_a_table_says_that_trials_were_removed_until_they_come_back(study, tmp_p
     assert said in render(made_up(tmp_path), "text").decode()
     upkeep.restore(records)
     assert made_up(tmp_path).notices == []
-
-
-def test_a_sound_study_has_neither_notices_nor_notes(study, tmp_path):
-    results = made_up(tmp_path)
-    assert results.notices == [] and results.table().notes == ()
 
 
 def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
@@ -249,7 +235,7 @@ def test_the_report_shows_trials_figures(study, tmp_path, monkeypatch):
             )
         )
     results = made_up(tmp_path)
-    shown = figures(records, results.to_frame(), results.trial_records, results.axes)
+    shown = figures(results)
     assert [caption for _, caption, _ in shown] == [
         f"histogram: {arm} batch_size={b}, fold 0, seed 0" for arm in "ab" for b in (8, 16)
     ]
@@ -257,7 +243,7 @@ def test_the_report_shows_trials_figures(study, tmp_path, monkeypatch):
     for limit, value in (("MAX_FIGURES", 2), ("MAX_BYTES", 2 * len(image) + 1)):
         with monkeypatch.context() as limited:
             limited.setattr(trials, limit, value)
-            of_two = figures(records, results.to_frame(), results.trial_records, results.axes)
+            of_two = figures(results)
         assert of_two == shown[:2]
 
 

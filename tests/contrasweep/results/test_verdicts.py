@@ -1,6 +1,5 @@
 """What a study says, from its records to every form of its table: one family, gaps, scopes, marks."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -138,29 +137,6 @@ def test_one_trial_of_eight_that_ended_is_a_loss_if_the_method_ended_it_and_else
     assert ("b is missing in 1 of 8" in text) != ("b failed in 1 of 8" in text)
     [row] = results.to_frame().query("arm == 'b' and seed == 3").to_dict("records")
     assert row["cause"] == cause if cause else pd.isna(row["cause"])
-
-
-@pytest.mark.slow
-def test_text_and_html_say_the_same_of_one_family(tmp_path):
-    """Cells that are clearly different, and an average that is not: the page must not decide what the text does not."""
-    value = lambda t: 0.8 + 0.05 * ((t.arm == "b") == (t.config["x"] == 1)) + noise(t, 0.004)  # noqa: E731
-    design = {"axes": {"x": [1, 2]}, "folds": 5, "seeds": [0, 1]}
-    results = study(tmp_path, value, **design)
-    text, page = (render(results, form).decode() for form in ("text", "html"))
-    assert results.versus("a", "b").cells[0].comparison.raw_p < 0.05
-    for shown in (text, page):
-        assert "is better than" not in shown and "undecided" in shown
-    assert "↑" not in text and "*" not in text and "exploratory" in text
-    cells = study(tmp_path / "cells", value, question="cells", **design)
-    text, page = (re.sub(r"\s+", " ", render(cells, form).decode()) for form in ("text", "html"))
-    assert text.count("is better than") == page.count("is better than") == 2
-    assert "Holm over 2" in text
-    assert "x 1: b is better than a" in text
-    assert cells.versus("a", "b").overall.comparison.verdict == "exploratory"
-    # Means over x are no part of this study's question, which is that of another study's single cells.
-    assert "exploratory: the study's question is cells" in " ".join(cells.table(["arm"], []).legend)
-    single = " ".join(results.table().legend)
-    assert "single cells are exploratory: the study's question is overall" in single
 
 
 def test_seeds_on_one_split_say_so_and_items_of_it_speak_of_new_ones(tmp_path):
