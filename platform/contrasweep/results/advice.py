@@ -485,25 +485,6 @@ def ordinal(n: int) -> str:
     return f"{n}{ending}"
 
 
-class _Levels(NamedTuple):
-    """The level of the family's first step: at the present look, and at the next one."""
-
-    present: float
-    following: float
-
-    @classmethod
-    def before(cls, look: int, judged_pairs: Sequence[Pair]) -> "_Levels":
-        """Return the levels of the comparisons that are left undecided; `look` is the number of the next look."""
-        family = judged_pairs[0].comparison.family
-        first = family.level_after(sum(pair.decided for pair in judged_pairs))
-        # The first look has the whole level, each later one a part of it. Before the first look the present level is
-        # the whole one, too.
-        return cls(
-            present=first / LEVEL_DIVISOR ** max(0, look - 2),
-            following=first / LEVEL_DIVISOR ** (look - 1),
-        )
-
-
 def _next_look(
     judged_pairs: Sequence[Pair], interim: InterimVerdicts | ExtensionVerdicts | None, fresh: bool
 ) -> int:
@@ -550,13 +531,17 @@ def advice(
         if not pair.decided and pair.comparison.evidence.common.standard_error > 0
     ]
     # Nothing is predicted while trials are to run, or while a growing study has looks to come, which decide themselves.
-    if not judged_pairs or pending or waiting or not undecided:
+    if pending or waiting or not undecided:
         present = Size(unit, prices.present[unit], 0, None)
         return Advice(present, (), (), fresh, pending=pending, replicate=replicate)
 
     look = _next_look(judged_pairs, interim, fresh)
-    levels = _Levels.before(look, judged_pairs)
-    margin = judged_pairs[0].comparison.family.margin
+    # The level of the family's first step. The first look has the whole one, each later look a part of it; before the
+    # first look the present level is the whole one, too.
+    family = judged_pairs[0].comparison.family
+    first = family.level_after(sum(pair.decided for pair in judged_pairs))
+    level_now = first / LEVEL_DIVISOR ** max(0, look - 2)
+    level = first / LEVEL_DIVISOR ** (look - 1)
 
     # The sizes: more seeds or repeats, as the study has them. A grid over folds may have more of either.
     count = prices.present[unit]
@@ -566,7 +551,7 @@ def advice(
     sizes = tuple(prices.priced_size(unit, times * count, fresh) for times in TIMES)
     # The comparisons with the smallest p are forecast, and the rest counted.
     nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
-    forecasts = [_forecast(pair, sizes, units, levels, margin, prices, fresh) for pair in nearest]
+    forecasts = [_forecast(pair, sizes, units, level_now, level, prices, fresh) for pair in nearest]
     return Advice(
         Size(unit, count, 0, 0.0),
         sizes,
@@ -583,17 +568,17 @@ def _forecast(
     pair: Pair,
     sizes: Sequence[Size],
     units: Sequence[Unit],
-    levels: _Levels,
-    margin: float | None,
+    level_now: float,
+    level: float,
     prices: Prices,
     fresh: bool,
 ) -> PowerForecast:
     """Return what larger studies would do for one comparison.
 
-    `sizes` are the larger studies; `units` says what may be added to reach a decision. `margin` is the smallest
-    difference of interest; `fresh` as in `Advice`.
+    `sizes` are the larger studies; `units` says what may be added to reach a decision. `level_now` is the level of the
+    present look, `level` that of the next; `fresh` as in `Advice`.
     """
-    level = levels.following
+    margin = pair.comparison.family.margin
     # A verdict must stand with failures as losses. Where these put the other arm ahead, no size gives a direction.
     evidence = pair.comparison.evidence
     now: Contrast = evidence.strictest(level, pair.comparison.mode)
@@ -640,7 +625,7 @@ def _forecast(
     return PowerForecast(
         pair,
         (
-            detectable_difference(now, now.design, levels.present),
+            detectable_difference(now, now.design, level_now),
             *(detectable_difference(now, design, level) for design in designs),
         ),
         (now.degrees, *(design.degrees(now.components) for design in designs)),

@@ -1,5 +1,6 @@
 """What is said of comparisons: the verdicts of the study's family or exploratory numbers, of a table or of two arms."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -207,14 +208,19 @@ class Answer:
         )
         return sorted(chosen[:most], key=lambda pair: not pair.decided)
 
+    @property
+    def told(self) -> list[str]:
+        """The heading, a sentence for each comparison, and the notes; empty without comparisons."""
+        if not self.pairs:
+            return []
+        return [f"{self.heading}:", *self.sentences(), *(f"Note: {note}." for note in self.notes)]
+
     def lines(self, width: int) -> list[str]:
         """Return lines for a terminal: first what the comparisons have in common, then a sentence for each."""
         if not self.pairs:
             return []
         lines = [wrapped(f"{self.heading}:", width)]
-        lines += [
-            "  " + wrapped(line, width - 2).replace("\n", "\n  ") for line in self.sentences()
-        ]
+        lines += [textwrap.indent(wrapped(line, width - 2), "  ") for line in self.sentences()]
         return [*lines, *(wrapped(f"Note: {note}.", width) for note in self.notes)]
 
     def rows(self) -> list[list[str]]:

@@ -425,18 +425,6 @@ class Table:
             question = "cells" if self.pairs and self.pairs[0].context else "overall"
         return Answer(self.pairs, question, axes=self.pooled, names=names)
 
-    @property
-    def verdicts(self) -> list[str]:
-        """The lines of `answer`: its heading, a sentence for each comparison, and notes; empty without comparisons."""
-        answer = self.answer
-        if not answer.pairs:
-            return []
-        return [
-            f"{answer.heading}:",
-            *answer.sentences(),
-            *(f"Note: {note}." for note in answer.notes),
-        ]
-
     def bottom(self) -> list[Cell | None]:
         """Return the cells of the row of averages, one for each column; empty where the table has no such row.
 
@@ -656,7 +644,7 @@ def markdown_of(tables: Sequence[Table]) -> str:
         "",
         *(markdown_item(marked_as(line, "\0bold\0")) for line in legend_of(tables)),
     ]
-    for heading, *sentences in (table.verdicts for table in tables if table.verdicts):
+    for heading, *sentences in (table.answer.told for table in tables if table.answer.pairs):
         lines += ["", markdown_text(heading), "", *map(markdown_item, sentences)]
     return "\n".join(lines).replace("\0", "**") + "\n"
 
@@ -679,7 +667,7 @@ def latex_of(tables: Sequence[Table]) -> str:
     below = [line[0].upper() + line[1:] for line in legend]
     if not first_table.style.caption:
         for table in tables:
-            below += table.verdicts if table.answer.decisive else []
+            below += table.answer.told if table.answer.decisive else []
     return latex_table(
         _heading(tables),
         "l" * len(first_table.row_factors) + r"r@{\,}l" * len(columns),

@@ -163,7 +163,7 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
         "one computation"
     )
     assert comparison.overall.comparison.verdict == "worse"
-    assert table.verdicts[1].startswith("b is better than a: +0.02")
+    assert table.answer.told[1].startswith("b is better than a: +0.02")
     for pair, shown in zip(comparison.cells, table.pairs, strict=True):
         assert (pair.a, pair.b, shown.a, shown.b) == ("a", "b", "b", "a")
         assert pair.comparison.difference == -shown.comparison.difference
