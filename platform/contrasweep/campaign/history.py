@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from markupsafe import Markup
-
 from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, decision_of
 from contrasweep.errors import ContrasweepError, plural
 from contrasweep.live.overview import study_names
@@ -19,9 +17,7 @@ from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import p_text
 from contrasweep.statistics.referee import Confirmation, Rule
-from contrasweep.storage.records import StudyRecords
 from contrasweep.text_table import text_table
-from contrasweep.tracking.links import read_links
 
 # Columns of the table of a campaign.
 HEAD = (
@@ -51,7 +47,7 @@ class CandidateRow:
         why: Why it is tried.
         asked: When, as ISO 8601 in UTC.
         decision: The decision; None: there is none yet.
-        studies: The names of the studies that train it -> their addresses in MLflow; "": not in MLflow.
+        studies: The names of the studies that train it.
     """
 
     number: int
@@ -61,7 +57,7 @@ class CandidateRow:
     why: str
     asked: str
     decision: Decision | None
-    studies: dict[str, str]
+    studies: list[str]
 
 
 class Point(NamedTuple):
@@ -138,18 +134,8 @@ class History:
         return [self.summary, "", *text_table(self.table, rule=True, width=width)]
 
     def to_html(self) -> bytes:
-        """Return an HTML page with the figure and the table; names of studies are links where MLflow has them."""
-        # name of a study -> its page in MLflow
-        links = {name: url for row in self.rows for name, url in row.studies.items() if url}
-        # The template escapes the texts of the table, but no `Markup`, which escapes its arguments itself.
-        link = Markup('<a href="{}">{}</a>')
-        head, *rows = map(list[str], self.table)
-        column = head.index("studies")
-        for row in rows:
-            row[column] = Markup(", ").join(
-                link.format(links[name], name) if name in links else name
-                for name in row[column].split(", ")
-            )
+        """Return an HTML page with the figure and the table."""
+        head, *rows = self.table
         page = render_template(
             "campaign.html",
             name=self.campaign,
@@ -259,10 +245,7 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
             why=entry.why,
             asked=datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="seconds"),
             decision=decision_of(ledger, i, metric),
-            studies={
-                name: read_links(StudyRecords(ledger.storage, name)).study
-                for name in ledger.studies_of(i)
-            },
+            studies=ledger.studies_of(i),
         )
         for i, entry in enumerate(ledger.entries)
         if isinstance(entry, Asked)

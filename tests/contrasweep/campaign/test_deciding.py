@@ -21,8 +21,6 @@ from contrasweep.running.session import KEPT, session
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.record import Cause, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
-from contrasweep.tracking.links import write_links
-from contrasweep.tracking.mlflow.address import TrackingAddress
 
 
 @pytest.fixture(autouse=True)
@@ -84,12 +82,6 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path, storage)
     assert next(e for e in entries if isinstance(e, Asked)).by == "ada"
     for entry in overviews(storage):
         assert 0 < sum(entry.statuses.values()) <= entry.trials, entry.study
-    write_links(
-        StudyRecords(storage, "speed.1"),
-        TrackingAddress("http://m:5000"),
-        "http://m:5000/#/of-1",
-        {"t": "http://m:5000/#/t"},
-    )
     shown = stored_history("speed", storage)
     (line,) = shown.figure.series
     assert (line.low[-1], line.y[-1], line.high[-1]) == (better.low, better.estimate, better.high)
@@ -98,7 +90,6 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path, storage)
     assert "speed.1" in studies and len(studies) >= 3
     assert all((tmp_path / name).is_dir() for name in studies)
     assert campaign().history(storage=storage).lines(300) == shown.lines(300)
-    assert '<a href="http://m:5000/#/of-1">speed.1</a>, ' in shown.to_html().decode()
     assert all(name in "\n".join(shown.lines(300)) for name in (*studies, "difference [interval]"))
 
 
