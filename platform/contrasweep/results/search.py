@@ -1,6 +1,6 @@
 """Results of a search: its trials, the importance of settings, and the best settings, also as a file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -232,12 +232,13 @@ def best_of_search(
     return entries
 
 
-def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
-    """Return one row per arm: arm, its settings (a column each), then the numbers of `Best`."""
+def best_frame(entries: Sequence[Best]) -> pd.DataFrame:
+    """Return one row per arm: arm, the settings of all arms (a column each), then the numbers of `Best`."""
     rows = []
+    lacking = {name: np.nan for entry in entries for name in entry.settings}
     for entry in entries:
         numbers = {k: v for k, v in vars(entry).items() if k not in ("arm", "settings")}
-        rows.append(row_beside({"arm": entry.arm, **entry.settings}, numbers))
+        rows.append(row_beside({"arm": entry.arm, **lacking, **entry.settings}, numbers))
     return pd.DataFrame(rows)
 
 
