@@ -15,6 +15,8 @@ from drivers import ray_folder
 from places import ROOT, environment_without
 from sklearn.datasets import load_digits
 
+STAGE = ["data", "stage", "mythesis.data:read", "--source", "digits.npz"]
+
 
 @pytest.fixture(scope="module")
 def thesis(tmp_path_factory):
@@ -27,24 +29,11 @@ def thesis(tmp_path_factory):
 
 
 def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis):
-    def planned(*words):
-        stage = [
-            "data",
-            "stage",
-            "mythesis.data:read",
-            "--source",
-            "digits.npz",
-            "--set",
-            "every=9",
-        ]
-        if not (thesis / "small").exists():
-            assert contrasweep(*stage, "--to", "small", folder=thesis).returncode == 0
-        return shown_json(thesis, "plan", "study.yaml", "--set", "data=./small", *words)
-
-    assert planned()["trials"] == 7
-    refused = refusal(
-        thesis, "plan", "study.yaml", "--set", "data=./small", "--set", "pruner_options.leest=1"
-    )
+    stage = [*STAGE, "--set", "every=9", "--to", "small"]
+    assert contrasweep(*stage, folder=thesis).returncode == 0
+    plan = ["plan", "study.yaml", "--set", "data=./small"]
+    assert shown_json(thesis, *plan)["trials"] == 7
+    refused = refusal(thesis, *plan, "--set", "pruner_options.leest=1")
     assert refused.startswith(
         "contrasweep: pruner_options: the pruner does not take these options, got {"
     )
@@ -53,7 +42,6 @@ def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis)
 @pytest.mark.long
 def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
     place = str(tmp_path / "runs")
-    stage = ["data", "stage", "mythesis.data:read", "--source", "digits.npz", "--set", "every=3"]
     with ray_folder() as ray:
         environment = environment_without("CONTRASWEEP_") | {
             "CONTRASWEEP_CACHE": str(tmp_path / "cache"),
@@ -61,7 +49,7 @@ def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
             "PYTHONPATH": f"{ROOT}/platform:{ROOT}",
         }
         for words in (
-            [*stage, "--to", f"{place}/datasets/my-digits"],
+            [*STAGE, "--set", "every=3", "--to", f"{place}/datasets/my-digits"],
             ["run", "study.yaml", "--storage", place],
         ):
             command = [sys.executable, "-m", "contrasweep", *words]

@@ -80,8 +80,6 @@ def test_of_eight_candidates_those_that_help_are_kept_and_none_that_changes_noth
     assert decisions["never_clipped"].screened == 0 and decisions["other_numbers"].screened != 0
     history = eight.CAMPAIGN.history(storage=str(tmp_path))
     assert history.next_level < 0.025  # a confirmation of what changes nothing has spent level
-    page = history.to_html().decode()
-    assert page.count("<circle") >= 8 and "other_words" in page
     again = eight.CAMPAIGN.outlook(
         eight.candidate("slower", str(tmp_path)), "slower", storage=str(tmp_path)
     )

@@ -188,30 +188,22 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
     assert "??????" in subprocess.check_output(command, env=environment, cwd=tmp_path, text=True)
 
 
+def limited(size, *words, folder):
+    """What a command does whose address space has a limit in bytes."""
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({size}, {size}))"
+    return python("-c", f"{limit}; from contrasweep.cli import main; main()", *words, cwd=folder)
+
+
 def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_line(tmp_path):
-    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({3 * 10**8}, {3 * 10**8}))"
-    words = [
-        sys.executable,
-        "-c",
-        f"{limit}; from contrasweep.cli import main; main()",
-        "list",
-        "losses",
-    ]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    done = limited(3 * 10**8, "list", "losses", folder=tmp_path)
     says = "contrasweep: the address space of this process is limited to 0.28 GiB, and libraries need 1 GiB"
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (
-        2,
-        "",
-        1,
-    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(says)
 
 
 @pytest.mark.slow
 def test_a_limit_on_address_space_under_which_ray_would_abort_is_one_line(tmp_path):
-    limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({6 * 10**9}, {6 * 10**9}))"
-    words = [sys.executable, "-c", f"{limit}; from contrasweep.cli import main; main()", "doctor"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    done = limited(6 * 10**9, "doctor", folder=tmp_path)
     (line,) = [line for line in done.stdout.splitlines() if "  ray  " in line]
     assert line.startswith("FAIL")
     assert "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in line

@@ -223,24 +223,21 @@ def test_a_damaged_cache_is_built_again(damage, node_cache, expected, staged, ca
     assert "damaged" in caplog.text
 
 
-def test_a_full_disk_is_an_error_that_says_what_to_do(staged, monkeypatch, node_cache):
-    def full(*args):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(decoding, "decode_split", full)
-    with refused(DataError, match=r"no space for digits-lt.*GiB free.*CONTRASWEEP_CACHE"):
-        images(staged)
-    assert [path.name for path in node_cache.glob("splits/*")] == []
-
-
-def test_another_fault_of_the_disk_is_raised_as_it_is_and_leaves_no_half_entry(
-    staged, monkeypatch, node_cache
+@pytest.mark.parametrize(
+    ("number", "kind", "said"),
+    [
+        (errno.ENOSPC, DataError, r"no space for digits-lt.*GiB free.*CONTRASWEEP_CACHE"),
+        (errno.EIO, OSError, "Input/output error"),
+    ],
+)
+def test_a_full_disk_says_what_to_do_another_fault_what_it_is_and_no_half_entry_is_left(
+    number, kind, said, staged, monkeypatch, node_cache
 ):
     def faulty(*args):
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(decoding, "decode_split", faulty)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(kind, match=said):
         images(staged)
     assert [path.name for path in node_cache.glob("splits/*")] == []
 
