@@ -18,7 +18,7 @@ from contrasweep.trainables.losses import distributed
 
 
 def first_step(trial):
-    """Loss, gradients and the network's state after one forward pass in training mode."""
+    """Loss, gradients, and the network's state and counted negatives after one forward pass in training mode."""
     run = build(trial)
     run.trained.double().train()
     for part in [*run.targets.parts.values(), run.loss.weights]:
@@ -27,8 +27,11 @@ def first_step(trial):
     order = SAMPLINGS["shuffled"](run.train.labels, seeding.generator(0), 16, 4)
     key = (run.train, run.normalise, run.policies, order, run.settings.batch_size, 0, 0, 1)
     views, rows = next(iter(images.batches(*key, share=distributed.rank_and_count())))
-    loss, gradients, _ = run._gradients((views.double(), rows))
-    return loss.detach(), gradients, run.model.state_dict()
+    loss, gradients, step = run._gradients((views.double(), rows))
+    state = run.model.state_dict()
+    if step.negatives is not None:
+        state["negatives"] = step.negatives
+    return loss.detach(), gradients, state
 
 
 def main(rank, size, folder):
