@@ -1,10 +1,9 @@
 """The GPU benchmark in its small form on a CPU, so that it is known to work the day a GPU is there."""
 
 import json
-import sys
 
 import pytest
-from benchmarks.gpu.__main__ import CORRECTNESS, SECTIONS, main
+from benchmarks.gpu.__main__ import CORRECTNESS, SECTIONS
 from benchmarks.gpu.results import Check, Section
 from command_line import python
 from places import ROOT
@@ -33,25 +32,6 @@ def test_a_failed_check_is_named_and_is_not_a_number_fails():
     assert [check.name for check in section.failed] == ["broken"]
     assert "- **failed**: broken is 3, more than 2" in section.markdown()
     assert not Check("unknown", float("nan"), 1.0).passed
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--only", "loses"], "there is no section 'loses'"),
-        (
-            ["--device", "cpu"],
-            "without a GPU this measures nothing; --small shows that the command works",
-        ),
-    ],
-)
-def test_what_cannot_be_measured_is_one_line(words, says, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmarks.gpu", *words, "--output", str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert says in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """A simulation that was stopped goes on with the seeds that it lacks, and runs none twice."""
 
-from benchmarks.resumable import read_rows, simulate, write_lines
+from benchmarks.resumable import read_rows, simulate
 
 WANTED = {"rare": 30, "common": 90}
 
@@ -23,14 +23,3 @@ def test_a_simulation_goes_on_where_it_ended(tmp_path):
     assert {kind: [one["twice"] for one in came] for kind, came in known.items()} == {
         kind: [2 * seed for seed in range(count)] for kind, count in WANTED.items()
     }
-
-
-def test_no_kind_waits_for_another(tmp_path):
-    ran = []
-    simulate(tmp_path / "rows.jsonl", WANTED, lambda kind, seed: ran.append(kind), 60)
-    assert {"rare", "common"} == set(ran[:75])
-
-
-def test_lines_are_written_and_shown(tmp_path, capsys):
-    write_lines(tmp_path / "lines.md", ["one", "two"])
-    assert (tmp_path / "lines.md").read_text() == capsys.readouterr().out == "one\ntwo\n"

@@ -28,10 +28,6 @@ def leaves(config):
     return {key.removesuffix(".name"): value for key, value in flat.items()}
 
 
-def test_every_study_is_here():
-    assert STUDIES.keys() == ASKED.keys()
-
-
 @pytest.mark.parametrize("name", ASKED)
 def test_it_decides_on_the_test_part_with_seeds_of_its_own(name):
     study = STUDIES[name]

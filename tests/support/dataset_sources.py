@@ -199,10 +199,7 @@ def square(x, y, side):
 def xbd(folder):
     for split in ("train", "test"):
         for tile in (
-            "flood_00000001",
-            "flood_00000002",
-            "fire_00000001",
-            "fire_00000002",
+            *(f"{kind}_0000000{n}" for kind in ("flood", "fire") for n in (1, 2)),
             "quake_00000001",
         ):
             post = [
@@ -234,26 +231,12 @@ def xbd(folder):
 
 
 def sick(folder):
-    names = [
-        "pair_ID",
-        "sentence_A",
-        "sentence_B",
-        "entailment_label",
-        "relatedness_score",
-        "SemEval_set",
-    ]
-    rows = [
-        [
-            str(i),
-            f'a "quoted {i}',
-            "b",
-            ["NEUTRAL", "ENTAILMENT", "CONTRADICTION"][i % 3],
-            "3.5",
-            ["TRAIN", "TRIAL", "TEST"][i // 9],
-        ]
-        for i in range(27)
-    ]
-    (folder / "SICK.txt").write_text("\n".join("\t".join(row) for row in [names, *rows]) + "\n")
+    lines = ["pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tSemEval_set"]
+    for i in range(27):
+        label = ["NEUTRAL", "ENTAILMENT", "CONTRADICTION"][i % 3]
+        part = ["TRAIN", "TRIAL", "TEST"][i // 9]
+        lines.append(f'{i}\ta "quoted {i}\tb\t{label}\t3.5\t{part}')
+    (folder / "SICK.txt").write_text("\n".join(lines) + "\n")
     return folder
 
 

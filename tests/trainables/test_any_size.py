@@ -14,7 +14,7 @@ from contrasweep.data import open_dataset
 from contrasweep.data.staging import stage
 from contrasweep.errors import DataError
 from contrasweep.trainables import contrastive, images, raw_pixels, two_tower
-from contrasweep.trainables.augmentations import AUGMENTATIONS, policy_of, without_crop
+from contrasweep.trainables.augmentations import AUGMENTATIONS, policy_of
 from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trainables.exporting import squares
@@ -83,10 +83,9 @@ def test_the_memory_planned_is_that_of_the_views_and_not_of_the_images(ragged):
     assert parts.inputs == (6, 3, 32, 32) and parts.steps == 3 * work[0].steps
     with pytest.raises(ClusterError, match="d does not say how large its images are"):
         contrastive.memory(SMALL | {"view_size": 0}, nowhere())
-    with refused(DataError, match=r"the images of .* differ in size: train on views of them"):
-        Settings().resolve(ragged)
-    with refused(DataError, "differ in size"):
-        raw_pixels.Settings().resolve(ragged)
+    for settings in (Settings(), raw_pixels.Settings()):
+        with refused(DataError, match=r"the images of .* differ in size: train on views of them"):
+            settings.resolve(ragged)
     assert Settings(view_size=32).resolve(ragged).augmentation.parameters["area"] == AREA
 
 
@@ -98,11 +97,8 @@ def test_a_transform_of_ones_own_sees_the_centre_of_an_image(ragged):
     trial = Trial("s", "a", "contrasweep.trainables.contrastive:train", config, ragged, None, 0)
     (report,) = contrastive.train(trial)
     assert np.isfinite(report.metrics["loss"])
-    opened = images.open_images(open_dataset(ragged).split("train"), torch.device("cpu"), 8.0, 32)
-    policy = policy_of(AUGMENTATIONS.choose(own))
-    drawn = images.Views(opened, [without_crop(policy)], torch.arange(3), 0)
-    boxes = [images.Crops([1, 2, 3], policy).box(60, 40, i) for i in range(3)]
-    assert boxes == [images.centre_box(60, 40)] * 3 and len(drawn(slice(0, 3))[0]) == 3
+    crops = images.Crops([1], policy_of(AUGMENTATIONS.choose(own)))
+    assert crops.box(60, 40, 0) == images.centre_box(60, 40)
 
 
 def views(manifest, gib=8.0, size=8):
@@ -131,15 +127,6 @@ def test_views_are_equal_to_the_bit_streamed_decoded_or_not(tmp_path, monkeypatc
     assert all(map(torch.equal, whole, views(ragged, size=16))), (
         "a batch that is augmented three images at a time"
     )
-
-
-@pytest.mark.slow
-def test_a_trial_trains_on_photographs_of_any_size_and_again_gives_the_same(ragged):
-    trial = Trial(
-        "study", "arm", "contrasweep.trainables.contrastive:train", SMALL, ragged, None, 0
-    )
-    one, other = (list(contrastive.train(trial))[-1] for _ in range(2))
-    assert one.metrics == other.metrics and 0 <= one.metrics["knn1"] <= 1
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from command_line import python
 from refusals import refused
 from to_the_bit import numbers, trained_and_resumed
 
@@ -314,25 +313,6 @@ def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits):
         SpecError, match=r"loss\.sigmma: loss .*scaled' has no such parameter; did you mean 'sigma'"
     ):
         plan(replace(grid, axes={"loss.sigmma": [1.0]}))
-
-
-@pytest.mark.slow
-def test_a_trial_imports_nothing_slow(make_trial, tmp_path):
-    """Each of these costs a worker seconds or breaks the direction of imports."""
-    manifest = make_trial().data
-    (tmp_path / "manifest.json").write_text(manifest.to_json())
-    code = f"""
-import sys, pathlib
-from contrasweep.data.manifest import Manifest
-from contrasweep.trial import Trial
-from contrasweep.trainables.contrastive import train
-data = Manifest.from_json(pathlib.Path({str(tmp_path / "manifest.json")!r}).read_text(), {manifest.uri!r})
-list(train(Trial("s", "a", "t", {QUICK!r} | {{"epochs": 1}}, data, 0, 0)))
-slow = ["torchvision", "sklearn", "torch._dynamo", "matplotlib", "ray", "mlflow", "optuna", "boto3"]
-print([name for name in slow if name in sys.modules])
-"""
-    done = python("-c", code)
-    assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
 def test_the_order_of_the_data_can_vary_alone(make_trial):

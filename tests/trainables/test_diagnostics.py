@@ -18,31 +18,6 @@ def diagnosed(built, z):
     return diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
 
 
-def log_of_negatives(labels):
-    counts = torch.bincount(labels)[labels].tolist()
-    return sum(math.log(1 + len(labels) - c) for c in counts if c > 1) / sum(c > 1 for c in counts)
-
-
-@pytest.mark.parametrize(
-    ("loss", "params", "expected"),
-    [
-        ("supcon", {}, math.log(6)),
-        ("ocl", {}, math.log(6)),
-        ("infonce", {}, math.log(6)),
-        ("sincere", {}, log_of_negatives(LABELS)),
-        ("triplet", {"margin": 0.3}, 0.3),
-        ("batch_hard", {"margin": 0.3}, 0.3),
-        ("triplet", {"soft": True}, math.log(2)),
-        ("batch_hard", {"soft": True}, math.log(2)),
-    ],
-)
-def test_collapse_constants(loss, params, expected):
-    ids = torch.tensor([0, 0, 1, 1, 2, 2, 3]) if loss == "infonce" else LABELS
-    assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(
-        expected, abs=1e-12
-    )
-
-
 @pytest.mark.parametrize(
     ("loss", "similarity"),
     [(x.name, s) for x in LOSSES.values() if isinstance(x, Loss) for s in x.similarities],

@@ -14,8 +14,6 @@ import contrasweep as cs
 from contrasweep.data import resolve
 from contrasweep.storage.record import StartRef
 from contrasweep.trainables import checkpoint, contrastive
-from contrasweep.trainables.contrastive.method import Contrastive
-from contrasweep.trainables.contrastive.settings import Settings as ContrastiveSettings
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.finetune import Settings, load_model, memory, train
 from contrasweep.trainables.finetune.method import Finetune, labelled_rows, layers
@@ -137,18 +135,10 @@ def test_a_fraction_of_labels_is_of_each_class_alike_and_follows_from_the_seed(d
     assert torch.equal(built(digits).rows, torch.arange(len(built(digits).train)))
 
 
-@pytest.fixture(params=[(Finetune, Settings), (Contrastive, ContrastiveSettings)])
-def either(request, digits):
-    """The method of a trial that is fine-tuned, and of one that is contrasted."""
-    method, kind = request.param
-    config = QUICK | {"epochs": 3, "warmup_epochs": 3, "learning_rate": 0.4}
-    return method(Trial("study", "arm", "m:f", config, digits, 0, 0), kind(**config))
-
-
-def test_a_warm_up_leaves_an_epoch_for_the_cosine(either):
+def test_a_warm_up_leaves_an_epoch_for_the_cosine(digits):
     """A warm-up as long as the training led to where the cosine ends, a thousandth of the rate."""
-    steps = range(either.schedule.steps)
-    assert max(map(either.schedule.at, steps)) > 0.1
+    schedule = built(digits, warmup_epochs=3, learning_rate=0.4).schedule
+    assert max(map(schedule.at, range(schedule.steps))) > 0.1
 
 
 @pytest.mark.parametrize(("name", "count"), [("cnn", 3), ("mlp", 2), ("resnet18", 9)])

@@ -71,15 +71,3 @@ def test_no_chunk_of_several_is_a_single_row():
     """A batch normalisation would refuse the row that 19 of 20 leave over."""
     step = in_chunks(network(nn.BatchNorm1d(8)), lambda z: z.square().sum(), 19)
     assert step.chunks == 2 and torch.isfinite(step.loss)
-
-
-def test_parameters_without_part_in_the_loss_have_zero_gradient():
-    encoder = network()
-    unused = torch.ones(3, requires_grad=True)
-    step = gradcache.chunked_step(encoder, inputs(), lambda z: z.sum(), [unused], 10)
-    assert step.gradients[0].tolist() == [0, 0, 0]
-
-
-def test_a_chunk_of_nothing_is_an_error():
-    with pytest.raises(ValueError, match="at least 1 input, got 0"):
-        gradcache.chunked_step(network(), inputs(), lambda z: z.sum(), [], 0)

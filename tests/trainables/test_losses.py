@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from contrasweep.errors import SpecError
 from contrasweep.trainables.losses import LOSSES as ALL_LOSSES
 from contrasweep.trainables.losses import Loss, ViewsLoss, build, check_loss
-from contrasweep.trainables.losses.batch import NotFiniteError, masks
+from contrasweep.trainables.losses.batch import NotFiniteError
 from contrasweep.trainables.losses.loss import REDUCTIONS
 from contrasweep.trainables.similarities import SIMILARITIES
 
@@ -293,38 +293,6 @@ def test_wrong_batches_are_named():
 
 
 # Losses from elsewhere.
-
-
-def hardest(
-    scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, scale: float = 2.0
-) -> torch.Tensor:
-    """A user's own loss on scores."""
-    return (
-        scale * scores.masked_fill(~negatives, -math.inf).amax(1).clamp(min=-9) * positives.any(1)
-    )
-
-
-def spread(embeddings: torch.Tensor, labels: torch.Tensor, power: int = 2) -> torch.Tensor:
-    """A user's own loss on embeddings."""
-    return embeddings.norm(dim=1).pow(power).mean()
-
-
-def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch):
-    monkeypatch.setattr(math, "hardest", hardest, raising=False)  # stands in for a user's module
-    z, labels = batch(6, 3, 2, seed=0)
-    value = build("math:hardest", "neg_arc_length", reduction="all_anchors", scale=3.0)(z, labels)
-    scores = SIMILARITIES["neg_arc_length"](z, z)
-    assert_close(value, hardest(scores, *masks(labels), scale=3.0).mean())
-    with pytest.raises(ValueError, match="scale"):
-        build("math:hardest", "cosine", size=3.0)
-
-
-def test_a_loss_on_embeddings_from_a_users_package(monkeypatch):
-    monkeypatch.setattr(math, "spread", spread, raising=False)
-    z, labels = batch(6, 3, 2, seed=0)
-    assert_close(build("math:spread", power=4)(z, labels), spread(z, labels, 4))
-    with pytest.raises(ValueError, match="known similarities of math:spread: own"):
-        build("math:spread", "dot")
 
 
 def metric_learning_losses():

@@ -111,11 +111,8 @@ def test_siglip_is_the_papers():
     )
     own = torch.eye(5, dtype=torch.bool)
     assert loss.between(x, y, own, ~own).item() == pytest.approx(total / 5, rel=1e-6)
-    fixed = build("siglip", temperature=0.4, bias=-2.0, learned=False, dim=4)
-    assert fixed.weights is None
     ids = torch.arange(5).repeat(2)
     both = torch.cat([x, y])
-    torch.testing.assert_close(fixed(both, ids, ids), loss(both, ids, ids), rtol=1e-6, atol=1e-6)
     assert loss.weights.metrics() == pytest.approx({"loss_temperature": 0.4, "loss_bias": -2.0})
     slopes = torch.autograd.grad(loss(both, ids, ids), list(loss.weights.parameters()))
     assert all(slope != 0 for slope in slopes)

@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from refusals import refused
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import resolve, stage
 from contrasweep.errors import DataError, SpecError
-from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import timed, train, transfer
 from contrasweep.trainables.contrastive.method import parts_of
 from contrasweep.trainables.contrastive.settings import Settings
@@ -98,25 +96,16 @@ def test_a_clock_changes_no_other_number_and_goes_on(digits):
         }
     running = timed.train(one_view)
     first = next(running)
-    assert first.checkpoint is not None
-    assert checkpoint.part(first.checkpoint, "clock") == {
-        "seconds": first.metrics["processor_seconds"]
-    }
     [after] = timed.train(one_view, first.checkpoint)
     assert after.metrics["processor_seconds"] > first.metrics["processor_seconds"], (
         "those before count"
     )
-    network = timed.load_model(first.checkpoint, one_view)
-    assert network(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 32)
 
 
 @pytest.mark.slow
 def test_frozen_features_are_scored_on_another_dataset(digits, storage):
     others = {"transfer": ["digits", "digits-lt?imbalance_factor=10"]}
     settings = Settings(**QUICK, **others).resolve(digits)
-    names = [text.split("#")[0] for text in settings.transfer]
-    assert names == others["transfer"]
-    assert all(len(text.split("#")[1]) == 12 for text in settings.transfer)
     with_others, without = (
         list(train(trial(digits, **config)))
         for config in ({"transfer": list(settings.transfer)}, {})

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from contrasweep.data import open_dataset, resolve
-from contrasweep.data.reading import Part
 from contrasweep.trainables import paired_images, raw_pixels
 from contrasweep.trial import Trial
 
@@ -35,13 +34,6 @@ def test_the_nearest_training_image_votes(digits):
     assert report.metrics["accuracy"] == pytest.approx(np.mean(report.items["accuracy"]))
     assert report.step == 1
     assert 0.85 < report.metrics["f1_macro"] < 1
-
-
-def test_the_groups_of_the_test_images_are_reported_with_their_scores(digits, monkeypatch):
-    writers = [str(i // 3) for i in range(digits.rows("test"))]
-    monkeypatch.setattr(Part, "grouping", {"group": writers})
-    (report,) = raw_pixels.train(trial(digits))
-    assert report.items["group"] == writers
 
 
 def test_it_reports_what_a_network_reports(digits):

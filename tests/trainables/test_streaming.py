@@ -149,14 +149,6 @@ def test_moments_are_those_of_the_whole_array(digits, monkeypatch):
         assert [m.flatten().tolist() for m in opened.moments()] == [m.tolist() for m in expected]
 
 
-def test_rows_are_read_as_they_lie_in_the_mapped_array(digits):
-    part, _ = open_dataset(digits).parts(2)
-    rows = np.array([5, 6, 7, 0, 0, 9, 8, len(part) - 1])
-    assert np.array_equal(part.read("image", rows), part.array("image")[rows])
-    assert np.array_equal(np.concatenate(list(part.blocks("image"))), part.array("image"))
-    assert part.read("image", rows[:0]).shape == (0, 8, 8, 1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("resident_gib", [8.0, 0.0])
 def test_a_trial_resumes_to_the_bit_in_the_middle_of_an_epoch(digits, tmp_path, resident_gib):

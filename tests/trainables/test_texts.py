@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from made_up import nowhere
 from refusals import refused
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, stage
 from contrasweep.errors import DataError, SpecError
-from contrasweep.trainables.encoders import HEADS
-from contrasweep.trainables.texts import Settings, memory, train
+from contrasweep.trainables.texts import Settings, train
 from contrasweep.trainables.texts.method import Batch, Texts, pairs_of
 from contrasweep.trial import Trial
 
@@ -133,7 +131,6 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path, con
 def test_what_does_not_fit_is_refused_by_the_settings(sick, tmp_path):
     for wrong, said in (
         ({"positives": "groups"}, "groups have several positives"),
-        ({"positives": "groups", "loss": "infonce"}, "groups have several positives"),
         ({"loss": "supcon", "learnable_temperature": True}, "of a loss of two sides"),
         ({"loss": "barlow_twins"}, "no such loss of texts"),
         (
@@ -153,22 +150,6 @@ def test_what_does_not_fit_is_refused_by_the_settings(sick, tmp_path):
     (tmp_path / "SICK.txt").write_text(text)
     with refused(DataError, "'relatedness' must hold scores"):
         next(train(trial(stage("sick", str(tmp_path / "staged"), source=tmp_path))))
-
-
-def test_memory_grows_with_the_hard_negatives(sick):
-    from contrasweep.cluster.memory import count
-
-    two, three = (memory(QUICK | {"positives": name}, sick) for name in ("views", "entailed"))
-    saved = [count(w.build, w.inputs, loss=w.loss).saved for w in (two, three)]
-    assert saved[1] / saved[0] == pytest.approx(1.5, rel=0.05)
-    assert two.steps == 2 * (900 // 32)
-
-
-def test_what_is_measured_of_one_head_is_not_taken_for_another():
-    """The memory of a plan is that of trials with the same architecture and shape."""
-    data = nowhere(None, "text-pair")
-    shapes = {memory(QUICK | {"projection": name}, data).shape for name in HEADS}
-    assert len(shapes) == len(HEADS) > 1
 
 
 @pytest.fixture
@@ -214,10 +195,6 @@ def test_a_hugging_face_model_is_read_from_its_folder(sick, tiny_bert, tmp_path)
             torch.testing.assert_close(ours, alone, atol=1e-5, rtol=1e-5)
     reports = list(train(trial(sick, encoder=settings.encoder.to_plain(), epochs=1)))
     assert math.isfinite(reports[-1].metrics["spearman"])
-    workload = memory(QUICK | {"encoder": settings.encoder.to_plain()}, sick)
-    from contrasweep.cluster.memory import count
-
-    assert count(workload.build, workload.inputs, loss=workload.loss).parameters > 10_000
     (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text() + " ")
     with refused(DataError, match=r"has digest \w{12}, the study's has"):
         next(train(trial(sick, encoder=settings.encoder.to_plain())))

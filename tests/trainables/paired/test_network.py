@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from contrasweep.errors import SpecError
 from contrasweep.study import dotted
-from contrasweep.trainables.paired.network import largest_rank_of_l, latent, stages_of
+from contrasweep.trainables.paired.network import latent, stages_of
 from contrasweep.trainables.paired_images.network import image_model, train_mode
 from contrasweep.trainables.paired_images.settings import Settings
 
@@ -136,24 +136,6 @@ def test_single_images_have_neither_l_nor_a_difference():
         Settings(**SMALL, input="single", beta=0.5)
 
 
-@pytest.mark.parametrize(
-    "maps", [[(1, 1)], [(2, 2), (1, 1)], [(3, 5)], [(4, 4), (2, 2), (1, 1), (1, 1)]]
-)
-def test_l_has_no_more_dimensions_than_its_stages_have_places(maps):
-    generator = seeded(0)
-    size = (4, 4)
-    pre, post = ([torch.randn(40, 2, *m, generator=generator) for m in maps] for _ in range(2))
-    spans = latent(
-        [*pre, *pre][: len(maps)],
-        post,
-        blocks="-".join(str(i + 1) for i in range(len(maps))),
-        size=size,
-    )
-    spanned = int(torch.linalg.matrix_rank(spans.double(), rtol=1e-5))
-    assert spanned <= min(largest_rank_of_l(maps, size), 16)
-    assert spanned == largest_rank_of_l(maps, size) or len(maps) > 1
-
-
 def test_maps_too_small_for_the_classes_are_warned_of():
     settings = Settings(
         encoder={"name": "resnet10", "width": 8, "stem": "imagenet"},
@@ -189,21 +171,6 @@ def test_frozen_batchnorm_without_weights_is_warned_of():
         UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"
     ):
         build(**{"encoder.bn": "frozen"})
-
-
-@pytest.mark.parametrize(
-    "width", [16, 28, 44, 128]
-)  # 28 and 44: a stage of no multiple of 16 channels
-def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width):
-    norms = [
-        m
-        for m in build(**{"encoder.bn": "groupnorm", "encoder.width": width}).modules()
-        if isinstance(m, torch.nn.GroupNorm)
-    ]
-    assert norms
-    assert all(
-        norm.num_channels // norm.num_groups >= 16 and norm.num_groups <= 32 for norm in norms
-    )
 
 
 def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works():

@@ -31,10 +31,6 @@ CLASSES = (images.Settings, texts.Settings)
         ({"image_size": 64}, {"encoder.stem": "small"}),
         ({"image_size": 128}, {"image_size": 128, "encoder.stem": "imagenet", "latent.size": 8}),
         (
-            {"latent": {"size": 5}, "encoder": {"stem": "imagenet"}},
-            {"encoder.stem": "imagenet", "latent.size": 5},
-        ),
-        (
             {"input": "pre_single", "beta": 0.0},
             {"augmentation.name": "photos", "augmentation.flip": 0.5},
         ),

@@ -93,9 +93,3 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path):
     assert reports[-1].metrics["contrast_z"] < reports[0].metrics["contrast_z"]
     assert {"f1_class_0", "f1_class_2", "f1_macro"} <= set(reports[-1].metrics)
     assert len(reports[-1].items["accuracy"]) == 4906
-
-
-@pytest.mark.slow
-def test_it_trains_without_l(sick):
-    metrics = next(train(trial(sick, loss="supcon", beta=0.0))).metrics
-    assert metrics["contrast_z"] > 0 and "contrast_l" not in metrics

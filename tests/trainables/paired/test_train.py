@@ -12,7 +12,7 @@ from to_the_bit import numbers, trained_and_resumed
 from torch.testing import assert_close
 
 from contrasweep.data import open_dataset, resolve
-from contrasweep.trainables.paired import fitting, tables
+from contrasweep.trainables.paired import fitting
 from contrasweep.trainables.paired.figures import draw
 from contrasweep.trainables.paired.fitting import PairedTraining
 from contrasweep.trainables.paired.objective import class_weights
@@ -236,17 +236,6 @@ def test_a_class_may_have_a_name_that_is_no_formula(tmp_path):
     part = EmbeddedPart(z, e_post, torch.ones(4), labels, labels)
     write(tmp_path, part, part, range(4), (r"$\frac{$", "b"))
     assert len(draw(tmp_path, tmp_path)) == 6
-
-
-def test_beyond_the_most_points_some_have_coordinates_of_their_own(monkeypatch):
-    monkeypatch.setattr(tables, "TSNE_POINTS", 5)
-    monkeypatch.setattr(tables, "tsne", lambda points: points[:, :2])
-    z = torch.arange(36.0).reshape(12, 3)
-    part = EmbeddedPart(z, z, torch.ones(12), torch.arange(12), torch.arange(12))
-    placed = tables.embeddings(part, range(12)).to_pandas().dropna()
-    assert len(placed) == 5
-    for axis in (0, 1):
-        assert placed[f"z_tsne_{axis}"].tolist() == z[placed.row.to_list(), axis].tolist()
 
 
 @pytest.mark.slow

@@ -64,13 +64,9 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(runs):
     assert shown[2].split()[:3] == ["label", "label", "prh_net"], "the reference comes first"
     own = tables["label"].query("product_id == @product").sort_values("score", ascending=False)
     other = tables["prh_net"].set_index("review_id")["score"]
-    texts = dict(
-        zip(test.column("review_id").to_pylist(), test.column("text").to_pylist(), strict=True)
-    )
     for line, (_, review) in zip(shown[3:], own.iterrows(), strict=True):
         assert line.split()[:2] == [str(review["label"]), f"{review['score']:.3f}"]
         assert f" {other[review['review_id']]:.3f} (" in line
-        assert line.endswith(texts[review["review_id"]][-20:])
     furthest = case_study("s", arms=["prh_net", "label"], storage=storage).split()[1]
     items = {trial.arm: records.items(trial.id)["map"] for trial in planned.trials}
     ids = tables["label"]["product_id"].drop_duplicates().tolist()

@@ -23,10 +23,8 @@ from contrasweep.trainables.review_helpfulness.batch import (
 from contrasweep.trainables.review_helpfulness.corpora import PreparedParts
 from contrasweep.trainables.review_helpfulness.metrics import distance_metrics, relation_distances
 from contrasweep.trainables.review_helpfulness.models import MODELS
-from contrasweep.trainables.review_helpfulness.networks.eg_cnn import reverse_gradient
 from contrasweep.trainables.review_helpfulness.networks.layers import (
     join,
-    last_valid,
     masked_max,
     masked_mean,
     masked_softmax,
@@ -39,18 +37,10 @@ from contrasweep.trainables.review_helpfulness.trainer import BestWeights, Plate
 
 
 def test_pooling_of_rows_without_valid_positions_is_zero():
-    x = torch.randn(2, 3, 4)
-    mask = torch.tensor([[True, False, True], [False] * 3])
-    assert not masked_mean(x, mask)[1].any() and not masked_max(x, mask)[1].any()
-    assert_close(masked_mean(x, mask)[0], x[0, [0, 2]].mean(0))
-    assert_close(masked_max(x, mask)[0], x[0, [0, 2]].amax(0))
-    weights = masked_softmax(x[..., 0], mask, dim=1)
-    assert not weights[1].any() and weights[0, 1] == 0
-    assert weights[0].sum().item() == pytest.approx(1)
-    assert torch.equal(
-        last_valid(x, torch.tensor([[True, True, False], [True] * 3])),
-        torch.stack([x[0, 1], x[1, 2]]),
-    )
+    x = torch.randn(1, 3, 4)
+    nothing = torch.zeros(1, 3, dtype=torch.bool)
+    pooled = masked_mean(x, nothing), masked_max(x, nothing)
+    assert not torch.cat(pooled).any() and not masked_softmax(x[..., 0], nothing, dim=1).any()
 
 
 def test_joining_with_a_gap():
@@ -65,12 +55,6 @@ def test_joining_with_a_gap():
         True,
     ]
     assert join(a, b).x.shape == (1, 3, 1)
-
-
-def test_reversed_gradient():
-    x = torch.ones(2, requires_grad=True)
-    (3 * reverse_gradient(x)).sum().backward()
-    assert x.grad is not None and x.grad.tolist() == [-3, -3]
 
 
 def test_the_graph_in_slices_is_the_graph():

@@ -17,29 +17,6 @@ def test_the_main_table_has_the_eight_models():
     assert len(MODELS) == 8
 
 
-def test_the_papers_scale_is_the_default():
-    settings = Settings(**studies.MAIN_TABLE.arms["proposed"].config)
-    options = settings.model.settings
-    assert (
-        options.dim,
-        options.depth,
-        options.o_pos,
-        options.o_neg,
-        options.contrastive_weight,
-    ) == (
-        128,
-        5,
-        2.0,
-        0.0,
-        1.0,
-    )
-    assert (
-        settings.loss.parameters,
-        settings.word_dim,
-        settings.sampler.groups * (1 + settings.sampler.num_negatives),
-    ) == ({"margin": "fixed", "beta": 1.0}, 300, 32)
-
-
 @pytest.mark.parametrize(
     "study", [value for value in vars(claims).values() if isinstance(value, AblationGrid)]
 )
