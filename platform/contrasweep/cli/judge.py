@@ -140,8 +140,8 @@ def judge(
         document = judged.to_dict() | ({} if board else {"required": required(require, outcome)})
         print_json("board" if board else "judge", document, output)
     else:
-        # A terminal has its own width, a file the usual one. `judged` has a method for each format.
-        wide = (width() if output is None else None) or WIDTH
+        # A file has the usual width, a terminal its own. `judged` has a method for each format.
+        wide = WIDTH if output else width() or WIDTH
         text = judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()
         write(text.encode(), output)
     end_as(require, outcome)

@@ -88,8 +88,8 @@ def report(
         columns=columns,
         metric=metric,
         output=output,
-        # A terminal has its own width, a file the usual one.
-        width=(width() if output is None else None) or WIDTH,
+        # A file has the usual width, a terminal its own.
+        width=WIDTH if output else width() or WIDTH,
         style=TableStyle(digits, percent, caption, label, cell=cell, wide=wide),
     )
 

@@ -226,7 +226,7 @@ class _Ragged:
         self.lengths.append(column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
         self.seen += len(column)
 
-    def close(self) -> Ints | None:
+    def close(self) -> Ints:
         """Write the .npy file, whose size is now known; return the index of each row's first item."""
         lengths = np.concatenate(self.lengths)
         out = ArrayWriter(self.path, self.spec["dtype"], (int(lengths.sum()), *self.spec["shape"]))
@@ -235,7 +235,7 @@ class _Ragged:
         out.close()
         self.raw.close()
         Path(self.raw.name).unlink()
-        # The sum of the lengths of all rows before it.
+        # A row begins where the items of all earlier rows end.
         return np.cumsum(lengths) - lengths
 
 

@@ -42,8 +42,8 @@ COPIES = "do they use their seed and fold? Copies of a run tell nothing of its n
 class Gaps:
     """How many of its `planned` pairs of trials a comparison lacks, by cause.
 
-    In `failed_a` pairs a failed, in `failed_b` b failed, and `pending` pairs are still to run. In `missing_a` and
-    `missing_b` pairs that arm is missing for a cause outside the method.
+    `failed_a` counts the pairs in which a failed, and `missing_a` those in which a is missing for a cause outside the
+    method. `failed_b` and `missing_b` count the same for b, and `pending` the pairs that are still to run.
     """
 
     failed_a: int = 0
@@ -64,13 +64,13 @@ class Gaps:
 class Evidence:
     """The differences by which one comparison is judged.
 
-    `common` is over the replicates that both arms finished. `a_loses` and `b_loses` have further differences: that arm
-    loses where it failed, and has a bad score where it is missing for a cause outside the method. They are None where
-    the arm has no such trial.
+    `common` is over the replicates that both arms finished. `a_loses` has further differences: a loses where it failed,
+    and has a bad score where it is missing for a cause outside the method. `b_loses` has the same for b. Each is None
+    where its arm has no such trial.
 
     `pairs` counts the pairs of trials behind `common`, `unpaired` the finished trials of either arm without a partner.
-    `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the collapsed trials of that
-    arm. `collapse_depth` is how far the worst collapse is from the median of its arm and cell: the worst of these arms,
+    `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the collapsed trials of a and
+    b. `collapse_depth` is how far the worst collapse is from the median of its arm and cell: the worst of these arms,
     or of any arm of the study.
 
     `constant`: each arm has one value in all replicates. Trainings with other random numbers give other values, unless
@@ -508,29 +508,29 @@ class _Rows:
         return np.bincount(self.replicate_code[known], values[known], len(known))
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
-        """Return the contrast of seeds crossed with groups of items, of all test parts.
+        """Return the contrast over all test parts, of seeds crossed with groups of items.
 
-        In each replicate a group's scores are averaged over the cells that have its test part. `d` [rows] are the
-        differences of the trials, and `complete` the codes of the replicates that count.
+        In each replicate a group's differences are averaged over the cells that have its test part. `d` [rows] are the
+        differences of the pairs of trials, and `complete` the codes of the replicates that count.
         """
-        # For each replicate: test part -> the scores of its groups, an array for each of the replicate's cells.
+        # For each replicate: test part -> the differences of its groups, an array for each of the replicate's cells.
         replicates = []
         for code in complete.tolist():
-            scores_of: dict[str, list[Any]] = {}
+            differences_of: dict[str, list[Any]] = {}
             for i in np.flatnonzero((self.replicate_code == code) & np.isfinite(d)).tolist():
                 part = items.parts[i]
-                scores = items.differences[i]
-                if scores is None:  # the trial counts as a loss, so it loses in every group
-                    scores = np.full(len(items.sizes[part]), d[i])
-                scores_of.setdefault(part, []).append(scores)
-            replicates.append(scores_of)
-        # A row of the matrix is a replicate: the mean scores of all groups, those of one part beside those of the next.
+                differences = items.differences[i]
+                if differences is None:  # `d` has a loss for this pair, which is one in every group
+                    differences = np.full(len(items.sizes[part]), d[i])
+                differences_of.setdefault(part, []).append(differences)
+            replicates.append(differences_of)
+        # A row of the matrix is a replicate: the mean differences of all groups, part after part.
         # Every replicate has the test parts of the first one.
-        cells = {part: len(scores) for part, scores in replicates[0].items()}
+        cells = {part: len(of_cells) for part, of_cells in replicates[0].items()}
         matrix = np.stack(
             [
-                np.concatenate([np.mean(scores_of[part], axis=0) for part in cells])
-                for scores_of in replicates
+                np.concatenate([np.mean(differences_of[part], axis=0) for part in cells])
+                for differences_of in replicates
             ]
         )
         # Each part weighs by its number of cells, and in a part each group by its number of items.

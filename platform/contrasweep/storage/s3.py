@@ -88,7 +88,7 @@ class S3Store(ListedStore):
             if size > limit:
                 response["Body"].close()
                 return size
-            allowance.extend(size)
+            allowance.add_time_for(size)
             data: bytes = response["Body"].read()
             _check(hashlib.sha256(data).hexdigest(), response)
             return data
@@ -175,7 +175,7 @@ class S3Store(ListedStore):
                 if error_code(error) not in TOO_LARGE_TO_COPY:
                     raise
                 head = self._client.head_object(**source)
-                allowance.extend(int(head["ContentLength"]))
+                allowance.add_time_for(int(head["ContentLength"]))
                 # The copy of parts has no metadata of its own.
                 extra = {"Metadata": head["Metadata"]}
                 self._transfers.copy(source, self.bucket, self.prefix + to, extra, Config=TRANSFER)
@@ -272,7 +272,7 @@ class S3Store(ListedStore):
         place = self._at(key)
         head = self._client.head_object(**place)
         expected = int(head["ContentLength"])
-        allowance.extend(expected)
+        allowance.add_time_for(expected)
         scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with scratch.open("wb") as file:

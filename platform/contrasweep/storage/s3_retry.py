@@ -73,7 +73,7 @@ class Allowance:
         self.until = time.monotonic() + seconds
         self.extra_s = 0.0  # seconds of the last extension
 
-    def extend(self, size: int) -> None:
+    def add_time_for(self, size: int) -> None:
         """Add the seconds that `size` bytes take on a slow line."""
         self.extra_s = size / MIN_BYTES_PER_S
         self.until += self.extra_s
@@ -115,7 +115,7 @@ class Retry:
         while True:
             attempt += 1
             allowance = Allowance(min(self.attempt_s, max(1.0, deadline - time.monotonic())))
-            allowance.extend(size)
+            allowance.add_time_for(size)
             try:
                 result = bounded(call, allowance)
             except Exception as error:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from contrasweep.errors import plural
 from contrasweep.storage.records import StudyRecords
@@ -44,7 +44,7 @@ class TrackingProcess:
             "began": time.time(),
             "storage": records.storage,
             "niceness": NICENESS,
-            "study": asdict(replace(study, extra=dict(study.extra))),
+            "study": asdict(study),
         }
         self.name = "notify" if trackers.is_none else str(trackers)
         self.study = study.name

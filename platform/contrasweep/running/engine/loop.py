@@ -81,7 +81,7 @@ class TrialLoop:
         self.records = records
         self.code = code
         self.progress = progress
-        self._unreported = unreported
+        self._unreported_metric = unreported
         self._silent = Counter[str]()  # arm -> trials of a grid that failed before any report
         self._noticed: set[tuple[str, str]] = set()  # (arm, name of a notice) that was said
         # Arms that the others should beat: see `_compare_with_floors`.
@@ -138,7 +138,7 @@ class TrialLoop:
         memory when they were placed first.
         """
         self.queue.poll_hosts()
-        if not self.placements.outdated:
+        if not self.placements.places_outdated:
             return []
         waiting_trials = [
             self.accounts.active[trial_id]
@@ -177,9 +177,9 @@ class TrialLoop:
 
         False for a trial that has ended.
         """
-        # No report has a metric of the name "", so once the metric was seen nothing happens here.
-        if any(self._unreported in row for row in reports):
-            self._unreported = ""
+        # Once a trial has reported the metric, this is "", which is no metric of any report.
+        if any(self._unreported_metric in row for row in reports):
+            self._unreported_metric = ""
         active = self.accounts.active.get(trial_id)
         if active:
             self._notice(
@@ -272,7 +272,7 @@ class TrialLoop:
         trial_id: str,
         error: str,
         status: Status = Status.FAILED,
-        earlier: Extra | None = None,
+        extra: Extra | None = None,
         *,
         cause: Cause | None = None,
     ) -> None:
@@ -284,7 +284,7 @@ class TrialLoop:
             trial_id: The trial; nothing is done where it has ended.
             error: The traceback; "" where the trial did not fail.
             status: The status of the record.
-            earlier: What the checkpoint notes of the time before, of a trial that only an earlier driver ran.
+            extra: What is kept beside the checkpoint of a trial that only an earlier driver ran; else None.
             cause: The cause of a failure; None: the method.
         """
         active = self.accounts.active.get(trial_id)
@@ -292,7 +292,7 @@ class TrialLoop:
             return
         record = self._recorded(active)
         if record is None:
-            record = self._record(active, error, status, earlier, cause)
+            record = self._record(active, error, status, extra, cause)
             # The worker may have written its own meanwhile, which stays.
             if not self.records.create(record):
                 record = self._recorded(active) or record
@@ -326,17 +326,17 @@ class TrialLoop:
             if not (record.missing or record.metrics or record.notes.phase):
                 self._silent[record.arm] += 1
         # The last reports of a trial come with its record only.
-        if self._unreported in record.metrics:
-            self._unreported = ""
+        if self._unreported_metric in record.metrics:
+            self._unreported_metric = ""
         # The trial was trained to its end and lacks the metric at last. If an earlier report has it, its name is right.
-        if self._unreported and lacks_metric(record):
-            if any(self._unreported in row for row in self.records.metrics(record.trial_id)):
-                self._unreported = ""
+        if self._unreported_metric and lacks_metric(record):
+            if any(self._unreported_metric in row for row in self.records.metrics(record.trial_id)):
+                self._unreported_metric = ""
             else:
-                self.accounts.stop(unreported_metric(self._unreported, record))
+                self.accounts.stop(unreported_metric(self._unreported_metric, record))
         # Many trials failed before any report, of each arm at least one.
         every_arm = len(self._silent) == len(self.placements.footprints.study.arms)
-        if self._unreported and every_arm and self._silent.total() >= MOST_SILENT:
+        if self._unreported_metric and every_arm and self._silent.total() >= MOST_SILENT:
             self.accounts.stop(NOTHING_REPORTED.format(self._silent.total()))
 
     def _end_infeasible(self, infeasible: Infeasible) -> None:
@@ -371,10 +371,10 @@ class TrialLoop:
         active: ActiveTrial,
         error: str,
         status: Status,
-        earlier: Extra | None,
+        extra: Extra | None,
         cause: Cause | None,
     ) -> Record:
-        """Return the record of a trial, made from its reports in the storage; the arguments are those of `give_up`.
+        """Return the record of a trial, made from its reports in the storage; for the arguments see `give_up`.
 
         The seconds of training are those that the worker said last, or else the time from the first report to the last.
         """
@@ -389,13 +389,13 @@ class TrialLoop:
         code = self.code.of(trial)
         seconds = rows[-1]["time"] - rows[0]["time"] if rows else 0.0
         # Only an earlier driver ran the trial: its place, time and code are known from the checkpoint alone.
-        if earlier is not None:
-            placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour)
+        if extra is not None:
+            placed = TrialNotes(gpus=extra.gpus, cost_per_hour=extra.cost_per_hour)
             notes = notes.joined(placed)
-            seconds = max(seconds, earlier.seconds)
-            if earlier.code is not None and earlier.code != code.digest:
-                code = CodeRef(earlier.code)
-            code = replace(code, earlier=earlier.earlier_code)
+            seconds = max(seconds, extra.seconds)
+            if extra.code is not None and extra.code != code.digest:
+                code = CodeRef(extra.code)
+            code = replace(code, earlier=extra.earlier_code)
         return Record.of(
             trial,
             status=status,

@@ -32,7 +32,8 @@ class Placements:
         self.raised: dict[tuple[str, CellKey], Placement] = {}
         # ids of trials that ran out of memory where no host has more
         self.infeasible: set[str] = set()
-        self.outdated = False  # whether memory or hosts have become known since trials were placed
+        # whether memory or hosts have become known since trials were placed
+        self.places_outdated = False
 
     def fits(self, trial: Trial) -> bool:
         """Return whether some host can hold `trial`."""
@@ -42,7 +43,7 @@ class Placements:
         """Place trials on the hosts of `inventory` from now on."""
         self.footprints.grow(inventory)
         self.inventory = inventory
-        self.outdated = True
+        self.places_outdated = True
 
     def place(self, trial: Trial) -> Placement:
         """Return the place of `trial`. It stays the same until the trial ends or runs out of memory."""
@@ -55,7 +56,7 @@ class Placements:
 
         A trial that fits no host any more keeps its place.
         """
-        self.outdated = False
+        self.places_outdated = False
         fitting = [trial for trial in waiting if self.footprints.options(trial)]
         before = {trial.id: self.place_description(trial) for trial in fitting}
         # All of them give up their places first; then `place_description` gives each a new one.
@@ -129,13 +130,13 @@ class Placements:
     def ended(self, record: Record) -> None:
         """Free the trial's place, and learn from its record how much memory it took."""
         trial, _ = self.placed.pop(record.trial_id, (None, None))
-        # The memory of its cell is measured now, so the place that was guessed after an error is not needed.
+        # The memory of its cell is measured now. So its trials need no place that `after_error` has guessed.
         if trial is not None and record.gpu_memory_gib:
             self.raised.pop((trial.arm, cell_of(trial)), None)
         peak = peak_of(record)
         if peak is not None:
             self.footprints.learn(peak)
-            self.outdated = True
+            self.places_outdated = True
 
     def _choose(self, trial: Trial) -> Placement:
         """Return the place of a trial: the largest that one of its cell got after an error, else that of `choose`."""

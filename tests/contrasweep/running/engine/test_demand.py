@@ -44,7 +44,7 @@ def test_trials_that_wait_are_placed_by_what_the_first_one_took():
     assert {placements.place(trial).share for trial in others} == {1}
     notes = TrialNotes(gpu_type="T4", gpus=1.0)
     placements.ended(Record.of(first, status=Status.DONE, notes=notes, gpu_memory_gib=2.5))
-    assert placements.outdated
+    assert placements.places_outdated
     assert placements.place_again(others) == others
     assert {placements.place(trial).per_gpu for trial in others} == {4}
 
