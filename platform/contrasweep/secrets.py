@@ -103,13 +103,14 @@ def _shown_user(user_and_password: str, shows_user: bool) -> str:
 def _end_of_user(rest: str, shows_user: bool) -> int | None:
     """Return where the @ behind user and password stands in `rest`, an address without its scheme.
 
-    -1 where it has neither. The length of `rest` where it ends before the @, since a text was cut off. None where that
+    -1: the address has neither. The length of `rest`: all of it may be a password whose @ was cut off. None: the place
     is not clear, so that all of the address has to be hidden. `shows_user`: see `_USER_IS_SHOWN`.
     """
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    # Behind a host stand a path and a query, whose at signs end no user.
+    # Where the address begins with a host, at signs in its path and query end no user.
     if _HOST.fullmatch(authority):
-        # But in `postgres://me:12/34@host` the at sign does: user and password look like a host, its port and a path.
+        # But in `postgres://me:12/34@host` user and password look like a host, its port and a path. Where the scheme is
+        # of that kind (`shows_user`), an at sign in the path does end them.
         path = re.split("[?#]", rest, maxsplit=1)[0]
         return path.rfind("@") if shows_user and authority else -1
     # The last at sign: passwords have slashes and at signs that should have been escaped.

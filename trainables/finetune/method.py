@@ -140,7 +140,10 @@ class Finetune(loop.Trained):
         return torch.cat(chunks).float()
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Return the scores of the classifier on the held-out part, and at the end whether each item is right."""
+        """Return the scores of the classifier on the held-out part; with `final` also whether each item is right.
+
+        Nothing is written to `folder`.
+        """
         model = self.model.eval()
         with self.autocast():
             logits = self._forward(model, self.test.stretches())

@@ -146,7 +146,8 @@ class ComposedLoss(BatchLoss):
 
         It is the derivative of the reduction with respect to the value.
         """
-        # Reductions that can be tiled are linear in the values, so the derivative is the same at any values.
+        # Reductions that can be tiled are linear in the values, so the derivative is the same at any values. An anchor
+        # with positives has one term, its value, which counts as above zero.
         pairs = positives_of_each(ids).to(dtype)
         values = torch.zeros_like(pairs, requires_grad=True)
         valid = (pairs > 0).to(dtype)

@@ -225,6 +225,7 @@ class PairedSettings(TrainingSettings):
             place="alpha_schedule",
         )
         check_known(self.sampler, "samplers", SAMPLERS, "there is no such sampler", place="sampler")
+        # Wrong parameters of the loss are errors of its construction.
         self.build_loss()
 
     def check_data(self, data: Manifest) -> None:

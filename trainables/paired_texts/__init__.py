@@ -60,7 +60,7 @@ def memory(config: Config, data: Manifest) -> Workload:
             s.n_views,
             s.max_words,
             json.dumps(network, sort_keys=True),
-            s.beta > 0,
+            s.beta > 0,  # whether there is l
         ),
         build=build,
         inputs=lambda: tuple(

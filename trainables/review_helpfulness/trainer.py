@@ -190,7 +190,8 @@ class Trainer:
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Score the test part with the best epoch's weights; called once, at the end.
 
-        As floors, there are also the metrics of a random order, and of an order with the longest review first.
+        The scores of its reviews are written to `folder`. As floors, there are also the metrics of a random order, and
+        of an order with the longest review first.
         """
         self.load_best()
         corpus = self.data.corpora["test"]

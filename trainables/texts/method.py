@@ -182,7 +182,10 @@ class Texts(DualEncoder[Batch]):
         return features
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Return `spearman` and `pearson`: correlations of the test pairs' cosines with their scores, as for STS."""
+        """Return `spearman` and `pearson`: correlations of the test pairs' cosines with their scores, as for STS.
+
+        Nothing is written to `folder`.
+        """
         from scipy.stats import pearsonr, spearmanr
 
         first, second = (

@@ -233,7 +233,7 @@ def verify(
     from contrasweep.running.upkeep import verify as examine
     from contrasweep.storage.records import StudyRecords
 
-    # A study whose study.json is broken or gone is one too, so its files are asked for. A campaign's are no study's.
+    # Any file shows that the study exists, since its study.json may be broken or gone. A campaign is no study.
     records = StudyRecords(storage, name(study))
     prefix = f"{records.study}/"
     if next(records.store.list(prefix), None) is None or records.store.exists(prefix + DECLARED):

@@ -349,7 +349,7 @@ class ComparisonRow(TypedDict):
     - `difference`: the mean over the replicates that both arms finished. `low`, `high`: its interval, at the level of
       the test; null for an infinite end.
     - `p_value`: two-sided p of no difference, adjusted over the family and its looks; 1 while replicates are to run.
-      `raw_p`: that of this comparison alone. Both are null for less than two replicates, which are not tested.
+      `raw_p`: that of this comparison alone. Both are null for fewer than two replicates, which are not tested.
     - `verdict`: in words, of `a`, such as `better, by less than matters`, `undecided` or, outside the study's family of
       comparisons, `exploratory`.
     - `direction`: `better`, `worse` or `not sure`. `relevance`: whether the difference is `above` or
@@ -366,7 +366,7 @@ class ComparisonRow(TypedDict):
     - `standard_error` of the difference, its `degrees` of freedom, and `deviation`, the standard deviation of one
       paired difference.
     - `variance_*`: the variances of one paired difference between folds, seeds, test items, and of the rest. Like the
-      standard error and deviation null for less than two replicates.
+      standard error and deviation null for fewer than two replicates.
     - `n`: independent replicates. `pairs`, `unpaired`: pairs of runs that are compared, and runs without a partner.
     - `failed_a`, `failed_b`, `missing_a`, `missing_b`: pairs where that arm failed by its method, or is missing for a
       cause outside it. `pending`, of `planned` pairs: those that are still to run. `collapsed_a`, `collapsed_b`: the

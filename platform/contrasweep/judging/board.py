@@ -197,12 +197,12 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
-    """Return the board of trials (columns arm, fold, seed, value) of this design, without axes.
+    """Return the board that ranks the arms of `trials` (columns arm, fold, seed, value) of this design, without axes.
 
     A trial whose value is NaN has failed. With `mode` "max" larger values are better.
 
     Raises:
-        SpecError: For less than two replicates that all arms have, or less than two arms with two runs.
+        SpecError: Fewer than two replicates are common to all arms, or fewer than two arms have two runs each.
     """
     sign = 1 if mode == "max" else -1
     trials = trials.assign(value=sign * trials["value"])

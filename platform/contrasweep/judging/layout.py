@@ -182,7 +182,7 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: s
     common_seeds = set.intersection(*seeds)
     all_seeds = set.union(*seeds)
     word = " and ".join(roles.pair)
-    # How many pairs of arms have less than two seeds in common, too few for paired differences to tell the noise.
+    # How many pairs of arms have fewer than two seeds in common, too few for paired differences to tell the noise.
     pairs = list(itertools.combinations(seeds, 2))
     unpaired = sum(len(a & b) < 2 for a, b in pairs)
     if unpaired == len(pairs):

@@ -74,10 +74,11 @@ def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> 
 
 
 def _check_named(stored: object, document: StudyDocument, named: Sequence[object]) -> None:
-    """Raise `SpecError` where values of a storage name code or an address that is not shipped and not `named`.
+    """Raise `SpecError` where a value of a storage, in `stored`, is code or an address, neither shipped nor `named`.
 
-    See `trust.check_named`.
+    `trust.check_named` says which values are code, and completes the hint.
     """
+    # What is shipped: methods, adapters, and the trainable of commands.
     allowed = [*methods().values(), *ADAPTERS.values(), PATH, *named]
     check_named(
         stored,

@@ -44,8 +44,8 @@ no two folds share draws."""
 class EarlierNoise:
     """The noise of a metric, from a study's finished trials: the paired differences of every two arms.
 
-    `study` is its name, or the file that the noise is from. `contrasts` has one for each two arms, and at least one, of
-    values that are averaged over about as many cells as those that will be compared: such means have less noise.
+    `study` is its name, or the file that the noise is from. `contrasts` has at least one. They are of means over
+    about as many cells as the means that will be compared, because a mean over more cells has less noise.
     """
 
     study: str
@@ -218,7 +218,8 @@ def study_design(study: Study, noise: EarlierNoise | None) -> "Design":
         searched = study.folds - len(study.confirm_folds)
     else:
         repeats = len(study.all_folds) // study.folds
-    # Folds of one seed have something in common only where a trainable may draw from the seed alone.
+    # Shipped methods draw from seed and fold together, so that the folds of a seed have nothing in common. A user's
+    # method may draw from the seed alone.
     part = None
     if user_methods({arm.path for arm in study.arms.values()}):
         part = (noise.seed_part if noise else None) or SeedPart()

@@ -176,7 +176,7 @@ class DecisionRule:
         interim: The looks at a study that grows or was extended.
         family_arms: The arms whose comparisons may have verdicts; empty: all arms.
         trained_again: Ids of trials that were trained again with another result. No comparison with them has a verdict.
-        unpaired: Whether arms with less than two replicates in common are compared as two samples of runs.
+        unpaired: Whether arms with fewer than two replicates in common are compared as two samples of runs.
     """
 
     design: Design = field(default_factory=Design)
@@ -299,7 +299,7 @@ def _evidence(
             values_a, values_b = (
                 column["value"][at][np.isfinite(column["value"][at])] for at in (of_a, of_b)
             )
-            # Runs with less than two replicates in common are two samples. They were read from elsewhere, where no arm
+            # Runs with fewer than two replicates in common are two samples. They were read from elsewhere, where no arm
             # is known to be added and no trial to be trained again, so that they may have a verdict.
             if rule.unpaired and (paired is None or paired.common.n < 2):
                 lost = int(column["lost"][of_a].sum()), int(column["lost"][of_b].sum())

@@ -159,7 +159,7 @@ class Cell:
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation of the finished trials; None for less than two."""
+        """The standard deviation of the finished trials; None for fewer than two."""
         values = [replicate.value for replicate in self.replicates if replicate.value is not None]
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 

@@ -82,8 +82,8 @@ class Judgement:
         p_value: The p of no difference, adjusted over the family and the looks.
         low: The lower end of the interval of the difference, at the level that family and looks leave.
         high: The upper end of this interval.
-        level: The level of the family's first step, as earlier looks have left it. The test is chosen so that it can
-            reach this level.
+        level: The level of the family's strictest step, divided for the earlier looks. The test is chosen as one whose
+            smallest p reaches this level.
         equivalence_p: The adjusted p of a difference as large as the margin; None without a margin.
         gaps_decide: Whether the verdict would be another one if no trial had failed or were missing.
         reason: Why there is no verdict; "" where noise is the only reason.
@@ -452,7 +452,7 @@ class Comparison:
 
         Returns:
             Name -> value; differences are in units of the metric. A number that is infinite or NaN is None, and so are
-            p and noise of less than two replicates. Names that begin with `earlier_` are of the look that decided the
+            p and noise of fewer than two replicates. Names that begin with `earlier_` are of the look that decided the
             comparison first.
         """
         common = self.evidence.common
@@ -487,7 +487,7 @@ class Comparison:
                 for name in EARLIER
             },
         }
-        # Less than two replicates are not tested, and tell nothing about noise.
+        # Fewer than two replicates are not tested, and tell nothing about noise.
         if self.n < 2:
             unknown = ["p_value", "raw_p", "equivalence_p", "standard_error", "deviation"]
             unknown += [name for name in row if name.startswith("variance_")]

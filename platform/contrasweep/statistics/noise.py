@@ -38,7 +38,7 @@ class Noise:
         paired: Whether the i-th of the first runs and the i-th of the second runs have the same seed.
 
     Raises:
-        SpecError: A side has less than two runs, paired sides have different numbers of runs, or a value is too large.
+        SpecError: A side has fewer than two runs, paired sides have different numbers of runs, or a value is too large.
     """
 
     source: str

@@ -126,7 +126,8 @@ class Rule:
                 value=f"first {self.first}, step {self.step}, most {self.most}",
                 hint="for example first: 4, step: 4, most: 32",
             )
-        # The smallest p of n seeds, where every gain is above 0, is 1 / 2^n.
+        # A candidate may pass from first + step seeds on. The smallest p of n seeds, where every gain is above 0, is
+        # 1 / 2^n.
         if 0.5 ** (self.first + self.step) > self.screen_level:
             raise SpecError(
                 "no candidate can pass the screen on so few seeds",
@@ -219,18 +220,18 @@ class Rule:
         """Return what the seeds of a confirmation say at one of its looks.
 
         Args:
-            differences: Candidate minus incumbent as in `screen`, of all seeds of the confirmation so far alone.
+            differences: Candidate minus incumbent as in `screen`, of the confirmation's own seeds so far.
             level: The level that the confirmation was granted.
             look: The number of the look, from 0: there are `looks()[look]` seeds.
             screened: The differences of the candidate's screen, which count for its collapses alone.
-            falls: How deep collapses of the campaign were so far (`Gains.collapse_depth`), with those of this
-                candidate's screen.
+            falls: The depths of collapses in the campaign so far, also in this candidate's screen; each is a
+                `Gains.collapse_depth`.
             depth: How far the candidate could fall, down to the worst value of its metric. 0 where nobody knows: a
-                depth is then presumed until the campaign shows one. Where seeds to come could collapse so deep that the
-                gain is lost, the candidate is kept at the last look at the earliest.
+                depth is then presumed until the campaign shows one. A candidate whose gain would not outweigh collapses
+                of this depth in seeds to come is kept at the last look at the earliest.
         """
-        # Whether the gain passes the test at the level that this look may spend. All gains have the allowance added,
-        # which is subtracted from the interval again.
+        # All gains have the allowance added, which is subtracted from the interval again. A candidate passes where the
+        # interval with the allowance is above 0, at the level that this look may spend.
         gains = self._gains(differences)
         level_now = self.look_level(level, look)
         low, high = (end - self._allowance for end in gains.interval(level_now))
@@ -262,7 +263,8 @@ class Rule:
                     f"up to {share:.0%} of its seeds may collapse, which would outweigh its gain"
                 )
 
-        # Keep or call equivalent what passes, discard what surely collapses, and stop early what has hardly a chance.
+        # Keep what passes, or call it equivalent where only the allowance made it pass. Discard what surely collapses,
+        # and stop early what has hardly a chance.
         verdict: Verdict = "more"
         why = objection
         if passes and not objection:

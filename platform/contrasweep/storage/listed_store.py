@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class ListedStore(ABC):
-    """A `Store` of objects with entity tags, which needs `entries`, `write` and `delete` for the methods below."""
+    """Base of a `Store` of objects with entity tags: it makes further methods of `entries`, `write` and `delete`."""
 
     @abstractmethod
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:

@@ -51,7 +51,7 @@ def load_studies(name: str, sets: Sequence[str] = ()) -> list[Study]:
     """
     if not name.endswith(YAML):
         return [load_study(name, sets)]
-    # A file needs no kinds: they are for objects that a module has.
+    # The argument `kinds` is empty, because it is about objects of a module and not about files.
     studies: list[Study] = load_declared(name, (), _build_all, "STUDY", sets)  # type: ignore[arg-type]
     names = [study.name for study in studies]
     for i, study in enumerate(studies):

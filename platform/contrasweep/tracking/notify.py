@@ -74,7 +74,7 @@ class Notifier:
             self._send("silent", _silent(state, f"for {duration(self._watched.silent_s)}"), state)
 
     def close(self, outcome: Outcome, *, lost: bool) -> None:
-        """Tell how the run ended.
+        """Tell what is new since the last look, and how the run ended.
 
         `lost` says that its driver has ended without a word. That is told as silence, unless silence was told already.
         """

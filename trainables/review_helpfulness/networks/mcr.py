@@ -71,7 +71,7 @@ class KernelMaxPooling(nn.Module):
 
 
 class CoherentGraph(nn.Module):
-    """x_i <- sum_j w_ij x_j with w_ij = softmax over j of MLP([x_i; x_j]), layer after layer."""
+    """Layers on nodes x [b n d]: x_i <- sum_j w_ij x_j, where w_ij is the softmax over j of MLP([x_i; x_j])."""
 
     def __init__(self, dim: int, layers: int, hidden: int) -> None:
         super().__init__()

@@ -358,7 +358,8 @@ class Isolation:
         """
         if not self._expected:
             return ""
-        # Ray Tune asks where it is before it sets the directory of the next trial.
+        # The trial may have removed its working directory. From there Ray Tune cannot change to that of the next trial:
+        # it calls os.getcwd() first, which fails.
         if not FOLDER.read():
             FOLDER.write("/")
         _write(self._expected)
@@ -369,9 +370,9 @@ class Isolation:
         if not reason:
             reason = self._changed_modules()
         _write(self._reference)
-        # The import of an earlier trainable has changed a state. The module of `following` is new here, but may import
-        # the one that made the change. That one does not run again, and the state lacks the change, which it would have
-        # in a fresh process.
+        # The import of an earlier module has changed a state, and `_reference` is without this change. The module of
+        # `following` may import the earlier one too. In a fresh process that would make the change; here the earlier
+        # module does not run again.
         if not reason and self._set_by_import and following.partition(":")[0] not in self._imports:
             return f"changed {self._set_by_import} by an import; other arms must start without this change"
         return reason

@@ -43,7 +43,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     levels.
 
     Raises `SpecError` where the grid is larger than the budget, where neither `levels` nor the budget gives a size, and
-    for less than one level.
+    for fewer than one level.
     """
     space = problem.space
     budget = problem.budget
