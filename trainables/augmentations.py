@@ -329,13 +329,12 @@ def apply(images: Images, draws: Draws | ExternalDraws) -> Images:
 
 
 def _moved(images: Images, draws: Draws) -> Images:
-    """Return each image cropped, turned or mirrored as it was drawn, in new memory that later steps may overwrite."""
+    """Return each image cropped, turned or mirrored as `draws` says, in new memory that later steps may overwrite."""
     if draws.affine is not None:
         grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
         return F.grid_sample(
             images, grid, mode="bilinear", padding_mode="border", align_corners=False
         )
-    # A copy, since later steps write in place.
     if draws.mirrored is None:
         return images.clone()
     return torch.where(draws.mirrored[:, None, None, None], images.flip(3), images)

@@ -178,7 +178,7 @@ def import_path(
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
-        hint = "names with points between them, from a folder to import from on; no path of a file"
+        hint = "package.module as in an import statement, not the path of a file"
         raise SpecError(f"the {kind}'s module is a dotted name", place=place, value=path, hint=hint)
     module = import_module(module_name, path, place, kind, missing_hint)
     if not hasattr(module, name):

@@ -327,7 +327,7 @@ def resolved_config(settings: Any) -> MutableConfig:
     config = {}
     for name, value in vars(settings).items():
         if name in omitted:
-            # The default of a component is declared by its name, which stands for a mapping of that name alone.
+            # The default of a component is given as a name alone, and as a plain value it is {"name": that name}.
             is_component = hasattr(value, "to_plain")
             default = {"name": omitted[name]} if is_component else omitted[name]
             if (plain(value) if is_component else value) == default:

@@ -34,9 +34,9 @@ STEP = "contrasweep-step"
 
 
 class Stopped(BaseException):
-    """Raised in a function where it reports, once its trial was stopped.
+    """Raised at a function's next report after its trial was stopped, to end the function.
 
-    No `except Exception` of its own catches it.
+    No `except Exception` of the function catches it.
     """
 
 

@@ -301,7 +301,8 @@ class Metrics:
         the row's `line`. A row of the same step as the row before revises that report: it adds numbers or replaces
         them. `SpecError` for a step below the one before, and for a member that is wrong.
         """
-        # Lines are counted anew after resuming. Their number gives no step below the one before: steps do not go back.
+        # A resumed command counts its lines from 1 again, so the step that it resumed at is added. Where rows that name
+        # their step are ahead of the count of lines, the step stays.
         step = max(row.pop("line", 0) + self.resumed_at, self.step)
         for name in files.STEPS:
             named_step = _integer(row.get(name))
@@ -324,7 +325,8 @@ class Metrics:
         self.step = step
         self.numbers = self.numbers | numbers if revises else numbers
         if checkpoint is not None:
-            # Where the command has made the folder as another user, the checkpoint has no such file.
+            # A command that resumes here goes on from this step and these numbers. A folder that another user
+            # made cannot be written to: there they are not noted.
             with contextlib.suppress(OSError):
                 (checkpoint / REPORTED).write_text(json.dumps([step, self.numbers]))
         kind = RevisedReport if revises else Report

@@ -144,8 +144,9 @@ def _environment(
 ) -> dict[str, str]:
     """Return the variables for the trial's command in the project `home`: those of this process, and our own.
 
-    The command finds the programs beside this interpreter first, and the project's modules. `values` has the
-    placeholders of exported data: the first one stands as the data's `folder`.
+    The command finds the programs beside this interpreter first, and the project's modules. `values` are the
+    placeholders' values. The data's `folder` is where the data were exported to for the placeholder `data`, or for
+    `data:images`.
     """
     programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     modules = filter(None, [str(home), os.environ.get("PYTHONPATH")])

@@ -30,7 +30,7 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
     Args:
         labels: [n] integers.
-        groups: [n] values of one type, or such that `is_nameless`; None: rows have no groups.
+        groups: [n] values of one type; a row whose value `is_nameless` is a group of its own. None: rows have none.
         own_folds: [n] integers, the folds that the data come with; None: they have none.
         folds: Number of folds, one of `RULES`, and the seed.
 

@@ -100,6 +100,7 @@ def display_here() -> Display:
         return Notebook()
     if not sys.stderr.isatty():
         return Lines(sys.stderr)
+    # Rich draws by escape sequences, which the guarded stream would print as text.
     console = Console(file=unguarded(sys.stderr), highlight=False)
     return Lines(sys.stderr) if console.is_dumb_terminal else Terminal(console)
 

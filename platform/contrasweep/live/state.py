@@ -644,7 +644,8 @@ def watch(
             coming = awaited() or (f"{holder} has not begun to train yet" if is_another else "")
             if coming and coming != last_coming:
                 display.say(coming)
-            if last_coming := coming:
+            last_coming = coming
+            if coming:
                 time.sleep(POLL_S)
                 continue
         if state is None:

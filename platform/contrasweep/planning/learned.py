@@ -54,7 +54,7 @@ class Calibration:
     """a in GiB and b before anything is measured"""
 
     def observe(self, key: str, counted_gib: float, peak_gib: float, times: int = 1) -> None:
-        """Note the highest peak, `peak_gib`, of `times` trials of this key whose count was `counted_gib`."""
+        """Note that `times` trials of this key, counted at `counted_gib`, had peaks of at most `peak_gib`."""
         peaks = self.peaks.setdefault(key, {})
         count = _rounded(counted_gib)
         highest, measured = peaks.get(count, (0.0, 0))

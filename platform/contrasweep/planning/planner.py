@@ -94,7 +94,7 @@ class MissingDataset:
 class MissingStudy(MissingDataset):
     """A study that arms start from and that is not trained.
 
-    Its fields are those of a `MissingDataset`; the command trains it.
+    Its fields are those of a `MissingDataset`, where `command` is the one that trains the study.
     """
 
     def __str__(self) -> str:

@@ -257,7 +257,8 @@ class SweepPlan(PlanBase, SweepDesign):
     def _ended(self, known: RecordsById) -> Counter[tuple[str, Phase]]:
         """Count the trials that have ended by arm and phase: search or confirmation.
 
-        Of trials of earlier confirmations those do not count that another trial replaces, or that have another seed.
+        Trials of earlier confirmations may be known too. Those of the same fold and seed count once, and those of folds
+        or seeds that are no longer declared do not count.
         """
         confirmed = {
             (record.arm, record.fold, record.seed)

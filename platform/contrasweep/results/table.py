@@ -444,13 +444,13 @@ class Table:
         return ("", "not planned") if cell is None else cell.parts(self.decimals, self.style)
 
     def cell_text(self, cell: Cell | None) -> str:
-        """Return the mean and the rest of a cell in one text.
+        """Return both parts of a cell (`cell_parts`) as one text.
 
         Args:
             cell: A cell of the table; None for one that is not planned.
 
         Returns:
-            The text.
+            The parts with a space between them.
         """
         return " ".join(filter(None, self.cell_parts(cell)))
 

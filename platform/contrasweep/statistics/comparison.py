@@ -308,7 +308,7 @@ class Comparison:
             low = self.judgement.low
             high = self.judgement.high
         low, high = within(low, high, self.widest)
-        return (0.0 - high, 0.0 - low) if self.turned else (low, high)
+        return (0.0 - high, 0.0 - low) if self.turned else (low, high)  # never -0
 
     @property
     def level(self) -> float:

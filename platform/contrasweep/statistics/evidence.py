@@ -407,9 +407,9 @@ class _Rows:
     def bad_luck(self, values: Any, alone_missing: Any, sign: float) -> Any:
         """Return pessimistic values [n] for the trials in the mask `alone_missing` [n]; NaN elsewhere.
 
-        Where m trials of a cell are gone, each counts as sqrt(m) standard deviations worse (in the direction `sign`)
-        than the mean of the arm's other `values` [n] there. By simulation the error is then at most .053 where exactly
-        the worst trials are gone.
+        These are an arm's missing trials whose partners have values. Where m trials of a cell are missing, each counts
+        as sqrt(m) standard deviations worse (in the direction `sign`) than the mean of the arm's other `values` [n]
+        there. By simulation the error rate is then at most .053 where exactly the worst trials are missing.
         """
         pessimistic = np.full(len(values), np.nan)
         for cell in np.unique(self.cell[alone_missing]):
@@ -526,16 +526,16 @@ class _Rows:
             replicates.append(differences_of)
         # A row of the matrix is a replicate: the mean differences of all groups, part after part.
         # Every replicate has the test parts of the first one.
-        cells = {part: len(of_cells) for part, of_cells in replicates[0].items()}
+        n_cells = {part: len(of_cells) for part, of_cells in replicates[0].items()}
         matrix = np.stack(
             [
-                np.concatenate([np.mean(differences_of[part], axis=0) for part in cells])
+                np.concatenate([np.mean(differences_of[part], axis=0) for part in n_cells])
                 for differences_of in replicates
             ]
         )
         # Each part weighs by its number of cells, and in a part each group by its number of items.
         shares = [
-            items.sizes[part] / items.sizes[part].sum() * count / sum(cells.values())
-            for part, count in cells.items()
+            items.sizes[part] / items.sizes[part].sum() * count / sum(n_cells.values())
+            for part, count in n_cells.items()
         ]
         return contrast_over_items(matrix, np.concatenate(shares))

@@ -69,7 +69,10 @@ class UnpairedContrast(Contrast):
         return PERMUTATION if self.smallest_p <= level else WELCH
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
-        """Return the 1 - alpha interval of the difference, by the test used at `level`; infinite for a single run."""
+        """Return the 1 - alpha interval of the difference a - b, by the test used at `level` (default: alpha).
+
+        Infinite where an arm has a single run.
+        """
         if self.n < 2:
             return -math.inf, math.inf
         low, high = self._t_interval(alpha)
@@ -105,12 +108,13 @@ class UnpairedContrast(Contrast):
             return 1.0
         distance = sign * (self.difference - bound)
         p = 0.0
-        # The share of labelings that are as far beyond the bound as the present one, which counts itself.
+        # A relabeling is as far beyond the bound as the present labels where its shift is not beyond the bound. p is
+        # the share of such labelings, of which the present one is one.
         if self.test(level) == PERMUTATION:
             shifts = self._shifts
             tie = TIE * float(np.abs([*self.a, *self.b]).sum())
             p = float(1 + (sign * shifts <= sign * bound + tie).sum()) / (1 + len(shifts))
-        # Without any spread, runs say no more than as many equal differences of pairs.
+        # Without any spread t would be infinite and p 0. So p is at least what n pairs can reach.
         if self.standard_error == 0:
             return max(p, smallest_p(self.n) / 2) if distance > 0 else 1.0
         return max(p, float(special.stdtr(self.degrees, -distance / self.standard_error)))

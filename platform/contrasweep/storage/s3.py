@@ -168,7 +168,7 @@ class S3Store(ListedStore):
         source = self._at(key)
 
         def copy(allowance: Allowance) -> None:
-            """Copy the object once."""
+            """Make one attempt; a copy in parts extends its `allowance` by the object's size."""
             try:
                 self._client.copy_object(**self._at(to), CopySource=source)
             except raised.ClientError as error:

@@ -90,6 +90,7 @@ class Retry:
         self.uri = uri
         self.patient = patient
         self.attempts = positive_number("CONTRASWEEP_S3_ATTEMPTS", 6)
+        # Where the variable is set, attempts are counted even for a patient caller.
         self.always_counted = "CONTRASWEEP_S3_ATTEMPTS" in os.environ
         self.attempt_s = positive_number("CONTRASWEEP_S3_TIMEOUT_S", 60)
         self.deadline_s = positive_number("CONTRASWEEP_S3_DEADLINE_S", 180)
@@ -264,8 +265,8 @@ def is_local(error: Exception) -> bool:
 def is_retryable(error: Exception) -> bool:
     """Return whether the same call may succeed later.
 
-    An answer of the server is retryable where the server is busy or has lost a part. An error of boto3, urllib3 or the
-    socket is, unless the call is wrong (`WRONG_REQUEST`) or a file of this machine fails.
+    An answer of the server is retryable by its status (the server is busy) or by its code (`RETRYABLE`). An error of
+    boto3, urllib3 or the socket is, unless the call is wrong (`WRONG_REQUEST`) or a file of this machine fails.
     """
     if isinstance(error, raised.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

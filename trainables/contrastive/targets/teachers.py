@@ -140,7 +140,7 @@ class Dino:
         embeddings = self.model(views)
         single_views = views.chunk(self.n_views)
         teacher_scores = [self.teacher(view) for view in single_views[: self.teacher_views]]
-        # `together` has the rows of all processes, because the teacher's centre is a mean over the whole batch.
+        # `together` has the rows of all processes first, because the teacher's centre is a mean over the whole batch.
         with full_precision(views):
             student = [
                 self.trained(together(widened(z))[0]) for z in embeddings.chunk(self.n_views)
@@ -205,7 +205,8 @@ class Swav:
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the mean cross-entropy of each view's scores against the codes of another view."""
         embeddings = self.model(views)
-        # `together` has the rows of all processes, because codes are balanced over the whole batch.
+        # `together` has the rows of all processes first, because codes are balanced over the whole batch. `trained` are
+        # the prototypes.
         with full_precision(views):
             scores = [self.trained(together(widened(z))[0]) for z in embeddings.chunk(self.n_views)]
             # Codes are targets: no gradient goes through them.

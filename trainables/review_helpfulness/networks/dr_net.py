@@ -28,7 +28,11 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
 
 
 class Relation(nn.Module):
-    """Regions q_i query words h_j: r_i = sum_j a_ij h_j, then sum_i pi_i r_i with pi = softmax(w . q_i)."""
+    """Attention of regions q_i to words h_j, pooled over the regions to one vector of size `dim`.
+
+    r_i = sum_j a_ij h_j, where a_i is the softmax over j of the scaled products of W q_i and V h_j. The result is sum_i
+    pi_i r_i with pi = softmax(w . q_i).
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -130,7 +130,7 @@ class Server(Target):
         self.experiment_id = self.parent_id = ""
         self.table: set[str] = set()  # ids of the trials that the table is planned to have
         self.runs: dict[str, Run] = {}
-        self.added = 0
+        self.added = 0  # trials that MLflow had no run of
         self.client: Any = None
         # Trial id -> records of evaluations of its network.
         self._evaluations: dict[str, list[Record]] = {}

@@ -34,8 +34,8 @@ class Pruner(Protocol):
     def on_end(self, trial: str, *, stopped: bool = False, failed: bool = False) -> None:
         """Note that `trial` has ended, now or before an interruption. By default do nothing.
 
-        `stopped` says that this rule has stopped it, so that it may be resumed. `failed` says that it was not trained
-        to its end.
+        `stopped` says that this rule has stopped it; `resumable` may name it later. `failed` says that it was not
+        trained to its end, which holds for a stopped trial too.
         """
         return
 

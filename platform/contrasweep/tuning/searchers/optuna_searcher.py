@@ -85,8 +85,7 @@ class OptunaSearcher:
         self.fresh = fresh
         direction = "maximize" if problem.mode == "max" else "minimize"
         # Samplers take seeds of 32 bits.
-        first_sampler = sampler(self.seed % 2**32)
-        self.study = optuna.create_study(direction=direction, sampler=first_sampler)
+        self.study = optuna.create_study(direction=direction, sampler=sampler(self.seed % 2**32))
         # canonical text -> configuration, of the whole space; None for an infinite space
         self.finite = configurations(self.space, self.fixed)
         self.seen: set[str] = set()  # canonical texts of configurations that were asked for
