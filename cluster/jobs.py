@@ -309,7 +309,7 @@ class Dashboard:
                 "asks for a token" if code == 401 else "refuses the token; it must be the cluster's"
             )
             hint = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or write it to ~/.ray/auth_token"
-            return SubmissionError(f"{self.address} {asks}: {hint}")
+            return SubmissionError(f"{self.address} {asks}; {hint}")
         if code == 404 and "does not exist" in text:
             listed = shlex.join(["contrasweep", "jobs", "--address", self.address])
             return JobNotFoundError(
