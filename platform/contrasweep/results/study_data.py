@@ -131,7 +131,11 @@ class StudyData:
         return self.frame_of(self.planned, self.trial_records)
 
     def frame_of(self, planned: pd.DataFrame, records_by_id: RecordsById) -> pd.DataFrame:
-        """Return the columns of `frame` for the trials `planned`, a row each, by their records."""
+        """Return the columns of `frame` for other trials of the study, such as those of its search.
+
+        `planned` has a row for each trial, with its id and its values of the axes. `records_by_id` has the records of
+        those that have begun; a trial without one is pending, or broken where its file could not be read.
+        """
         records = [records_by_id.get(trial_id) for trial_id in planned["trial_id"]]
         # The metrics: the study's first, then the others in the order in which trials have them. Most trials have the
         # same names, so that each different tuple of names is looked at once.

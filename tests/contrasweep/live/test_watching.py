@@ -263,7 +263,7 @@ def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
 def test_a_campaign_of_which_nothing_runs_is_said_to_be_one(records, tmp_path):
     records.store.write("speed/campaign.json", b"{}")
     for word, says in (
-        ("stop", "no study of this campaign runs"),
+        ("stop", "this is a campaign, no study"),
         ("status", "this is a campaign, no study, got 'speed'; contrasweep ledger speed --storage"),
     ):
         done = contrasweep(word, "speed", "--storage", records.storage, folder=tmp_path)

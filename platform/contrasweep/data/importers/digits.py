@@ -5,10 +5,12 @@ Handwritten Digits (UCI, 1998). A published value is the number of black pixels 
 round(value * 255 / 16). The first 40 images of each class, in the published order, are the balanced test split.
 """
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import labelled_images
@@ -32,9 +34,7 @@ def _read(source: Path, settings: Any) -> Content:
     `source` is not used, because they come with scikit-learn. The training split is long-tailed where the settings are
     `LongTailedDigits`.
     """
-    from sklearn.datasets import load_digits
-
-    values, digits = load_digits(return_X_y=True)
+    values, digits = _published()
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = digits.astype(np.int64)
     first = [np.flatnonzero(labels == label)[:TEST_PER_CLASS] for label in range(10)]
@@ -44,6 +44,21 @@ def _read(source: Path, settings: Any) -> Content:
         train = train[labelled_images.long_tailed(labels[train], 10, settings.imbalance_factor)]
     splits = {"train": (images[train], labels[train]), "test": (images[test], labels[test])}
     return labelled_images.content(splits, CLASSES, "scikit-learn's digits")
+
+
+def _published() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return values [n 64], 0 to 16, and labels [n] from scikit-learn's file."""
+    # To import scikit-learn takes a second, so it is imported only where the file is not in its usual place.
+    package = importlib.util.find_spec("sklearn")
+    origin = (package and package.origin) or ""
+    file = Path(origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():
+        rows = np.loadtxt(file, delimiter=",")
+        return rows[:, :-1], rows[:, -1]
+    from sklearn.datasets import load_digits
+
+    values, labels = load_digits(return_X_y=True)
+    return values, labels
 
 
 LICENCE = "CC BY 4.0 (UCI Machine Learning Repository, Alpaydin & Kaynak 1998)"
