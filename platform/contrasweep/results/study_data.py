@@ -133,8 +133,13 @@ class StudyData:
     def frame_of(self, planned: pd.DataFrame, records_by_id: RecordsById) -> pd.DataFrame:
         """Return the columns of `frame` for other trials of the study, such as those of its search.
 
-        `planned` has a row for each trial, with its id and its values of the axes. `records_by_id` has the records of
-        those that have begun; a trial without one is pending, or broken where its file could not be read.
+        Args:
+            planned: A row for each trial, with its `trial_id` and its values of the axes.
+            records_by_id: The records of those trials that have begun. A trial without one is pending, or broken where
+                its file could not be read.
+
+        Returns:
+            A row for each trial of `planned`.
         """
         records = [records_by_id.get(trial_id) for trial_id in planned["trial_id"]]
         # The metrics: the study's first, then the others in the order in which trials have them. Most trials have the

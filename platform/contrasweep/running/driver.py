@@ -114,7 +114,7 @@ def run(
             changed=changed,
             spend=spend,
         )
-        tracked = tracked_study(planned, records)
+        tracked = tracked_study(planned, storage, prepared.document)
         # Train what has no record yet, on datasets that lie where all nodes reach them.
         trained = None
         stopped = ""

@@ -449,19 +449,24 @@ def study_document(plan: Plan) -> StudyDocument:
     )
 
 
-def tracked_study(plan: Plan, records: StudyRecords) -> TrackedStudy:
-    """Return what a tracker shows of the study, which has its study.json."""
+def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedStudy:
+    """Return what a tracker shows of the study; `document` is its study.json."""
     study = plan.study
-    return replace(
-        TrackedStudy.stored(records),
+    return TrackedStudy(
+        study.name,
         datasets={
             digest: {"uri": data.uri, "rows": {split: data.rows(split) for split in data.splits}}
             for digest, data in plan.datasets.items()
         },
+        plan_digest=plan.digest,
         axes=tuple(plan.varied),
         extra=plan.summary(),
         keys=tuple(plan.keys),
         metric=study.metric,
         mode=study.mode,
+        searches=plan.declared_search is not None,
         trials=plan.total,
+        storage=storage,
+        origin=document.origin,
+        description=study.description,
     )
