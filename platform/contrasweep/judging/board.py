@@ -135,35 +135,39 @@ Copies of a run say nothing.
 
 
 def _unpaired(trials: pd.DataFrame) -> tuple[list[float], Contrasts]:
-    """Return the means of arms whose runs have no partner, and their contrasts, of Welch's t-test."""
-    by_arm = trials.groupby("arm", sort=False)["value"]
-    values = [runs.dropna().to_numpy() for _, runs in by_arm]
-    failed = [int(runs.isna().sum()) for _, runs in by_arm]
+    """Return the means of arms whose runs have no partner, and their contrasts, of Welch's t-test.
+
+    `trials` has the columns arm and value; a run whose value is NaN has failed.
+    """
+    runs_of_arms = trials.groupby("arm", sort=False)["value"]
+    values = [runs.dropna().to_numpy() for _, runs in runs_of_arms]
+    failed = [int(runs.isna().sum()) for _, runs in runs_of_arms]
 
     def contrasts(i: int, j: int) -> list[Contrast]:
         evidence = unpaired_evidence(values[i], values[j], (failed[i], 0))
         if evidence is None or evidence.constant:
             return []
-        return [c for c in (evidence.common, evidence.a_loses) if c]
+        return [evidence.common, evidence.a_loses] if evidence.a_loses else [evidence.common]
 
-    return [float(x.mean()) for x in values], contrasts
+    return [float(of_arm.mean()) for of_arm in values], contrasts
 
 
 def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrasts]:
     """Return the means of arms whose replicates are paired, and the contrasts of their differences.
 
-    Only replicates that all arms have count, so that every rank is over the same ones.
+    Only replicates that all arms have count, so that every rank is over the same ones. `SpecError` for fewer than two.
     """
-    # A row for each fold and seed that all arms have, and a column for each arm; NaN is a failed run. Groups of items
-    # count by their sizes.
+    # The values [arms, replicates] of the folds and seeds that all arms have; NaN is a failed run.
     arms = trials["arm"].unique()
     trials = trials.assign(weight=trials.get("weight", 1.0))
     arms_of_replicate = trials.groupby(["fold", "seed"], dropna=False)["arm"].transform("size")
     rows = trials[arms_of_replicate == len(arms)].set_index(["fold", "seed", "arm"])
-    wide: Any = rows[["value", "weight"]].unstack("arm", sort=False)
-    values = wide["value"].reindex(columns=arms).to_numpy().T
-    sizes = wide["weight"].mean(axis=1).to_numpy()
-    folds, seeds = (wide.index.get_level_values(name).to_numpy() for name in ("fold", "seed"))
+    replicates: Any = rows[["value", "weight"]].unstack("arm", sort=False)
+    values = replicates["value"].reindex(columns=arms).to_numpy().T
+    folds = replicates.index.get_level_values("fold").to_numpy()
+    seeds = replicates.index.get_level_values("seed").to_numpy()
+    # Groups of items count by their sizes.
+    weights = replicates["weight"].mean(axis=1).to_numpy()
     finished = np.isfinite(values).all(axis=0)
     units = len({*(folds if design.folds else seeds)[finished]})
     if units < 2:
@@ -179,7 +183,7 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
             folds=folds[known] if design.folds else None,
             seeds=seeds[known],
             design=design,
-            weights=sizes[known],
+            weights=weights[known],
         )
 
     def contrasts(i: int, j: int) -> list[Contrast]:
@@ -188,12 +192,16 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
         differences = np.where(finished, values[i] - values[j], np.nan)
         # A difference that only rounding makes would break a tie.
         differences[np.abs(differences) <= TIE * np.nanmax(np.abs(values))] = 0.0
+        contrasts_of_pair = [contrast_of(differences)]
         # Where i alone failed it loses by the most.
         lost = np.isnan(values[i]) & np.isfinite(values[j])
-        with_losses = np.where(lost, -np.nanmax(np.abs(differences)), differences)
-        return [contrast_of(d) for d in (differences, with_losses)[: 1 + lost.any()]]
+        if lost.any():
+            with_losses = np.where(lost, -np.nanmax(np.abs(differences)), differences)
+            contrasts_of_pair.append(contrast_of(with_losses))
+        return contrasts_of_pair
 
-    return [contrast_of(np.where(finished, x, np.nan)).difference for x in values], contrasts
+    means = [contrast_of(np.where(finished, of_arm, np.nan)).difference for of_arm in values]
+    return means, contrasts
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
@@ -220,27 +228,27 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     order = np.argsort(-np.array(means), kind="stable").tolist()
     ps = []
     for i, j in itertools.combinations(order, 2):
-        above = max((contrast.p_above(0.0, 0.0) for contrast in contrasts(i, j)), default=1.0)
-        ps.append(min(1.0, 2 * above))
-    # Which two arms surely differ, with all pairs as one family: [better arm, worse arm].
+        one_sided = max((contrast.p_above(0.0, 0.0) for contrast in contrasts(i, j)), default=1.0)
+        ps.append(min(1.0, 2 * one_sided))
+    # Which two arms surely differ, with all pairs as one family: [place of the better arm, place of the worse arm].
     upper = np.triu_indices(count, 1)
-    p = np.ones((count, count))
-    p[upper] = ps
-    surely_better = np.zeros_like(p, dtype=bool)
+    p_of_places = np.ones((count, count))
+    p_of_places[upper] = ps
+    surely_better = np.zeros((count, count), dtype=bool)
     surely_better[upper] = holm(ps) <= alpha
 
     # The arms in order, each with the ranks that it may have and the p to the next arm.
-    next_ps = np.diag(p, 1).tolist()
+    next_ps = np.diag(p_of_places, 1).tolist()
     rows = []
-    for place, (i, p_next) in enumerate(zip(order, [*next_ps, None], strict=True)):
+    for place, arm in enumerate(order):
         rows.append(
             BoardRow(
                 rank=place + 1,
-                arm=names[i],
-                mean=sign * means[i] + 0.0,  # no -0
+                arm=names[arm],
+                mean=sign * means[arm] + 0.0,  # no -0
                 low=1 + int(surely_better[:, place].sum()),
                 high=count - int(surely_better[place].sum()),
-                p_next=p_next,
+                p_next=next_ps[place] if place < len(next_ps) else None,
             )
         )
     # How many replicates would separate the first two, as the advice under a table forecasts it: a further look has a

@@ -65,10 +65,10 @@ class Judged:
     @cached_property
     def advice(self) -> Advice:
         """Advice on what would decide the undecided comparisons."""
-        # The advice is for the comparison with the most replicates.
+        # The advice is for the design of the comparison with the most replicates.
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
-        design = max(designs, key=lambda d: (d.replicates, d.seeds))
-        # The trials of a study of this design. Items and tasks are no trials of an arm, and stand once.
+        design = max(designs, key=lambda design: (design.replicates, design.seeds))
+        # A study of this design has these trials. Where items or tasks are the replicates, the trials are not by arm.
         arms: set[str | None] = {None}
         if design.counts_trainings:
             arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
@@ -95,7 +95,7 @@ class Judged:
                 "what is required is of arms against a reference", place="--require", hint=hint
             )
         return requirement.outcome_of_all(
-            p.seen_from(p.b if p.a == base else p.a) for p in self.pairs
+            pair.seen_from(pair.b if pair.a == base else pair.a) for pair in self.pairs
         )
 
     def to_text(self, width: int = 100) -> str:
@@ -214,10 +214,10 @@ def judge(
     kinds = ("further", "these", "each")
     check_known(over or "further", "kinds", kinds, "there is no such kind", place="--over")
     name, roles, layout, roles_text, declared, over = read_source(source, options, over, i_know)
-    # The level and the smallest difference that a study declares are of its metric.
-    of_metric = declared if roles.metric == declared.get("metric") else {}
-    alpha = checked_level(of_metric.get("alpha", 0.05) if alpha is None else alpha)
-    margin = of_metric.get("smallest_difference") if margin is None else margin
+    # The level and the smallest difference that a study declares are of its metric, and the defaults for it.
+    defaults = declared if roles.metric == declared.get("metric") else {}
+    alpha = checked_level(defaults.get("alpha", 0.05) if alpha is None else alpha)
+    margin = defaults.get("smallest_difference") if margin is None else margin
 
     # The arms that are compared. More comparisons than anybody reads are better shown as a ranking.
     arms = list(dict.fromkeys(layout.trials["arm"]))
@@ -237,12 +237,15 @@ def judge(
 
     table = _table(name, roles, layout, over, margin, alpha)
     table = replace(table, notes=(*table.notes, *declared.get("notes", ())))
-    # A single run of each arm tells nothing of the noise, and no verdict may look as if it did. Where the other arm has
+    # A single run of each arm tells nothing of the noise, and no verdict may look as if it did. Where one arm has
     # several runs, the reason begins with `one run:` (`spread_beside`) and tells how these spread.
-    comparisons = [pair.comparison for pair in table.pairs]
-    if not any(
-        c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:")) for c in comparisons
-    ):
+    replicated = False
+    for pair_of_arms in table.pairs:
+        comparison = pair_of_arms.comparison
+        judgement = comparison.judgement
+        if comparison.n > 1 or (judgement and judgement.reason.startswith("one run:")):
+            replicated = True
+    if not replicated:
         hint = "give seeds (--pair), items (--item) or tasks (--block)"
         raise SpecError(
             "one run of each arm, or none in common, tells nothing of the noise",
@@ -410,6 +413,9 @@ def read_source(
     `options` are arguments of `judge` by name: the roles, `mode`, `reference`, `at` and `reader`. An option that is
     left out or "" is guessed. Without `over` and a block, the axes and the question of a study are taken. `i_know` says
     that the best value of the metric itself may count.
+
+    Raises:
+        SpecError: For a source that cannot be read, and a role that is not clear.
     """
     options = {
         **dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""),
@@ -418,19 +424,23 @@ def read_source(
     }
     at = CurveRow.parse(options["at"])
     name, frame, curves = read_table(source, at, options["reader"])
-    # A study says what it asks of its axes. One that not every arm has cannot be averaged over.
-    if over is None and not options["block"] and (question := frame.attrs.get("question")):
+    # A study says what it asks of its axes.
+    question = frame.attrs.get("question")
+    if over is None and not options["block"] and question:
         over = "each" if question == "cells" else "these"
-        free = {*frame}.difference(",".join(options[role] for role in COLUMNS).split(","))
-        axes = [name for name in frame.attrs["axes"] if name in free and frame[name].notna().all()]
-        options["block"] = ",".join(axes)
+        # An axis that not every arm has cannot be averaged over.
+        named = ",".join(options[role] for role in COLUMNS).split(",")
+        free = {*frame.dropna(axis=1)}.difference(named)
+        options["block"] = ",".join(axis for axis in frame.attrs["axes"] if axis in free)
     over = over or "further"
     roles = guess_roles(frame, options)
     if at.metric == roles.metric and not i_know:
         hint = "name a metric of validation data, or say --i-know"
         rule = "the best value of the metric itself is a maximum over noise"
         raise SpecError(rule, place="--at", value=at.text, hint=hint)
-    text = _columns_text(frame, roles) + (f"; of each curve: {at.text}" if curves else "")
+    text = _columns_text(frame, roles)
+    if curves:
+        text += f"; of each curve: {at.text}"
     layout = layout_of(_runs(frame, roles, name), roles, over)
     return Source(name, roles, layout, text, frame.attrs, over)
 
@@ -470,42 +480,48 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     # A study's trials say whether their embeddings collapsed, which the table notes.
     if COLLAPSED in frame and COLLAPSED not in roles.columns:
         runs[COLLAPSED], _ = as_numbers(frame[COLLAPSED])
-
-    # Where columns tell runs apart, two rows of one run would count it twice.
     if roles.item or roles.pair:
-        keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
-        repeated = runs.duplicated(keys, keep=False)
-        if repeated.any():
-            # Columns in which the rows of the first repeated run differ may tell runs apart.
-            first_run = runs[keys][repeated].iloc[0]
-            same = frame[(repeated & (runs[keys] == first_run).all(axis=1)).to_numpy()]
-            unused = [name for name in frame if name not in roles.columns]
-            apart = [str(name) for name in unused if same[name].astype(str).nunique() > 1]
-            hint = "drop one"
-            if apart:
-                # Of a study's trials these are the axes.
-                names = ",".join(frame.attrs.get("axes") or apart)
-                hint = f"--arm {','.join(roles.arm)},{names}; or, without --board, --block {names} --over these"
-            raise SpecError("each run is there once", place=place, value=dict(first_run), hint=hint)
+        _check_once(runs, frame, roles, place)
     return runs
+
+
+def _check_once(runs: pd.DataFrame, frame: pd.DataFrame, roles: Roles, place: str) -> None:
+    """Raise `SpecError` where two of the `runs`, a row each of `frame`, are one run, which would count twice.
+
+    The hint names columns without a role that may tell the two apart.
+    """
+    keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
+    repeated = runs.duplicated(keys, keep=False)
+    if not repeated.any():
+        return
+    # The rows of the first repeated run, and the columns in which they differ.
+    run = runs[keys][repeated].iloc[0]
+    rows = frame[(runs[keys] == run).all(axis=1).to_numpy()]
+    unused = [name for name in frame if name not in roles.columns]
+    different = [str(name) for name in unused if rows[name].astype(str).nunique() > 1]
+    hint = "drop one"
+    if different:
+        # Of a study's trials these are the axes.
+        names = ",".join(frame.attrs.get("axes") or different)
+        hint = f"--arm {','.join(roles.arm)},{names}; or, without --board, --block {names} --over these"
+    raise SpecError("each run is there once", place=place, value=dict(run), hint=hint)
 
 
 def _design_text(layout: RunLayout, roles: Roles, arms: int, result: str) -> str:
     """Return in a line how this number of `arms` is compared; `result` says what they make: a board, or a family."""
     better = "larger" if roles.mode == "max" else "smaller"
-    compared = f"{plural(arms, 'arm')}, {layout.replicates_text}: {layout.pairing_text}"
-    return f"{compared}; {result}; metric {roles.metric}, {better} is better"
+    replicates = f"{plural(arms, 'arm')}, {layout.replicates_text}: {layout.pairing_text}"
+    return f"{replicates}; {result}; metric {roles.metric}, {better} is better"
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
     """Return in a line which column has which role, which roles were guessed, and which columns are not used."""
-    values = {
-        role: ", ".join(value) if isinstance(value, tuple) else value
-        for role, value in vars(roles).items()
-        if value and role != "guessed"
-    }
-    text = "columns: " + ", ".join(f"{role} {value}" for role, value in values.items())
-    guessed = [role for role in roles.guessed if role in values]
+    names_of = {}
+    for role, value in vars(roles).items():
+        if value and role != "guessed":
+            names_of[role] = ", ".join(value) if isinstance(value, tuple) else value
+    text = "columns: " + ", ".join(f"{role} {names}" for role, names in names_of.items())
+    guessed = [role for role in roles.guessed if role in names_of]
     if guessed:
         text += f" (guessed: {', '.join(guessed)})"
     unused = [str(name) for name in frame if name not in (*roles.columns, COLLAPSED)]

@@ -42,34 +42,40 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     """Return the trials that the runs make and how they are replicated.
 
     `runs` has a row per run, with the columns arm and value and any of repeat (of a partition into folds), fold, seed,
-    item, group and block (a task). `over` says what verdicts over several tasks hold for. Raises `SpecError` for runs
-    that are several tables, and for repeats without folds.
+    item, group and block (a task). `over` says what verdicts over several tasks hold for.
+
+    Raises:
+        SpecError: For runs that are several tables, and for repeats without folds.
     """
-    has = set(runs.columns)
+    # A single fold or task needs no column.
+    has = {name for name in runs if name not in ("fold", "block") or runs[name].nunique() > 1}
     suffix = ""  # the end of the sentence on how arms are paired
     axes: tuple[str, ...] = ()
-    has -= {name for name in ("fold", "block") if name in has and runs[name].nunique() < 2}
     # All items of a fold are scored by one training, so that their mean is a replicate.
     if "item" in has and "fold" in has:
         runs = _means(runs, ["arm", *({"repeat", "fold", "seed", "block"} & has)])
         has.discard("item")
         suffix = ", items averaged within their fold"
-    # Several tasks are the replicates, or an axis. For verdicts on these tasks together, every item counts the same
-    # whatever its task, which is then a part of the item's name.
+
+    # Several tasks are the replicates of verdicts on further tasks. For other verdicts they are the values of an axis.
     if "block" in has and over == "further":
         return _of_tasks(runs, roles, suffix)
     if "block" in has:
-        name = axis = joined(roles.block)
+        tasks = axis = joined(roles.block)
         if axis in {*runs.columns.drop("block"), *TRIAL_COLUMNS}:
             axis = f"axis.{axis}"
         axes = (axis,)
         runs = runs.copy()  # a join would lose what the frame of a study says of its design
         runs[axis] = runs["block"]
+        # For verdicts on these tasks together every item counts the same: its task is a part of its name, and no axis.
         if "item" in has and over == "these":
             axes = ()
             runs = runs.assign(item=row_labels(runs, ["block", "item"]))
-        averaged = f", averaged over {name}, for these values alone"
-        suffix += averaged if over == "these" else f", in each {name}"
+        if over == "these":
+            suffix += f", averaged over {tasks}, for these values alone"
+        else:
+            suffix += f", in each {tasks}"
+
     # Else a replicate is an item, a seed crossed with items, a fold, a seed, or a run that nothing pairs.
     if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
         return _of_items(runs, axes, suffix)
@@ -84,7 +90,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         return _of_seeds(runs, roles, axes, suffix)
     # Nothing pairs the runs: those of two arms are compared as two samples.
     sizes = runs.groupby(["arm", *axes]).size()
-    # Each run gets a seed of its own, which no run of another arm has.
+    # Each run gets a seed that no run of another arm has.
     number = runs.groupby("arm").cumcount().astype(str)
     trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
     design = Design(seeds=int(sizes.median()), unit="run")
@@ -120,33 +126,38 @@ def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], suffix: str) -> RunLayo
 def _of_seeds_and_items(runs: pd.DataFrame, suffix: str) -> RunLayout:
     """Return the layout of seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
     # A row for each trial and a column for each item; items that any trial lacks are left out.
-    wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
-    complete = wide.dropna(axis=1)
+    scores = runs.pivot(index=["arm", "seed"], columns="item", values="value")
+    complete = scores.dropna(axis=1)
     if complete.shape[1] < 2:
         count = f"{complete.shape[1]} in common"
         raise SpecError("all runs have scores of the same items", place="--item", value=count)
-    # A code for the group of each item, or for the item itself, and by trial the mean score of each group.
+    # Each item is a unit by itself, or belongs to a group, which then is the unit. A unit is known by a number.
     unit = "group" if "group" in runs else "item"
     unit_of_item = runs.drop_duplicates("item").set_index("item", drop=False)[unit]
-    codes, names = pd.factorize(unit_of_item.reindex(complete.columns))
-    sizes = np.bincount(codes).astype(float)
+    numbers, units = pd.factorize(unit_of_item.reindex(complete.columns))
+    sizes = np.bincount(numbers).astype(float)
     trials = _as_trials(complete.mean(axis=1).rename("value").reset_index())
+    # The mean score of each unit in each trial. All trials have the same test part, which needs no name.
     ids = trials["trial_id"].tolist()
-    means = [np.bincount(codes, row) / sizes for row in complete.to_numpy()]
-    # All trials have the same test part, which needs no name.
+    means = [np.bincount(numbers, row) / sizes for row in complete.to_numpy()]
     values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
-    replicates = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), unit)}"
-    lacking = wide.shape[1] - complete.shape[1]
-    dropped = f" (without {plural(lacking, 'item')} that not every run has)" if lacking else ""
-    pairing = f"paired by seed and item{dropped}{suffix}"
-    return RunLayout(trials, Design(items=len(names)), replicates, pairing, (), values)
+    replicates = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(units), unit)}"
+    pairing = "paired by seed and item"
+    left_out = scores.shape[1] - complete.shape[1]
+    if left_out:
+        pairing += f" (without {plural(left_out, 'item')} that not every run has)"
+    return RunLayout(trials, Design(items=len(units)), replicates, pairing + suffix, (), values)
 
 
 def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: str) -> RunLayout:
-    """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share."""
+    """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share.
+
+    Raises:
+        SpecError: The folds are repeats alone, or a repeat has one fold.
+    """
     count = runs["fold"].nunique()
     folds = count
-    # A repeat is a partition of its own, into as many folds as any repeat has.
+    # With repeats, each of which is a partition, the folds of the design are those of one repeat.
     if "repeat" in runs:
         folds = int(runs.groupby("repeat")["fold"].nunique().max())
     if roles.repeats_alone or folds < 2:
@@ -165,44 +176,45 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: s
     pairing = f"paired by {columns}, corrected for the training rows that folds share{suffix}"
     design = Design(folds=folds)
     # The frame of a study says how it is replicated. Some folds may have no trial, since a sweep has searched them.
-    if study := runs.attrs.get("design"):
-        known = study["seed_part"] if roles.metric == runs.attrs["metric"] else {}
+    study = runs.attrs.get("design")
+    if study:
+        seed_part = study["seed_part"] if roles.metric == runs.attrs["metric"] else {}
         design = replace(
             design,
             folds=max(folds, study["folds"] or 0),
             searched=study["searched"],
-            seed_part=SeedPart(**known),
+            seed_part=SeedPart(**seed_part),
         )
     return RunLayout(_as_trials(runs), design, replicates, pairing, axes)
 
 
 def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: str) -> RunLayout:
     """Return the layout of runs with seeds: arms are paired where they share two seeds or more, else two samples."""
-    seeds = runs.groupby("arm")["seed"].agg(set)
-    common_seeds = set.intersection(*seeds)
-    all_seeds = set.union(*seeds)
-    word = " and ".join(roles.pair)
+    seeds_of_arms = runs.groupby("arm")["seed"].agg(set)
+    common_seeds = set.intersection(*seeds_of_arms)
+    all_seeds = set.union(*seeds_of_arms)
+    columns = " and ".join(roles.pair)
     # How many pairs of arms have fewer than two seeds in common, too few for paired differences to tell the noise.
-    pairs = list(itertools.combinations(seeds, 2))
+    pairs = list(itertools.combinations(seeds_of_arms, 2))
     unpaired = sum(len(a & b) < 2 for a, b in pairs)
     if unpaired == len(pairs):
-        pairing = f"unpaired: no two arms have two values of {word} in common{suffix}"
-        counts = seeds.map(len)
+        pairing = f"unpaired: no two arms have two values of {columns} in common{suffix}"
+        counts = seeds_of_arms.map(len)
         design = Design(seeds=counts.min(), unit="run")
         return RunLayout(_as_trials(runs), design, _runs_each(counts), pairing, axes)
     replicates = f"{plural(len(common_seeds), 'seed')} in common"
     if len(all_seeds) > len(common_seeds):
         replicates += f" of {len(all_seeds)}"
-    pairing = f"paired by {word}"
+    pairing = f"paired by {columns}"
     if unpaired:
         pairing += f" where two arms share two or more, else unpaired ({unpaired})"
-    # Where all arms share fewer than two seeds, some two arms share at least two.
+    # All arms may share fewer than two seeds, while some two arms share at least two.
     design = Design(seeds=max(2, len(common_seeds)))
     return RunLayout(_as_trials(runs), design, replicates, pairing + suffix, axes)
 
 
 def _runs_each(sizes: "pd.Series[int]") -> str:
-    """Return in words how many runs each arm has: `5 runs each`, or `3 to 5 runs each`."""
+    """Return in words how many runs each arm has, from the `sizes` of arms: `5 runs each`, or `3 to 5 runs each`."""
     least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
     return f"{least}{plural(sizes.max(), 'run')} each"
 

@@ -95,24 +95,11 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     Raises:
         SpecError: For a column that is not there, and where a guess is ambiguous; the hint names the option to give.
     """
-    # The columns that the options name, each for one role.
     names = [str(name) for name in frame.columns]
-    columns_of: dict[str, list[str]] = {}
-    for role in COLUMNS:
-        text = "" if options[role] == "none" else options[role]
-        # The name of one column may have a comma.
-        several = [name.strip() for name in text.split(",") if name.strip()]
-        columns_of[role] = [text] if text in names else several
-    named = list(itertools.chain.from_iterable(columns_of.values()))
-    for role, columns in columns_of.items():
-        for name in columns:
-            check_known(
-                name, "columns with values", names, "there is no such column", place=f"--{role}"
-            )
-            if named.count(name) > 1:
-                raise SpecError("a column has one role", place=f"--{role}", value=name)
+    columns_of = _named_columns(names, options)
 
     # The columns with a usual name, for roles that no option names. The arm and the metric have no usual names here.
+    named = set(itertools.chain(*columns_of.values()))
     for role, usual_names in COLUMNS.items():
         if options[role] or not usual_names:
             continue
@@ -127,58 +114,92 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
             raise SpecError(
                 f"one column is the {role}", place=f"--{role}", value=", ".join(columns_of[role])
             )
+    _check_seeds(frame, [name for name in columns_of["pair"] if not _matches(name, FOLD)])
 
-    # Several columns may name the same seeds, one value of each for a seed. Where a value has several partners, one of
-    # the columns is a setting. Runs of one seed with other settings are no further replicates: they share its draws.
-    seeds = [name for name in columns_of["pair"] if not _matches(name, FOLD)]
-    combinations = frame[seeds].drop_duplicates()
-    if any(combinations[name].duplicated().any() for name in seeds):
-        raise SpecError(
-            "one column of a pair names seeds; over a setting values are averaged",
-            place="--pair",
-            value=", ".join(seeds),
-            hint="--block COLUMN --over these for each setting",
-        )
-
-    # The arm and the metric are among the columns without a role. The metric's name tells which values are better.
-    free = [name for name in names if not any(name in columns for columns in columns_of.values())]
+    # The arm and the metric are among the columns without a role.
+    taken = set(itertools.chain(*columns_of.values()))
+    free = [name for name in names if name not in taken]
     arms = columns_of["arm"] or _arm(frame, free)
     free = [name for name in free if name not in arms]
-    # The frame of a study says what its metric is, and which values of it are better.
-    studied = frame.attrs.get("metric")
-    metric = (columns_of["metric"] or ([studied] if studied in free else _metric(frame, free)))[0]
-    known_mode = frame.attrs.get("mode", "") if metric == studied else ""
-    mode = options["mode"] or known_mode or mode_of_name(metric)
+    # The frame of a study says what its metric is.
+    metric_of_study = frame.attrs.get("metric")
+    if columns_of["metric"]:
+        metric = columns_of["metric"][0]
+    elif metric_of_study in free:
+        metric = metric_of_study
+    else:
+        metric = _metric(frame, free)
+
+    # Which values are better: as the option says, or the study, or the name of the metric.
+    mode_of_study = frame.attrs.get("mode") if metric == metric_of_study else None
+    mode = options["mode"] or mode_of_study or mode_of_name(metric)
     check_known(
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
     )
 
     # The reference: by default that of the study, or the first arm with a usual name of one.
     labels = list(dict.fromkeys(row_labels(frame, arms)))
-    bases = [name for name in labels if _matches(name, BASE)]
+    likely = [name for name in labels if _matches(name, BASE)]
     if "reference" in frame.attrs:
-        bases = [name for name in labels if name == frame.attrs["reference"]]
-    base = options["reference"] or (bases[0] if bases else "none")
-    if base != "none":
-        check_known(base, "arms", labels, "there is no such arm", place="--reference")
+        likely = [name for name in labels if name == frame.attrs["reference"]]
+    reference = options["reference"] or next(iter(likely), "none")
+    if reference != "none":
+        check_known(reference, "arms", labels, "there is no such arm", place="--reference")
+    # Repeats stand first, then folds, then seeds.
+    pair = sorted(
+        columns_of["pair"],
+        key=lambda name: (not _matches(name, FOLD), not _matches(name, REPEAT)),
+    )
     return Roles(
         arm=tuple(arms),
         metric=metric,
         mode=mode,  # type: ignore[arg-type]
-        # Repeats, folds, then seeds.
-        pair=tuple(
-            sorted(
-                columns_of["pair"],
-                key=lambda name: (not _matches(name, FOLD), not _matches(name, REPEAT)),
-            )
-        ),
+        pair=tuple(pair),
         # Each of these has one column at most.
         item=next(iter(columns_of["item"]), ""),
         group=next(iter(columns_of["group"]), ""),
         block=tuple(columns_of["block"]),
-        reference=None if base == "none" else base,
+        reference=None if reference == "none" else reference,
         guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not options[role]),
     )
+
+
+def _named_columns(names: Sequence[str], options: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return role of `COLUMNS` -> the columns that its option names; `SpecError` unless each is there, with one role.
+
+    `names` are those of all columns. A role whose option is "" or `none` has no columns yet.
+    """
+    columns_of = {}
+    for role in COLUMNS:
+        text = "" if options[role] == "none" else options[role]
+        # The name of one column may have a comma.
+        parts = [text] if text in names else text.split(",")
+        columns_of[role] = [part.strip() for part in parts if part.strip()]
+    named = list(itertools.chain(*columns_of.values()))
+    for role, columns in columns_of.items():
+        for name in columns:
+            check_known(
+                name, "columns with values", names, "there is no such column", place=f"--{role}"
+            )
+            if named.count(name) > 1:
+                raise SpecError("a column has one role", place=f"--{role}", value=name)
+    return columns_of
+
+
+def _check_seeds(frame: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Raise `SpecError` where one of the `columns` that shall name seeds is a setting.
+
+    Several columns may name the same seeds, one value of each for a seed. Where a value has several partners, one of
+    the columns is a setting. Runs of one seed with other settings are no further replicates: they share its draws.
+    """
+    combinations = frame[columns].drop_duplicates()
+    if any(combinations[name].duplicated().any() for name in columns):
+        raise SpecError(
+            "one column of a pair names seeds; over a setting values are averaged",
+            place="--pair",
+            value=", ".join(columns),
+            hint="--block COLUMN --over these for each setting",
+        )
 
 
 def row_labels(frame: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
@@ -216,11 +237,15 @@ def _of_numbers(column: "pd.Series[Any]") -> bool:
     return bool(values.notna().any() and not wrong.any())
 
 
-def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
-    """Return the column of arms among `rest`: the first with a usual name, or the only one whose texts repeat."""
-    if arm_like := [name for name in rest if _matches(name, ARM)]:
-        return arm_like[:1]
-    texts = [name for name in rest if not _of_numbers(frame[name])]
+def _arm(frame: pd.DataFrame, free: Sequence[str]) -> list[str]:
+    """Return the column of arms among the columns `free`, those without a role.
+
+    It is the first with a usual name, or the only one of texts that repeat; `SpecError` where there is no such one.
+    """
+    usual = [name for name in free if _matches(name, ARM)]
+    if usual:
+        return usual[:1]
+    texts = [name for name in free if not _of_numbers(frame[name])]
     repeated = [name for name in texts if 1 < frame[name].nunique() < len(frame)]
     if len(repeated) == 1:
         return repeated
@@ -230,16 +255,19 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     )
 
 
-def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
-    """Return the column of the metric among `rest`: the only one of numbers, or the only such with a usual name."""
+def _metric(frame: pd.DataFrame, free: Sequence[str]) -> str:
+    """Return the column of the metric among the columns `free`, those without a role.
+
+    It is the only one of numbers, or the only one of numbers with a usual name; `SpecError` where there is no such one.
+    """
     # The columns of numbers, without those that have another role by their name, such as a step or an id.
-    numbers = [name for name in rest if _of_numbers(frame[name])]
-    others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
-    likely = [name for name in numbers if not _matches(name, others)]
-    metric_like = [name for name in likely if _matches(name, METRIC)]
-    for found in (likely, metric_like):
-        if len(found) == 1:
-            return found
+    numbers = [name for name in free if _of_numbers(frame[name])]
+    other_roles = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
+    likely = [name for name in numbers if not _matches(name, other_roles)]
+    usual = [name for name in likely if _matches(name, METRIC)]
+    for candidates in (likely, usual):
+        if len(candidates) == 1:
+            return candidates[0]
     raise SpecError(
         "which column is the metric is not clear",
         place="--metric",

@@ -120,16 +120,15 @@ class CurveRow:
         if not self.metric and self.step is None:
             return filled.tail(1)
         # The column that decides: the metric, or the first that counts steps; empty where the curve has none.
-        steps = next((name for name in files.STEPS if name in curve), "")
-        column = pd.to_numeric(
-            curve.get(self.metric or steps, pd.Series(dtype=float)), errors="coerce"
-        ).dropna()
+        name = self.metric or next((name for name in files.STEPS if name in curve), "")
+        column = curve.get(name, pd.Series(dtype=float))
+        deciding = pd.to_numeric(column, errors="coerce").dropna()
         # The last row of the step, or the first row with the best value.
         if self.step is not None:
-            chosen = filled.loc[column.index[column == self.step]].tail(1)
+            chosen = filled.loc[deciding.index[deciding == self.step]].tail(1)
         else:
-            best = column.max() if self.mode == "max" else column.min()
-            chosen = filled.loc[column.index[column == best]].head(1)
+            best = deciding.max() if self.mode == "max" else deciding.min()
+            chosen = filled.loc[deciding.index[deciding == best]].head(1)
         if chosen.empty:
             hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
             raise SpecError("a curve has no such place", place="--at", value=self.text, hint=hint)
@@ -157,10 +156,11 @@ def _samples(path: Path) -> pd.DataFrame:
     """Read what lm-evaluation-harness writes with `--log_samples`: a row per example, with its scores and its task."""
     rows: pd.DataFrame = READERS[".jsonl"](path)
     # Rows name their metrics. Those of older versions do not: all numbers but ids are taken for scores.
-    metric_names = {name for names in rows.get("metrics", []) for name in names}
-    scores = [name for name in rows if name in metric_names] or [
-        name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx", "target")
-    ]
+    metric_names = set().union(*rows.get("metrics", []))
+    scores = [name for name in rows if name in metric_names]
+    if not scores:
+        numeric = rows.select_dtypes("number")
+        scores = [name for name in numeric if name not in ("doc_id", "idx", "target")]
     columns = ["doc_id", *scores]
     if "filter" in rows:
         columns.append("filter")
@@ -172,7 +172,7 @@ def _samples(path: Path) -> pd.DataFrame:
 def _report(path: Path) -> pd.DataFrame:
     """Read a report in JSON: a log of inspect_ai, a row per sample, or a result of MTEB as one row.
 
-    The score of MTEB is the mean main score of the task over its splits and subsets.
+    The score of MTEB is the mean main score of the task over its splits and subsets. `SpecError` for another report.
     """
     content: Any = json.loads(path.read_text())
     if "eval" in content:
@@ -180,30 +180,31 @@ def _report(path: Path) -> pd.DataFrame:
     if "scores" not in content:
         hint = "contrasweep:STORAGE:STUDY names a study of a storage"
         raise SpecError("no result of inspect_ai or MTEB", place=str(path), hint=hint)
-    subsets = [subset for split in content["scores"].values() for subset in split]
-    mean = sum(subset["main_score"] for subset in subsets) / len(subsets)
-    return pd.DataFrame([{"task": content["task_name"], "main_score": mean}])
+    scores = []
+    for subsets in content["scores"].values():  # a split's
+        scores += [subset["main_score"] for subset in subsets]
+    row = {"task": content["task_name"], "main_score": sum(scores) / len(scores)}
+    return pd.DataFrame([row])
 
 
 def _packed(path: Path) -> pd.DataFrame:
     """Read a log of inspect_ai, a zip file: a row per sample, with its scores."""
-
-    def member(name: str) -> Any:
-        """Return the content of a JSON member of the zip; `ValueError` for one of more than `MOST_UNPACKED` bytes."""
-        info = packed.getinfo(name)
-        if info.compress_type != ZSTANDARD:
-            return json.loads(read_member(packed, name, MOST_UNPACKED))
-        if info.file_size > MOST_UNPACKED:
-            raise ValueError(f"{name} has {info.file_size:,} bytes")
-        # The header before the content has 30 bytes, a name and an extra field. Its last four bytes are the lengths of
-        # both, by which the content is found.
-        file.seek(info.header_offset + 26)
-        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
-        return json.loads(
-            pa.decompress(file.read(info.compress_size), info.file_size, "zstd", asbytes=True)
-        )
-
     with zipfile.ZipFile(path) as packed, path.open("rb") as file:
+
+        def member(name: str) -> Any:
+            """Return the content of a JSON member of the zip; `ValueError` for more than `MOST_UNPACKED` bytes."""
+            info = packed.getinfo(name)
+            if info.compress_type != ZSTANDARD:
+                return json.loads(read_member(packed, name, MOST_UNPACKED))
+            if info.file_size > MOST_UNPACKED:
+                raise ValueError(f"{name} has {info.file_size:,} bytes")
+            # The header before the content has 30 bytes, a name and an extra field. Its last four bytes are the lengths
+            # of both, by which the content is found.
+            file.seek(info.header_offset + 26)
+            file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
+            content = file.read(info.compress_size)
+            return json.loads(pa.decompress(content, info.file_size, "zstd", asbytes=True))
+
         return _scores(path, member("header.json"), member("summaries.json"))
 
 
@@ -218,9 +219,11 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
     rows = []
     for sample in samples:
         row = {"sample_id": str(sample["id"])}
-        # A scorer gives one value, or several by name; grades such as C (correct) become numbers.
         for scorer, score in (sample["scores"] or {}).items():
-            values = score["value"] if isinstance(score["value"], dict) else {"": score["value"]}
+            # A scorer gives one value, or several by name; grades such as C (correct) become numbers.
+            values = score["value"]
+            if not isinstance(values, dict):
+                values = {"": values}
             for name, value in values.items():
                 row[f"{scorer}.{name}".rstrip(".")] = GRADES.get(value, value)
         rows.append(row)
@@ -298,22 +301,23 @@ def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
         files_of.setdefault(_run_of(path.relative_to(folder), kind), []).append(path)
     runs = []
     seeds = []
-    for run, files_of_run in files_of.items():
-        wrong = "the file is not what its name says"
+    for run, paths_of_run in files_of.items():
+        problem = "the file is not what its name says"
         # A start that ended before its first metric leaves a file without any.
-        tables = [_read_file(path, read, wrong) for path in files_of_run]
+        tables = [_read_file(path, read, problem) for path in paths_of_run]
         tables = [table for table in tables if len(table)]
         if not tables:
-            raise SpecError("a run has metrics", place=str(files_of_run[0]), value="none")
+            raise SpecError("a run has metrics", place=str(paths_of_run[0]), value="none")
         table = pd.concat(tables, ignore_index=True)
         if kind in CURVES:
-            table = at.of_curve(_by_step(table) if len(files_of_run) > 1 else table)
+            curve = _by_step(table) if len(paths_of_run) > 1 else table
+            table = at.of_curve(curve)
         # Where the files name no run, the folders do: the first one is the arm. A file in no folder has its own name.
-        folders = run.parts[:-1] or (files_of_run[0].stem,)
-        seed = SEED.search("/".join(folders))
         if "run" not in table:
-            number = seed[1] if seed else None
-            table = table.assign(arm=folders[0], run="/".join(folders), seed=number)
+            folders = run.parts[:-1] or (paths_of_run[0].stem,)
+            place = "/".join(folders)
+            seed = SEED.search(place)
+            table = table.assign(arm=folders[0], run=place, seed=seed[1] if seed else None)
             seeds.append(seed)
         runs.append(table)
     table = pd.concat(runs, ignore_index=True)
