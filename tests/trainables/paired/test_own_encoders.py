@@ -81,11 +81,11 @@ def trial(pairs: Manifest, **config: Any) -> Trial:
     [
         ({"name": "own_pairs:Four", "width": 4}, 0.5),
         ("own_pairs:Row", 0),
-        ("timm:test_resnet", 0.5),
+        ("timm:test_efficientnet", 0.5),
     ],
 )
 def test_a_pair_is_trained_with_an_own_encoder_and_resumes(encoder, beta, pairs, tmp_path):
-    if encoder == "timm:test_resnet":
+    if encoder == "timm:test_efficientnet":
         pytest.importorskip("timm")
     one = trial(pairs, encoder=encoder, beta=beta, **{"latent.size": 4} if beta else {})
     assert len(trained_and_resumed(train, one, tmp_path)) == 2
