@@ -146,13 +146,17 @@ class SweepDesign:
         searcher or its options are wrong.
         """
         study = self.study
+        budget = study.arm_budget.trials
+        if budget is not None:
+            # Start points are tried before the searcher is asked.
+            budget = max(1, budget - len(study.arms[arm].start_points or []))
         return searchers.build(
             study.searcher,
             study.arms[arm].space,
             fixed=fixed,
             seed=study.search_seed,
             mode=study.mode,
-            budget=study.arm_budget.trials,
+            budget=budget,
             **study.searcher_options,
         )
 

@@ -84,7 +84,7 @@ def test_an_interrupted_search_goes_on_as_if_it_were_not(tmp_path, searcher):
 STARTS = [{"lr": 0.1}, {"lr": 0.7}]
 
 
-@pytest.mark.parametrize("searcher", ["tpe", "random", "cmaes", "hunters:Hunter"])
+@pytest.mark.parametrize("searcher", ["tpe", "random", "cmaes", "grid", "hunters:Hunter"])
 def test_start_points_are_tried_first_and_once_within_the_budget(tmp_path, searcher, own_searcher):
     arms = {**ARMS, "long": dataclasses.replace(ARMS["long"], start_points=STARTS)}
     study = sweep(arms=arms, searcher=searcher, trials_per_arm=6)
@@ -96,6 +96,8 @@ def test_start_points_are_tried_first_and_once_within_the_budget(tmp_path, searc
         if t.arm == "long" and notes.phase == "search"
     ]
     assert tried[:2] == [0.1, 0.7] and len(tried) == 6 and len(set(tried)) == 6
+    if searcher == "grid":  # of what the budget leaves, to its end
+        assert tried[-1] == max(tried)
     (note,) = start_notes(study_document(plan(study)))
     assert "start points: short 0, long 2" in note
     document = study_document(plan(sweep()))

@@ -85,7 +85,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
             else "a grid is larger than can be listed",
             place="budget",
             value=most,
-            hint="set searcher_options.levels, or search at random",
+            hint="set searcher_options.levels, or search at random; start points count too",
         )
     return ListSearcher(space, problem.fixed, iter(list(configs.values())))
 
