@@ -16,6 +16,7 @@ from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdi
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
 from contrasweep.statistics.comparison import freedom
 from contrasweep.statistics.design import Contrast
+from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import LEVEL_DIVISOR
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
@@ -58,9 +59,8 @@ class Size:
         """What the size costs, as text: `12 trials, 3 h`, the time only where it is known; "" for no trials."""
         if not self.trials:
             return ""
-        return plural(self.trials, "trial") + (
-            "" if self.hours is None else f", {duration(3600 * self.hours)}"
-        )
+        trials = plural(self.trials, "trial")
+        return trials if self.hours is None else f"{trials}, {duration(3600 * self.hours)}"
 
     def __str__(self) -> str:
         return self.replicates + (f" ({self.price})" if self.trials else "")
@@ -127,14 +127,14 @@ def _hours_by_records(done: Sequence[Record]) -> Hours:
     Each further trial is taken to last as long as the median trial of its arm, with as many trials at a time as there
     were on average.
     """
+    durations: dict[str, list[float]] = {}  # arm -> seconds of each of its trials
+    for record in done:
+        durations.setdefault(record.arm, []).append(record.ended - record.started)
+    seconds = {arm: statistics.median(of_arm) for arm, of_arm in durations.items()}
+    # How many trials ran at a time: the seconds of all trials over the seconds in which any of them ran.
     spans = [(record.started, record.ended) for record in done]
     wall = covered(spans)
-    # How many trials ran at a time: the seconds of all trials over the seconds in which any of them ran.
     at_once = max(1.0, sum(end - start for start, end in spans) / wall) if wall > 0 else 1.0
-    arms = {record.arm for record in done}
-    seconds = {
-        arm: statistics.median(r.ended - r.started for r in done if r.arm == arm) for arm in arms
-    }
 
     def hours(added: Mapping[str, int]) -> float | None:
         # How long a trial of an arm takes is not known before one has ended.
@@ -191,13 +191,14 @@ class PowerForecast:
 
         A size behind ~ does so if the noise is as estimated. A dash says that no such size is known.
         """
-        if self.enough_as_estimated is None:
+        estimated = self.enough_as_estimated
+        if estimated is None:
             return " or ".join(str(larger.size) for larger in self.enough) or "–"
         # With one seed on all folds no size is known to decide: only a second seed tells how much a seed changes.
         if self.pair.comparison.evidence.common.seed_unknown:
-            price = self.enough_as_estimated.price
-            return "a second seed tells" + (f" ({price})" if price else "")
-        return f"~ {self.enough_as_estimated}"
+            price = f" ({estimated.price})" if estimated.price else ""
+            return f"a second seed tells{price}"
+        return f"~ {estimated}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,14 +255,10 @@ class Advice:
         """
         if not self:
             return ""
+        heading = f"What would decide: the chance of a verdict with {self.unit_text}."
         table = text_table(self.rows(), rule=True, width=width)
-        heading = wrapped(
-            f"What would decide: the chance of a verdict with {self.unit_text}.", width
-        )
-        return (
-            "\n".join([heading, "", *table, "", *(wrapped(note, width) for note in self.notes())])
-            + "\n"
-        )
+        notes = [wrapped(note, width) for note in self.notes()]
+        return "\n".join([wrapped(heading, width), "", *table, "", *notes]) + "\n"
 
     @property
     def unit_text(self) -> str:
@@ -289,31 +286,26 @@ class Advice:
         rows = [["", *map(self._named, head), "80% with"]]
         # A row for each comparison: its chance of a decision at each size, and the sizes that are enough.
         for forecast in self.forecasts:
-            chances = [
-                f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
-                for chance in forecast.chances
-            ] or ["not known"] * len(self.sizes)
-            rows.append(
-                [
-                    forecast.title(self.names),
-                    "undecided",
-                    *chances,
-                    self._named(forecast.sufficient()),
+            chances = ["not known"] * len(self.sizes)
+            if forecast.chances:
+                chances = [
+                    f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
+                    for chance in forecast.chances
                 ]
-            )
+            title = forecast.title(self.names)
+            rows.append([title, "undecided", *chances, self._named(forecast.sufficient())])
         if self.omitted:
-            rows.append(
-                [f"and {self.omitted} more", "undecided", *["not computed"] * (len(self.sizes) + 1)]
-            )
+            not_computed = ["not computed"] * (len(self.sizes) + 1)
+            rows.append([f"and {self.omitted} more", "undecided", *not_computed])
         # Two rows on all comparisons together have the medians over them. No difference is larger than the metric's
         # range, `widest`.
         widest = self.forecasts[0].pair.comparison.widest or math.inf
-        detectable = [forecast.detectable for forecast in self.forecasts]
-        rows.append(
-            ["detectable difference", *_medians("±{:.2g}", detectable, widest), "at each size"]
-        )
+        differences = [forecast.detectable for forecast in self.forecasts]
         degrees = [forecast.degrees for forecast in self.forecasts]
-        rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "at each size"])
+        rows += [
+            ["detectable difference", *_medians("±{:.2g}", differences, widest), "at each size"],
+            ["degrees of freedom", *_medians("{:.0f}", degrees), "at each size"],
+        ]
         # Replicates that are no trials (items, runs made elsewhere) have no price.
         if any(size.trials for size in self.sizes):
             prices = [size.price for size in self.sizes]
@@ -322,57 +314,52 @@ class Advice:
 
     def notes(self) -> list[str]:
         """Return sentences on how the numbers are meant, and how to follow the advice."""
-        # What brackets and detectable differences mean, behind a warning where trainings collapse.
+        # A warning where trainings collapse stands first.
         forecasts = self.forecasts
-        lines = [
+        evidence_of_all = [forecast.pair.comparison.evidence for forecast in forecasts]
+        lines = []
+        if any(map(_collapses, evidence_of_all)):
+            lines.append(
+                "Mend the training first: of an arm here half of the replicates or more have a trial that "
+                "collapsed, and more replicates have them too."
+            )
+        # What brackets and detectable differences mean.
+        median = ", in the median of these comparisons" if len(forecasts) > 1 else ""
+        lines.append(
             "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
-            + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
-        ]
-        compared = [forecast.pair.comparison.evidence for forecast in forecasts]
-        if any(evidence.a_loses or evidence.b_loses for evidence in compared):
+            f"{median}."
+        )
+        if any(evidence.a_loses or evidence.b_loses for evidence in evidence_of_all):
             lines.append(
                 "Trials that failed count as losses where a verdict depends on them, and as many of further ones."
             )
-        for evidence in compared:
-            # One collapsed cell spoils a replicate, whose value is the mean over the cells. With folds `n` counts the
-            # folds, each of which has one replicate for every seed.
-            design = evidence.common.design
-            replicates = evidence.common.n * (design.seeds if design.folds else 1)
-            if 2 * max(len(evidence.collapsed_a), len(evidence.collapsed_b)) >= replicates:
-                lines.insert(
-                    0,
-                    "Mend the training first: of an arm here half of the replicates or more have a trial that "
-                    "collapsed, and more replicates have them too.",
-                )
-                break
         # The signs ~ and – of the last column, where they occur. With an infinite detectable difference nothing is
         # known of the noise, and the column says so without a ~.
-        if any(
-            forecast.enough_as_estimated and math.isfinite(forecast.detectable[0])
+        with_tilde = [
+            forecast
             for forecast in forecasts
-        ):
+            if forecast.enough_as_estimated and math.isfinite(forecast.detectable[0])
+        ]
+        if with_tilde:
             lines.append(
                 "~: for a difference and noise as estimated so far, which too few degrees of freedom make unsure."
             )
-        if any(
-            not forecast.enough and forecast.enough_as_estimated is None for forecast in forecasts
-        ):
+        if any(forecast.sufficient() == "–" for forecast in forecasts):
             lines.append(
                 f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies."
             )
-        lines += _what_adds_degrees(self)
+        return [*lines, *_what_adds_degrees(self), self._how_to_follow()]
 
-        # Last, how to follow the advice, and what a look at more replicates costs.
+    def _how_to_follow(self) -> str:
+        """Return a sentence on how to follow the advice, and on what a look at more replicates costs."""
         if self.type == "judged":
-            look = "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
-            return [*lines, look]
+            return "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
         if self.fresh:
-            return [
-                *lines,
-                "No look at this study is left: declare a new study, with another name and fresh seeds.",
-            ]
-        enough = [larger.size for forecast in forecasts for larger in forecast.enough]
-        enough += [f.enough_as_estimated for f in forecasts if f.enough_as_estimated]
+            return "No look at this study is left: declare a new study, with another name and fresh seeds."
+        enough = [larger.size for forecast in self.forecasts for larger in forecast.enough]
+        for forecast in self.forecasts:
+            if forecast.enough_as_estimated:
+                enough.append(forecast.enough_as_estimated)
         if self.present.unit == "repeats" or {size.unit for size in enough} == {"repeats"}:
             field = "repeats"
         elif self.type == "sweep":
@@ -385,8 +372,8 @@ class Advice:
             look = f"the {ordinal(self.look)} look at the table, {share}"
         # Where no size is enough, there is nothing to follow.
         if enough:
-            return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
-        return [*lines, f"More {field}, added with --extend, would be {look}."]
+            return f"To follow it, add {field} and run with --extend. That is {look}."
+        return f"More {field}, added with --extend, would be {look}."
 
     def to_dict(self) -> dict[str, object]:
         """Return the advice for JSON: the sizes with their price, and what is predicted of each comparison.
@@ -438,28 +425,41 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
         ceiling += "repeats or folds alone add none, as the few seeds are what is least known"
     else:
         ceiling += "more come from repeats or folds (another number of folds is a new study)"
-    # The folds may share the draws of their one seed, so that the noise between seeds is not in the data at all.
-    if now.seed_unknown:
-        return [
-            f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."
-        ]
-    # Each fold draws anew, or an earlier study tells the noise between seeds. The noise of training is in the data, but
-    # one seed per fold does not tell it from that of the folds.
-    if design.seeds == 1:
-        return [
-            "One seed per fold cannot show how much of the noise comes from training. More seeds reduce only that "
-            f"part; here every share is taken as equally likely. A second seed tells. {ceiling}."
-        ]
     # Whether seeds or folds have more than half of the variance of the mean difference; these are the terms of
     # `Design.variance`.
     half = design.variance(components) / 2
-    if components.seed / design.seeds > half:
-        return [f"Most of the noise is between seeds, which more seeds reduce. {ceiling}."]
-    if components.fold * (1 / design.replicates + design.overlap) > half:
-        return [f"Most of the noise is between folds, which more seeds do not reduce. {ceiling}."]
-    return [
-        f"Most of the noise is of single trainings, which seeds, repeats and folds all reduce. {ceiling}."
-    ]
+    of_seeds = components.seed / design.seeds
+    of_folds = components.fold * (1 / design.replicates + design.overlap)
+    # The folds may share the draws of their one seed, so that the noise between seeds is not in the data at all.
+    if now.seed_unknown:
+        source = (
+            "One seed leaves no degree of freedom for what a seed changes; a second seed gives one"
+        )
+    # Each fold draws anew, or an earlier study tells the noise between seeds. The noise of training is in the data, but
+    # one seed per fold does not tell it from that of the folds.
+    elif design.seeds == 1:
+        source = (
+            "One seed per fold cannot show how much of the noise comes from training. More seeds reduce only that "
+            "part; here every share is taken as equally likely. A second seed tells"
+        )
+    elif of_seeds > half:
+        source = "Most of the noise is between seeds, which more seeds reduce"
+    elif of_folds > half:
+        source = "Most of the noise is between folds, which more seeds do not reduce"
+    else:
+        source = (
+            "Most of the noise is of single trainings, which seeds, repeats and folds all reduce"
+        )
+    return [f"{source}. {ceiling}."]
+
+
+def _collapses(evidence: Evidence) -> bool:
+    """Whether half of the replicates of an arm, or more, have a trial that collapsed."""
+    # One collapsed cell spoils a replicate, whose value is the mean over the cells. With folds `n` counts the folds,
+    # each of which has one replicate for every seed.
+    design = evidence.common.design
+    replicates = evidence.common.n * (design.seeds if design.folds else 1)
+    return 2 * max(len(evidence.collapsed_a), len(evidence.collapsed_b)) >= replicates
 
 
 def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
@@ -513,38 +513,39 @@ def advice(
         interim: The looks at the study so far, if the study grows or was extended.
         pending: How many of the study's trials are still to run. With any, nothing is predicted.
         type: Where the replicates come from, as `Advice.type`.
+
+    Returns:
+        The advice. It is empty too where trials are still to run, and where a growing study has looks to come.
     """
     # The comparisons that have a verdict or could have one.
-    judged_pairs = [
-        pair
-        for pair in answer.pairs
-        if answer.decisive and pair.has_verdict and pair.comparison.n > 1
-    ]
-    replicate = answer.pairs[0].comparison.evidence.common.design.unit if answer.pairs else "seed"
-    unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
-    fresh = interim is not None and interim.finished
-    waiting = isinstance(interim, InterimVerdicts) and not interim.finished
+    judged_pairs = []
+    if answer.decisive:
+        judged_pairs = [pair for pair in answer.pairs if pair.has_verdict and pair.comparison.n > 1]
     # Pairs that noise leaves undecided: where all values are equal, more replicates change nothing.
     undecided = [
         pair
         for pair in judged_pairs
         if not pair.decided and pair.comparison.evidence.common.standard_error > 0
     ]
+    replicate = answer.pairs[0].comparison.evidence.common.design.unit if answer.pairs else "seed"
+    unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
+    count = prices.present[unit]
+    fresh = interim is not None and interim.finished
     # Nothing is predicted while trials are to run, or while a growing study has looks to come, which decide themselves.
+    waiting = isinstance(interim, InterimVerdicts) and not interim.finished
     if pending or waiting or not undecided:
-        present = Size(unit, prices.present[unit], 0, None)
+        present = Size(unit, count, 0, None)
         return Advice(present, (), (), fresh, pending=pending, replicate=replicate)
 
-    look = _next_look(judged_pairs, interim, fresh)
     # The level of the family's first step. The first look has the whole one, each later look a part of it; before the
     # first look the present level is the whole one, too.
+    look = _next_look(judged_pairs, interim, fresh)
     family = judged_pairs[0].comparison.family
-    first = family.level_after(sum(pair.decided for pair in judged_pairs))
-    level_now = first / LEVEL_DIVISOR ** max(0, look - 2)
-    level = first / LEVEL_DIVISOR ** (look - 1)
+    whole_level = family.level_after(sum(pair.decided for pair in judged_pairs))
+    level_now = whole_level / LEVEL_DIVISOR ** max(0, look - 2)
+    level = whole_level / LEVEL_DIVISOR ** (look - 1)
 
     # The sizes: more seeds or repeats, as the study has them. A grid over folds may have more of either.
-    count = prices.present[unit]
     units: list[Unit] = [unit]
     if judged_pairs[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
         units = ["seeds", "repeats"]
@@ -606,10 +607,10 @@ def _forecast(
     predictions = [predict(now, design, level, margin, fresh=fresh) for design in designs]
     # No chance is shown where any has a wide range over the plausible noise, as it tells nothing, or where the noise
     # is known by a single degree of freedom.
-    precise = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
+    precise = [chance for chance in predictions if chance and chance.high - chance.low <= VAGUE]
     chances_known = len(precise) == len(sizes) and round(now.degrees) >= 2
     # How many replicates decide: by the predicted chance where that is known, else by the present estimate.
-    reached = []
+    enough = []
     estimated = []
     for unit in units:
         prediction = None
@@ -617,11 +618,14 @@ def _forecast(
             prediction = smallest_sufficient_design(now, unit, level, margin, fresh=fresh)
         if prediction is not None:
             needed = count_of(prediction.design, unit) + lost(unit)
-            reached.append(SufficientSize(prices.priced_size(unit, needed, fresh), prediction))
+            enough.append(SufficientSize(prices.priced_size(unit, needed, fresh), prediction))
             continue
         count = smallest_count_as_estimated(now, unit, level, fresh=fresh)
         if count is not None:
             estimated.append(prices.priced_size(unit, count + lost(unit), fresh))
+    cheapest = None
+    if estimated and not enough:
+        cheapest = min(estimated, key=lambda size: size.trials)
     return PowerForecast(
         pair,
         (
@@ -629,12 +633,9 @@ def _forecast(
             *(detectable_difference(now, design, level) for design in designs),
         ),
         (now.degrees, *(design.degrees(now.components) for design in designs)),
-        chances=precise if chances_known else (),
-        enough=tuple(sorted(reached, key=lambda entry: entry.size.trials)),
-        # The list is empty where no size would do.
-        enough_as_estimated=(
-            None if reached else min(estimated, key=lambda size: size.trials, default=None)
-        ),
+        chances=tuple(precise) if chances_known else (),
+        enough=tuple(sorted(enough, key=lambda larger: larger.size.trials)),
+        enough_as_estimated=cheapest,
     )
 
 
@@ -644,4 +645,5 @@ def _chance(prediction: Prediction) -> dict[str, float]:
 
 
 def _finite(value: float) -> float | None:
-    return value if value < float("inf") else None
+    """Return a number for JSON, which has none that is infinite: None in its place."""
+    return value if value < math.inf else None

@@ -113,12 +113,14 @@ def trials_of(
     # What failed for a cause outside the method, or fit on no host, says nothing of the method.
     outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()
     missing = outside | np.isin(status, UNFIT)
-    sources = dict(zip(_columns(factors), factors, strict=True)) | {"fold": "fold", "seed": "seed"}
     # A metric with the name of an axis is called `metric.NAME`.
     reported = "metric.collapsed" if "collapsed" in factors else "collapsed"
-    trials = pd.DataFrame(
-        {column: [label(v) for v in frame[name].astype(object)] for column, name in sources.items()}
-    ).assign(
+    # Column of the result -> column of `frame` whose labels it has.
+    sources = dict(zip(_columns(factors), factors, strict=True)) | {"fold": "fold", "seed": "seed"}
+    labels = {
+        column: list(map(label, frame[source].astype(object))) for column, source in sources.items()
+    }
+    trials = pd.DataFrame(labels).assign(
         weight=1.0 if weights is None else np.asarray(weights, dtype="float64"),
         trial_id=frame["trial_id"].to_numpy(),
         status=status,
@@ -132,16 +134,16 @@ def trials_of(
 
 
 def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFrame]]:
-    """Yield each combination of labels of `factors` and its trials, in the order of the study."""
+    """Yield each combination of labels of `factors` and its trials, in the order of the study; () without factors."""
     if not factors:
         yield (), trials
         return
-    for key, part in trials.groupby(_columns(factors), sort=False):
-        yield tuple(str(k) for k in key), part  # type: ignore[union-attr]
+    for labels, part in trials.groupby(_columns(factors), sort=False):
+        yield tuple(map(str, labels)), part  # type: ignore[arg-type]
 
 
 def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
-    """Return the combinations of labels of `factors` that occur, in the order of the study."""
+    """Return the combinations of labels of `factors` that occur, in the order of the study; `((),)` without factors."""
     if not factors:
         return ((),)
     return tuple(dict.fromkeys(row_tuples(trials, _columns(factors))))
@@ -149,9 +151,8 @@ def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
 
 def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
     """Return the labels of each trial's `factors` as one text, by the index of `trials`; "" without factors."""
-    return pd.Series(
-        [joined(k) for k in row_tuples(trials, _columns(factors))], trials.index, dtype=object
-    )
+    texts = [joined(labels) for labels in row_tuples(trials, _columns(factors))]
+    return pd.Series(texts, trials.index, dtype=object)
 
 
 def joined(labels: Key) -> str:
@@ -218,13 +219,13 @@ def comparisons(
     decisive = layout.answers(rule.question)
     size = len(unjudged_pairs)
     if decisive:
-        arms = [
-            {arm for (arm,) in distinct(part, ("arm",))}
-            for _, part in groups_of(trials, layout.axes)
-        ]
-        if rule.family_arms:
-            arms = [of_cell & {*rule.family_arms} for of_cell in arms]
-        size = family_size(arms, rule.reference, rule.question or "overall")
+        arms_of_cells = []
+        for _, part in groups_of(trials, layout.axes):
+            arms = {arm for (arm,) in distinct(part, ("arm",))}
+            if rule.family_arms:
+                arms &= {*rule.family_arms}
+            arms_of_cells.append(arms)
+        size = family_size(arms_of_cells, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     # Every arm may collapse as deep as the worst collapse of any arm.
     deepest = max((pair.evidence.collapse_depth for pair in unjudged_pairs), default=0.0)
@@ -235,13 +236,17 @@ def comparisons(
     comparison_at: dict[int, Comparison] = {}
     for has_verdict in (True, False):
         places = [
-            i for i, p in enumerate(unjudged_pairs) if (decisive and p.may_decide) == has_verdict
+            place
+            for place, pair in enumerate(unjudged_pairs)
+            if (decisive and pair.may_decide) == has_verdict
         ]
-        chosen = [unjudged_pairs[i] for i in places]
+        chosen = [unjudged_pairs[place] for place in places]
         looks = None
         if interim is not None:
-            looks = [interim.looks_before(p.context, p.a, p.b, p.evidence) for p in chosen]
-        found = judged_comparisons(
+            looks = [
+                interim.looks_before(pair.context, pair.a, pair.b, pair.evidence) for pair in chosen
+            ]
+        judged = judged_comparisons(
             [replace(pair.evidence, collapse_depth=deepest) for pair in chosen],
             family,
             rule.mode,
@@ -249,12 +254,12 @@ def comparisons(
             looks=looks,
             bounds=bounds,
         )
-        comparison_at |= dict(zip(places, found, strict=True))
+        comparison_at |= dict(zip(places, judged, strict=True))
 
     # In the order in which the pairs were found.
     pairs = []
-    for i, (context, a, b, evidence, _) in enumerate(unjudged_pairs):
-        comparison = comparison_at[i]
+    for place, (context, a, b, evidence, _) in enumerate(unjudged_pairs):
+        comparison = comparison_at[place]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
         # Why an arm with a single run has no verdict, and how the runs of the other arm spread.
@@ -276,16 +281,14 @@ def _evidence(
 
     In each context, such as a dataset, every two sides are compared, or every side with the rule's reference.
     """
-    work = trials.assign(
+    trials = trials.assign(
         side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled)
     )
-    for labels, part in groups_of(work, layout.context):
+    for labels, part in groups_of(trials, layout.context):
         context = tuple(zip(layout.context, labels, strict=True))
         replicates, places = _places(part)
-        column = {
-            name: part[name].to_numpy()
-            for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
-        }
+        # Arrays, which are read many times faster than the columns of a frame.
+        column = {str(name): part[name].to_numpy() for name in part}
         for a, b in pairs_of(places, rule.reference):
             # The replicates that both sides have, in the order of a's trials, and the evidence of these pairs.
             in_both = np.flatnonzero((places[a] >= 0) & (places[b] >= 0))
@@ -295,14 +298,16 @@ def _evidence(
             paired = _paired(replicates.iloc[in_both], column, first, second, rule, items)
 
             # All trials of a and of b, and the values of those that finished.
-            of_a, of_b = (places[side][places[side] >= 0] for side in (a, b))
-            values_a, values_b = (
-                column["value"][at][np.isfinite(column["value"][at])] for at in (of_a, of_b)
-            )
+            all_of_a = places[a][places[a] >= 0]
+            all_of_b = places[b][places[b] >= 0]
+            values_a = column["value"][all_of_a]
+            values_a = values_a[np.isfinite(values_a)]
+            values_b = column["value"][all_of_b]
+            values_b = values_b[np.isfinite(values_b)]
             # Runs with fewer than two replicates in common are two samples. They were read from elsewhere, where no arm
             # is known to be added and no trial to be trained again, so that they may have a verdict.
             if rule.unpaired and (paired is None or paired.common.n < 2):
-                lost = int(column["lost"][of_a].sum()), int(column["lost"][of_b].sum())
+                lost = int(column["lost"][all_of_a].sum()), int(column["lost"][all_of_b].sum())
                 evidence = unpaired_evidence(values_a, values_b, lost, rule.mode)
                 may_decide = True
             else:
@@ -320,13 +325,14 @@ def _evidence(
 
 
 def _places(part: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, NDArray[np.intp]]]:
-    """Return the replicates of a context, a row each, and by side where the trial of each replicate stands in `part`.
+    """Return the replicates of the trials `part` of a context, and by side where each replicate's trial stands in them.
 
-    The frame has the columns `KEYS`. The second is side -> [replicates], with -1 where the side has no such trial.
+    The first is a frame, a row per replicate, with the columns `KEYS`. The second is side -> row of the trial in `part`
+    [replicates], -1 where the side has no such trial.
     """
     # A number for each replicate: pairs are then found by arrays, fast enough for 30,000 trials.
     keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
-    number_of = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    number_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     numbers = np.array([number_of[key] for key in keys])
     places = {}
     for side in dict.fromkeys(part["side"]):
@@ -403,15 +409,18 @@ def marked(
     # context -> side -> (row, column) of its cell. Cells of one context are compared with each other.
     contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
     for place, cell in cells.items():
-        label_of = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
-            side = joined(tuple(label_of[f] for f in layout.compared))
-            contexts.setdefault(tuple(label_of[f] for f in layout.context), {})[side] = place
+            label_of = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
+            side = joined(tuple(label_of[factor] for factor in layout.compared))
+            context = tuple(label_of[factor] for factor in layout.context)
+            contexts.setdefault(context, {})[side] = place
 
     result = dict(cells)
     sign = 1 if mode == "max" else -1
     for context, beaten_by in _beaten_by(pairs).items():
-        places = {s: place for s, place in contexts.get(context, {}).items() if s in beaten_by}
+        # Cells without a verdict are left out.
+        places = contexts.get(context, {})
+        places = {side: place for side, place in places.items() if side in beaten_by}
         if not places:
             continue
         # The best cell has the best mean of those that no other beats, or of all where every one is beaten.
@@ -420,8 +429,8 @@ def marked(
             unbeaten or places, key=lambda side: sign * float(cells[places[side]].mean or 0.0)
         )
         compared_with = best if reference is None else reference
-        against = {best} if reference is None else set(places)
-        worse = [side for side in places if beaten_by[side] & against]
+        rivals = {best} if reference is None else set(places)
+        worse = {side for side in places if beaten_by[side] & rivals}
         for side, place in places.items():
             mark = ""
             if compared_with in beaten_by[side]:
@@ -521,25 +530,25 @@ def _cells(
     trials = trials.assign(cell=labels_of(trials, layout.pooled))
     split = len(layout.rows)  # a group's labels are those of its row, then those of its column
     cells = {}
-    for key, part in groups_of(trials, layout.placed):
+    for labels, part in groups_of(trials, layout.placed):
         # Each trial of the cell by itself, for pages that show or link it.
-        columns = (part[name] for name in ("trial_id", "fold", "seed", "status", "value"))
-        replicates = tuple(
-            Replicate(
-                trial_id=trial_id,
-                fold=fold,
-                seed=seed,
-                status=status,
-                value=None if math.isnan(value) else float(value),
-                url=links.get(trial_id),
+        replicates = []
+        for trial in part.to_dict("records"):
+            replicates.append(
+                Replicate(
+                    trial_id=trial["trial_id"],
+                    fold=trial["fold"],
+                    seed=trial["seed"],
+                    status=trial["status"],
+                    value=None if math.isnan(trial["value"]) else trial["value"],
+                    url=links.get(trial["trial_id"]),
+                )
             )
-            for trial_id, fold, seed, status, value in zip(*columns, strict=True)
-        )
-        cell = Cell(None, None, None, 0, dict(Counter(part["status"])), replicates)
+        cell = Cell(None, None, None, 0, dict(Counter(part["status"])), tuple(replicates))
         done = part[part["value"].notna()]
         if len(done):
             cell = _estimated(cell, done, metric, rule, items)
-        cells[key[:split], key[split:]] = cell
+        cells[labels[:split], labels[split:]] = cell
     return cells
 
 
@@ -597,7 +606,9 @@ def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | No
     Also None where any of `values` is beyond them: the name then means something else.
     """
     bounds = metric_range(metric)
-    return bounds if bounds and values.dropna().between(*bounds).all() else None
+    if bounds is None or not values.dropna().between(*bounds).all():
+        return None
+    return bounds
 
 
 def _cell_replicates(done: pd.DataFrame, spread: Contrast) -> str:

@@ -75,36 +75,38 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     Raises:
         SpecError: There is no such study or arm, or the studies have no arm in common.
     """
-    study_a, _, arm_a = a.partition(":")
-    study_b, _, arm_b = b.partition(":")
+    study_a, _, named_a = a.partition(":")
+    study_b, _, named_b = b.partition(":")
     results_a = Results.load(study_a, storage)
     results_b = Results.load(study_b, storage)
     # Which arm is compared with which: the named ones, or each with the arm of the same name.
-    shared = [arm for arm in results_a.document.arms if arm in results_b.document.arms]
-    pairs = [(arm, arm) for arm in shared]
-    if arm_a or arm_b:
-        x = results_a.known_name("arm", arm_a or arm_b, list(results_a.document.arms))
-        y = results_b.known_name("arm", arm_b or arm_a, list(results_b.document.arms))
-        pairs = [(x, y)]
+    arms_a = list(results_a.document.arms)
+    arms_b = list(results_b.document.arms)
+    pairs = [(arm, arm) for arm in arms_a if arm in arms_b]
+    if named_a or named_b:
+        arm_a = results_a.known_name("arm", named_a or named_b, arms_a)
+        arm_b = results_b.known_name("arm", named_b or named_a, arms_b)
+        pairs = [(arm_a, arm_b)]
     if not pairs:
         raise SpecError(
             "the studies have no arm in common",
             place="STUDY",
-            value=f"{', '.join(results_a.document.arms)} and {', '.join(results_b.document.arms)}",
+            value=f"{', '.join(arms_a)} and {', '.join(arms_b)}",
             hint="name one of each: STUDY:ARM",
         )
 
-    # By entry the arms in which it differs, none for what differs between whole studies; each diff of code once.
-    whole = _of_study(results_a), _of_study(results_b)
-    arms_of: dict[_Entry, list[str]] = {
-        entry: [] for entry in _entries(*whole) if entry.kind != "arm" or not (arm_a or arm_b)
-    }
-    diffs: dict[str, None] = {}
-    for x, y in pairs:
-        entries, diff = _of_arms(results_a, x, results_b, y)
+    # Entry -> the arms in which it differs; none for what differs between whole studies.
+    arms_of: dict[_Entry, list[str]] = {}
+    for entry in _entries(_of_study(results_a), _of_study(results_b)):
+        if entry.kind != "arm" or not (named_a or named_b):
+            arms_of[entry] = []
+    diffs: dict[str, None] = {}  # each diff of code once
+    for arm_a, arm_b in pairs:
+        entries, diff = _of_arms(results_a, arm_a, results_b, arm_b)
         diffs[diff] = None
         for entry in entries:
-            arms_of.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
+            arms = arm_a if arm_a == arm_b else f"{arm_a} and {arm_b}"
+            arms_of.setdefault(entry, []).append(arms)
     rows = []
     for entry in sorted(arms_of, key=lambda entry: get_args(Kind).index(entry.kind)):
         # What differs in all of several arms needs no names of arms.
@@ -114,13 +116,15 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
 
 
-def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[list[_Entry], str]:
-    """Return what differs between arm `x` of study `results_a` and arm `y` of `results_b`, and the diff of their code.
+def _of_arms(
+    results_a: Results, arm_a: str, results_b: Results, arm_b: str
+) -> tuple[list[_Entry], str]:
+    """Return what differs between an arm of study `results_a` and one of `results_b`, and the diff of their code.
 
     The diff is "" where the code is the same, or was not kept.
     """
-    a = _of_arm(results_a, x)
-    b = _of_arm(results_b, y)
+    a = _of_arm(results_a, arm_a)
+    b = _of_arm(results_b, arm_b)
     # A setting that one side of the same trainable lacks has its default there.
     if a["arm"].get("trainable") == b["arm"].get("trainable"):
         defaults = {key: {DEFAULT: DEFAULT} for key in {**a["setting"], **b["setting"]}}
@@ -128,29 +132,34 @@ def _of_arms(results_a: Results, x: str, results_b: Results, y: str) -> tuple[li
         b["setting"] = defaults | b["setting"]
     entries = list(_entries(a, b))
 
-    # The code of both arms, each that of the trial which ended last. Sources are read only where the digests differ.
-    codes = []
-    for results, arm in ((results_a, x), (results_b, y)):
-        newest = max(_records(results, arm), key=lambda record: record.ended, default=None)
-        codes.append(newest.code.digest if newest else "")
-    if codes[0] == codes[1]:
+    # The code of both arms. Sources are read only where the digests differ.
+    digest_a = _newest_code(results_a, arm_a)
+    digest_b = _newest_code(results_b, arm_b)
+    if digest_a == digest_b:
         return entries, ""
-    old = read_sources(results_a.records, codes[0])
-    new = read_sources(results_b.records, codes[1])
+    old = read_sources(results_a.records, digest_a)
+    new = read_sources(results_b.records, digest_b)
     summary = "sources were not kept"
     diff = ""
     if old is not None and new is not None:
         changes = code_difference(old, new, (results_a.name, results_b.name))
         summary = str(changes)
         diff = changes.diff
-    return [*entries, _Entry("code", summary, codes[0] or NONE, codes[1] or NONE)], diff
+    return [*entries, _Entry("code", summary, digest_a or NONE, digest_b or NONE)], diff
+
+
+def _newest_code(results: Results, arm: str) -> str:
+    """Return the digest of the code of an arm's trial that ended last; "" for an arm without a record."""
+    records = _records(results, arm)
+    return max(records, key=lambda record: record.ended).code.digest if records else ""
 
 
 def _of_study(results: Results) -> Things:
     """Return what a study declares beside its arms' settings, the names of its arms, and its data."""
     document = results.document
+    declared = {name: value for name, value in document.spec.items() if name not in ELSEWHERE}
     return {
-        "study": _joined([{k: v for k, v in document.spec.items() if k not in ELSEWHERE}]),
+        "study": _joined([declared]),
         "arm": _joined([dict.fromkeys(document.arms, "yes")]),
         "data": _joined([{data.name: data.digest[:12] for data in document.datasets}]),
     }
@@ -179,11 +188,11 @@ def _records(results: Results, arm: str) -> list[Record]:
 
 def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, Values]:
     """Return dotted key -> all values that it has in any of the nested mappings."""
-    seen: dict[str, dict[str, str]] = {}
+    values_of: dict[str, Values] = {}
     for mapping in maps:
         for key, value in dotted.flatten(mapping).items():
-            seen.setdefault(key, {})[dumps(value)] = label(value)
-    return seen
+            values_of.setdefault(key, {})[dumps(value)] = label(value)
+    return values_of
 
 
 def _shown(values: Iterable[str]) -> str:
@@ -199,13 +208,14 @@ def _entries(a: Things, b: Things) -> Iterator[_Entry]:
     """Yield an entry for each thing whose values differ, by kind; a side that lacks its name has `NONE`."""
     for kind in a:
         for name in {**a[kind], **b[kind]}:
-            first = a[kind].get(name, {})
-            other = b[kind].get(name, {})
-            if first.keys() == other.keys():
+            values_a = a[kind].get(name, {})
+            values_b = b[kind].get(name, {})
+            if values_a.keys() == values_b.keys():
                 continue
-            entry = _Entry(kind, name, _shown(first.values()), _shown(other.values()))
+            entry = _Entry(kind, name, _shown(values_a.values()), _shown(values_b.values()))
             # 2 and the text "2" have one label: then those values are shown in full that one side alone has.
             if entry.a == entry.b:
-                alone = first.keys() - other.keys(), other.keys() - first.keys()
-                entry = _Entry(kind, name, *map(_shown, alone))
+                only_a = _shown(values_a.keys() - values_b.keys())
+                only_b = _shown(values_b.keys() - values_a.keys())
+                entry = _Entry(kind, name, only_a, only_b)
             yield entry

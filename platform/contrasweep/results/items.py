@@ -49,11 +49,7 @@ def item_values(
     parts = {}
     sizes = dict[str, np.ndarray]()
     groups_of_part: dict[str, list[str]] = {}  # test part -> the group of each item
-    done = [
-        str(trial)
-        for trial, status in zip(frame["trial_id"], frame["status"], strict=True)
-        if status in COUNTING
-    ]
+    done = frame["trial_id"][frame["status"].isin(COUNTING)].astype(str).tolist()
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
@@ -62,33 +58,35 @@ def item_values(
         if number == 1:
             with ThreadPoolExecutor(THREADS) as pool:
                 list(pool.map(items, done))
+        columns = items(trial)
         record = records[trial]
-        scored = items(trial)
-        values = np.asarray(scored.get(metric, ()), dtype=np.float64)
+        scores = np.asarray(columns.get(metric, ()), dtype=np.float64)
         reported = record.metrics.get(metric, math.nan)
-        if not len(values) or not np.isfinite(values).all():
+        if not len(scores) or not np.isfinite(scores).all():
             return None
-        if not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
+        if not math.isclose(float(scores.mean()), reported, rel_tol=SAME, abs_tol=SAME):
             return None
 
-        # All trials of one dataset must have the same groups; a trial that names none must have as many items.
-        # A score DATASET/NAME, which was computed afterwards, has groups of its own. Without these, the groups of the
-        # trial's own items count, if the trial has as many items. An item without a name is a group of its own.
+        # A score DATASET/NAME, which was computed afterwards, has a column of groups for itself. Without it, the groups
+        # of the trial's items count, if the trial has as many items. An item without a name is a group by itself.
         column = f"{metric.rpartition('/')[0]}/{GROUP}"
-        if column not in scored and len(scored.get(GROUP, ())) == len(values):
+        if column not in columns and len(columns.get(GROUP, ())) == len(scores):
             column = GROUP
-        names = scored.get(column, [None] * len(values))
+        names = columns.get(column, [None] * len(scores))
         groups = [f"item {i}" if is_nameless(name) else str(name) for i, name in enumerate(names)]
+
+        # All trials of one dataset must have the same groups; a trial that names none must have as many items.
         part = record.data.digest
-        known = groups_of_part.setdefault(part, groups)
-        if known != groups and (column in scored or len(known) != len(groups)):
+        groups_of_first = groups_of_part.setdefault(part, groups)
+        if len(groups) != len(groups_of_first):
+            return None
+        if column in columns and groups != groups_of_first:
             return None
 
         # The mean of each group, in the order in which the groups are first met.
-        codes = {name: i for i, name in enumerate(dict.fromkeys(known))}
-        index = np.array([codes[name] for name in known])
+        index, _ = pd.factorize(np.array(groups_of_first, dtype=object))
         sizes[part] = np.bincount(index).astype(np.float64)
-        means[trial] = np.bincount(index, values) / sizes[part]
+        means[trial] = np.bincount(index, scores) / sizes[part]
         parts[trial] = part
     if not means or min(map(len, sizes.values())) < 2:
         return None

@@ -1,5 +1,6 @@
 """`Results`: the results of a study, read from the storage alone: frames, tables, comparisons and figures."""
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -155,7 +156,8 @@ class Results(StudyData):
         An arm without a finished trial has none.
         """
         if self.document.search:
-            by_arm = {row[0]: cell for (row, _), cell in self.table(["arm"], []).cells.items()}
+            cells = self.table(["arm"], []).cells
+            by_arm = {arm: cell for ((arm,), _), cell in cells.items()}
             return search.best_of_search(
                 self.search,
                 self.search_records,
@@ -168,13 +170,16 @@ class Results(StudyData):
         factors = ["arm", *self.axes]
         values_of = {tuple(map(label, row)): row for row in row_tuples(self.planned, factors)}
         sign = 1 if self.document.mode == "max" else -1
-        best: dict[str, tuple[float, Best]] = {}  # arm -> its best mean, larger is better
+        scores: dict[str, float] = {}  # arm -> mean of its best cell, where larger is better
+        best: dict[str, Best] = {}
         for (row, _), cell in self.table(factors, []).cells.items():
             arm, *values = values_of[row]
-            if cell.mean is not None and (arm not in best or sign * cell.mean > best[arm][0]):
-                settings = dict(zip(self.axes, values, strict=True))
-                best[arm] = sign * cell.mean, Best(arm, settings).with_cell(cell)
-        return [best[arm][1] for arm in self.document.arms if arm in best]
+            if cell.mean is None or sign * cell.mean <= scores.get(arm, -math.inf):
+                continue
+            settings = dict(zip(self.axes, values, strict=True))
+            scores[arm] = sign * cell.mean
+            best[arm] = Best(arm, settings).with_cell(cell)
+        return [best[arm] for arm in self.document.arms if arm in best]
 
     def best_trial(self, arm: str) -> Record | None:
         """Return the best finished trial of an arm, by the study's metric.
@@ -334,24 +339,25 @@ class Results(StudyData):
         Example:
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(digits=3))
         """
+        # A study without axes has nothing for the rows but the arms.
+        if rows is None and columns is None:
+            rows = self.axes or "arm"
+            columns = "arm" if self.axes else ()
         factors = ["arm", *self.axes]
-        rows, columns = (
-            None
-            if side is None
-            else [self.known_name("rows or columns", name, factors) for name in names_of(side)]
-            for side in (rows, columns)
+        row_factors, column_factors = (
+            [self.known_name("rows or columns", name, factors) for name in names_of(side)]
+            for side in (() if rows is None else rows, () if columns is None else columns)
         )
-        placed = [*(rows or ()), *(columns or ())]
+        placed = [*row_factors, *column_factors]
         if len(set(placed)) < len(placed):
             rule = "name each factor once, in the rows or in the columns"
             raise SpecError(rule, place="rows, columns", value=", ".join(placed))
-        # A side that is not given has the factors that the other side leaves. Without both, the arms are the columns; a
-        # study without axes has nothing for the rows but the arms.
+        # A side that is not given has the factors that the other side leaves.
         others = [name for name in factors if name not in placed]
-        row_factors = others if rows is None else rows
-        column_factors = others if columns is None else columns
-        if rows is None and columns is None:
-            row_factors, column_factors = (self.axes, ["arm"]) if self.axes else (["arm"], [])
+        if rows is None:
+            row_factors = others
+        elif columns is None:
+            column_factors = others
         table = self._build(row_factors, column_factors, metric)
 
         # Where another layout answers the study's question, its verdicts are told below this table. Where the arms are
@@ -372,10 +378,9 @@ class Results(StudyData):
         notes = list(self.declared_notes)
         if table.metric == self.metric and self._interim is not None:
             notes.extend(self._interim.notes)
-        if scores := self.document.scores:
-            notes.append(
-                f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"
-            )
+        if self.document.scores:
+            metrics = ", ".join([self.metric, *self.document.scores])
+            notes.append(f"alpha {self.document.alpha:g} is divided among {metrics}")
         table = replace(table, notes=(*table.notes, *notes, *self.study_notes))
         table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})
@@ -401,25 +406,26 @@ class Results(StudyData):
             SpecError: For an unknown arm, axis or metric, an arm against itself, and where the arms have no finished
                 replicate in common.
         """
-        at = {self.known_name("axis", axis, self.axes): v for axis, v in (at or {}).items()}
+        at = {self.known_name("axis", name, self.axes): value for name, value in (at or {}).items()}
         metric = self._metric(metric)
         arms = list(dict.fromkeys(self.planned["arm"]))
         a, b = (self.known_name("arm", arm, arms) for arm in (a, b))
         if a == b:
             raise SpecError("two different arms are compared", place="compare", value=a)
         free = [axis for axis in self.axes if axis not in at]
-        fixed = (f", {self.names(axis)} {self.names(label(value))}" for axis, value in at.items())
-        title = self.title + "".join(fixed)
+        title = self.title
+        for axis, value in at.items():
+            title += f", {self.names(axis)} {self.names(label(value))}"
         decisive = self._decides(metric)
-        # The study's own comparison in each cell, or else an exploratory one. If all axes are fixed, one cell is left:
-        # an exploratory comparison of it is made below, as `overall`.
+        # In each cell the comparison that the study decides, or else an exploratory one. If all axes are fixed, one
+        # cell is left: an exploratory comparison of it is made below, as `overall`.
         cells: list[Pair] = []
         if self.axes and decisive:
             cells = _between(self._table_of_arms(metric, overall=False).pairs, a, b, at)
         if self.axes and not cells and (free or decisive):
             table = self._build(self.axes, ["arm"], metric, exploratory=True)
             cells = _between(table.pairs, a, b, at)
-        # The study's own comparison over everything, where no axis is fixed.
+        # Over everything the comparison that the study decides, where no axis is fixed.
         overall: list[Pair] = []
         if decisive and not at:
             overall = _between(self._table_of_arms(metric, overall=True).pairs, a, b, {})
@@ -632,14 +638,14 @@ class Results(StudyData):
             cells=cells,
             trainables=trainables,
         ):
-            if part := noise.seed_part:
-                return part
+            if noise.seed_part:
+                return noise.seed_part
         return SeedPart()
 
     def _metric(self, name: str | None) -> str:
         """Return the declared name of the metric `name`; None: the study's. `SpecError` where no trial reports it."""
         name = name or self.metric
-        reported = [c for c in self.frame.columns if c not in {*TRIAL_COLUMNS, *self.axes}]
+        reported = [name for name in self.frame.columns if name not in {*TRIAL_COLUMNS, *self.axes}]
         return self.known_name("metric", name, reported or [name])
 
     def _build(
@@ -711,10 +717,10 @@ def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
     Each is seen from `a`.
     """
     fixed = {axis: label(value) for axis, value in at.items()}  # as the contexts have them
-    chosen = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
-    return [
-        replace(
-            p.seen_from(a), context=tuple((axis, v) for axis, v in p.context if axis not in fixed)
-        )
-        for p in chosen
-    ]
+    chosen = []
+    for pair in pairs:
+        context = dict(pair.context)
+        if {pair.a, pair.b} == {a, b} and fixed.items() <= context.items():
+            free = tuple((axis, value) for axis, value in context.items() if axis not in fixed)
+            chosen.append(replace(pair.seen_from(a), context=free))
+    return chosen

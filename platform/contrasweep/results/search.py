@@ -38,33 +38,42 @@ SEARCH_FIELDS = (
 
 
 def start_notes(document: StudyDocument) -> list[str]:
-    """Return a sentence on how many known good settings each arm's search began with, unless all have as many.
+    """Return sentences on the starts of searches that a reader of the table must know; none for a grid.
 
-    And one that names the arms whose search was declared otherwise before.
+    The first says how many known good settings each arm's search began with, unless all have as many. The second names
+    the arms whose search was declared otherwise before.
     """
-    arms = document.spec.get("arms", {}) if document.search else {}
+    if not document.search:
+        return []
     notes = []
+    arms = document.spec.get("arms", {})
     counts = {arm: len(arms.get(arm, {}).get("start_points") or ()) for arm in document.arms}
     if len(set(counts.values())) > 1:
         known = ", ".join(f"{arm} {n}" for arm, n in counts.items())
         notes.append(f"start points: {known}; arms with more knew more")
-    # What is declared of each arm's search, now and before. Of one with another seed no trial is shown (`searched`).
-    now, *before = [
-        {
-            arm: [{**spec, **fields}.get(name) for name in SEARCH_FIELDS]
-            for arm, fields in spec.get("arms", {}).items()
-        }
-        for spec in (document.spec, *(entry.spec for entry in document.log if entry.spec))
-        if spec.get("search_seed") == document.spec.get("search_seed")
-    ]
-    moved = [
-        arm for arm in arms if any(earlier.get(arm, now[arm]) != now[arm] for earlier in before)
-    ]
-    if moved:
+    # What was declared of each arm's search before. Of a search with another seed no trial is shown (`searched`).
+    fields_now = _fields_of_searches(document.spec)
+    changed = set()
+    for entry in document.log:
+        if entry.spec and entry.spec.get("search_seed") == document.spec.get("search_seed"):
+            fields_before = _fields_of_searches(entry.spec)
+            for arm, fields in fields_now.items():
+                if fields_before.get(arm, fields) != fields:
+                    changed.add(arm)
+    if changed:
+        names = ", ".join(arm for arm in arms if arm in changed)
         notes.append(
-            f"the search of {', '.join(moved)} was another before: its configurations and best score are of both"
+            f"the search of {names} was another before: its configurations and best score are of both"
         )
     return notes
+
+
+def _fields_of_searches(spec: Config) -> dict[str, list[object]]:
+    """Return arm -> the values of `SEARCH_FIELDS` that a declaration gives its search."""
+    return {
+        arm: [{**spec, **fields}.get(name) for name in SEARCH_FIELDS]
+        for arm, fields in spec.get("arms", {}).items()
+    }
 
 
 CONFIGURATION_COLUMNS = ["trial_id", "arm", "value", "status"]
@@ -96,22 +105,24 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     # The trials of each arm and configuration, one for each fold.
     folds_of: dict[tuple[str, str], list[Record]] = {}
-    trials = searched(records, document)
-    for record in sorted(trials, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
+    for record in sorted(
+        searched(records, document),
+        key=lambda record: (record.notes.candidate or 0, record.arm, record.fold or 0),
+    ):
         folds_of.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
     rows = []
-    for (arm, _), folds in folds_of.items():
-        to_run = folds_searched - len(folds)
-        values = [record.reported(document.metric) for record in folds] + [np.nan] * to_run
-        unfinished = [record.status.value for record in folds if not record.status.counts]
+    for (arm, _), trials in folds_of.items():
+        to_run = folds_searched - len(trials)
+        values = [trial.reported(document.metric) for trial in trials] + [np.nan] * to_run
+        unfinished = [trial.status.value for trial in trials if not trial.status.counts]
         unfinished += [Status.PENDING.value] * to_run
         rows.append(
             {
-                "trial_id": folds[0].trial_id,
+                "trial_id": trials[0].trial_id,
                 "arm": arm,
                 "value": float(np.mean(values)),
                 "status": unfinished[0] if unfinished else Status.DONE.value,
-                **drawn_from(spaces.get(arm, {}), folds[0].config),
+                **drawn_from(spaces.get(arm, {}), trials[0].config),
             }
         )
     frame = pd.DataFrame(rows, columns=None if rows else CONFIGURATION_COLUMNS)
@@ -136,12 +147,12 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
 
     rows = []
     for arm in document.arms:
-        of_arm = frame[(frame["arm"] == arm) & frame["status"].isin(COUNTING)]
         space = validate(dict[str, Parameter], document.space(arm))
+        done = frame[(frame["arm"] == arm) & frame["status"].isin(COUNTING)]
         configs = []
-        for row in of_arm.to_dict("records"):
+        for row in done.to_dict("records"):
             # A setting that a configuration does not have is NaN, which differs from itself.
-            drawn = {str(k): v for k, v in row.items() if k in space and v == v}
+            drawn = {name: row[name] for name in space if name in row and row[name] == row[name]}
             configs.append((drawn, float(row["value"])))
         result = ped_anova(configs, space, mode=document.mode)
         for name in result.shares or space:
@@ -263,18 +274,18 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
         arm = declared["arms"][entry.arm]
         # Without sub-grids each cell sets each axis, so a None among its settings is a value of the axis.
         config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(entry.settings))
-        fixed = {key: arm[key] for key in ("trainable", "start", "resources") if arm.get(key)}
-        # A command is declared by its own fields; in the study they are settings.
+        fields = {name: arm[name] for name in ("trainable", "start", "resources") if arm.get(name)}
+        # A command is declared by fields of the arm; in the study they are settings.
         if arm["trainable"] == PATH:
-            del fixed["trainable"]
-            fixed |= {COMMAND: config.pop(COMMAND), **config.pop(OPTIONS, {})}
-        arms[entry.arm] = fixed | {"config": config}
-    fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
+            del fields["trainable"]
+            fields |= {COMMAND: config.pop(COMMAND), **config.pop(OPTIONS, {})}
+        arms[entry.arm] = fields | {"config": config}
     # As many seeds, all above those that the study has used, or may use as it grows.
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
     replicates = declared.get("replicates")
     if replicates and replicates["of"] == "seeds":
         seeds = extended(seeds, replicates["most"])
     first_seed = max(*seeds, declared.get("search_seed") or 0) + 1
-    seeds = list(range(first_seed, first_seed + len(seeds)))
-    return {"name": f"{document.name}-best", **fields, "seeds": seeds, "arms": arms}
+    fresh_seeds = list(range(first_seed, first_seed + len(seeds)))
+    kept = {name: declared[name] for name in GRID_FIELDS if declared.get(name) is not None}
+    return {"name": f"{document.name}-best", **kept, "seeds": fresh_seeds, "arms": arms}

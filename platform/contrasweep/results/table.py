@@ -182,13 +182,14 @@ class Cell:
         # Behind the mean: its interval (none where all trials are equal), or its deviation or standard error.
         rest = []
         deviation = self.deviation
-        if style.cell == "mean-ci" and self.low != self.high:
-            ends = f"{shown(self.low)}, {shown(self.high)}"
-            rest = [f"[{self.why_no_interval if math.isinf(self.low) else ends}]"]
+        if style.cell == "mean-ci" and math.isinf(self.low):
+            rest.append(f"[{self.why_no_interval}]")
+        elif style.cell == "mean-ci" and self.low != self.high:
+            rest.append(f"[{shown(self.low)}, {shown(self.high)}]")
         elif style.cell == "mean-std" and deviation is not None:
-            rest = [f"± {shown(deviation)}"]
+            rest.append(f"± {shown(deviation)}")
         elif style.cell == "mean-se" and deviation is not None:
-            rest = [f"± {shown(deviation / math.sqrt(self.n))}"]
+            rest.append(f"± {shown(deviation / math.sqrt(self.n))}")
         # Then how many of the planned trials have finished, and the mark of older code.
         if self.n < self.planned:
             rest.append(f"{self.n}/{self.planned}")
@@ -279,23 +280,25 @@ class Table:
         """The digits after the point: those of the style, or enough for two digits of a typical half-width."""
         if self.style.digits is not None:
             return self.style.digits
-        halves = [
-            (c.high - c.low) / 2
-            for c in self.cells.values()
-            if c.low is not None and c.high is not None
-        ]
-        halves = [h for h in halves if math.isfinite(h) and h > 0]
+        half_widths = []
+        means = []
+        for cell in self.cells.values():
+            if cell.low is not None and cell.high is not None:
+                half_widths.append((cell.high - cell.low) / 2)
+            if cell.mean is not None:
+                means.append(abs(cell.mean))
+        known = [half for half in half_widths if math.isfinite(half) and half > 0]
+        typical = float(np.median(known)) if known else 0.0
         # More than six only where the means are so small that they would be shown as 0.
-        largest = max((abs(c.mean) for c in self.cells.values() if c.mean is not None), default=0.0)
-        half = float(np.median(halves)) if halves else 0.0
-        fitting = min(decimals_of(half), max(6, decimals_of(largest)))
+        fitting = min(decimals_of(typical), max(6, decimals_of(max(means, default=0.0))))
         return max(0, fitting - 2) if self.style.percent else fitting
 
     @property
     def heading(self) -> str:
         """The line above the table: its title, the metric, and which of its values are better."""
-        better = "larger is better" if self.mode == "max" else "smaller is better"
-        return (f"{self.title}: " if self.title else "") + f"{self.metric_title} ({better})"
+        better = "larger" if self.mode == "max" else "smaller"
+        title = f"{self.title}: " if self.title else ""
+        return f"{title}{self.metric_title} ({better} is better)"
 
     @property
     def metric_title(self) -> str:
@@ -304,10 +307,9 @@ class Table:
 
     @property
     def factor_titles(self) -> tuple[list[str], list[str]]:
-        """The display names of the factors in rows and in columns."""
-        return list(map(self.style.names, self.row_factors)), list(
-            map(self.style.names, self.column_factors)
-        )
+        """The display names of the factors in rows, and of those in columns."""
+        names = self.style.names
+        return list(map(names, self.row_factors)), list(map(names, self.column_factors))
 
     @cached_property
     def row_titles(self) -> dict[Key, Key]:
@@ -331,20 +333,41 @@ class Table:
             return [" ".join(shown[column]) for column in self.columns]
         return [self.metric_title]
 
+    @property
+    def _all_cells(self) -> list[Cell]:
+        """The cells of the table, then those of the row of averages."""
+        return [*self.cells.values(), *self.averages.values()]
+
     @cached_property
     def legend(self) -> list[str]:
         """Sentences on what the marks and brackets of cells mean, and on what the table leaves out."""
-        # What a cell shows: a mean, what stands behind it, and over which replicates they are.
-        names = self.style.names
-        cells = [*self.cells.values(), *self.averages.values()]
-        methods = list(dict.fromkeys(c.interval for c in cells if c.interval))
-        # Below a caption of the user's there are no verdicts.
-        verdicts_below = self.answer.pairs and not self.style.caption
-        percent = "in percent; the verdicts are not" if verdicts_below else "in percent"
-        lines = [percent] if self.style.percent else []
+        lines = [*self._about_means(), *self._about_marks()]
+        # What is averaged, what is missing, and what the comparisons are.
+        if self.pooled:
+            lines.append(
+                f"replicates are means over {', '.join(map(self.style.names, self.pooled))}"
+            )
+        lines += self.gaps
+        # The verdicts below this table are those of another layout, which answers the study's question.
+        if self.study_answer is not None and not self.decisive and self.pairs:
+            if self.study_answer.question == "overall":
+                lines.append("single cells are exploratory: the study's question is overall")
+            else:
+                lines.append("cells of this table are exploratory: the study's question is cells")
+        return [*lines, *self.notes]
+
+    def _about_means(self) -> list[str]:
+        """Return sentences on what a cell shows: a mean, what stands behind it, and over which replicates they are."""
+        cells = self._all_cells
+        methods = list(dict.fromkeys(cell.interval for cell in cells if cell.interval))
+        lines = []
+        if self.style.percent:
+            # Below a caption of the user's there are no verdicts.
+            verdicts_below = self.answer.pairs and not self.style.caption
+            lines.append("in percent; the verdicts are not" if verdicts_below else "in percent")
         if methods == [NO_INTERVAL]:
-            why = dict.fromkeys(c.why_no_interval for c in cells if c.interval)
-            lines.append(f"{' or '.join(why)} a cell, so there are no intervals")
+            reasons = dict.fromkeys(cell.why_no_interval for cell in cells if cell.interval)
+            lines.append(f"{' or '.join(reasons)} a cell, so there are no intervals")
         elif methods:
             behind = ""
             if self.style.cell == "mean-ci":
@@ -354,33 +377,26 @@ class Table:
                 behind = f" ± {BEHIND[self.style.cell]}"
             lines.append(f"mean{behind} over {self._replicates}")
         # A rate of 0 or 1 is no sign of copies.
-        if any(c.interval == CONSTANT and c.mean not in (0, 1) for c in cells):
+        if any(cell.interval == CONSTANT and cell.mean not in (0, 1) for cell in cells):
             lines.append(f"{CONSTANT}: all replicates of a cell have one value: {COPIES}")
+        return lines
 
-        # What the marks of cells say, or why no cell has a mark. Verdicts mark the cells of the table that answers the
-        # study's question, and those of a row of averages.
+    def _about_marks(self) -> list[str]:
+        """Return sentences on what the marks of cells say, or on why no cell has a mark."""
+        names = self.style.names
+        lines = []
         compared = " and ".join(map(names, self.compared))
-        verdicts_mark_cells = self.pairs and (self.decisive or self.averages)
-        if any(cell.best for cell in cells):
+        if any(cell.best for cell in self._all_cells):
             lines.append(f"{NOT_WORSE} {compared}")
-        elif verdicts_mark_cells:
+        # Verdicts mark the cells of the table that answers the study's question, and those of a row of averages.
+        elif self.pairs and (self.decisive or self.averages):
             lines.append(f"nothing is marked: no {compared} is shown to be worse than another")
-        marks = {cell.mark for cell in cells}
-        arrows = [f"{ARROWS[m].strip()} {m}" for m in ("better", "worse") if m in marks]
+        marks = {cell.mark for cell in self._all_cells}
+        arrows = [f"{ARROWS[mark].strip()} {mark}" for mark in ("better", "worse") if mark in marks]
         if arrows:
-            base = "the best" if self.reference is None else names(self.reference)
-            lines.append(f"{', '.join(arrows)} than {base}")
-        # What is averaged, what is missing, and what the comparisons are.
-        if self.pooled:
-            lines.append(f"replicates are means over {', '.join(map(names, self.pooled))}")
-        lines += self.gaps
-        # The verdicts below this table are those of another layout, which answers the study's question.
-        if self.study_answer is not None and not self.decisive and self.pairs:
-            if self.study_answer.question == "overall":
-                lines.append("single cells are exploratory: the study's question is overall")
-            else:
-                lines.append("cells of this table are exploratory: the study's question is cells")
-        return [*lines, *self.notes]
+            other = "the best" if self.reference is None else names(self.reference)
+            lines.append(f"{', '.join(arrows)} than {other}")
+        return lines
 
     @property
     def gaps(self) -> list[str]:
@@ -394,12 +410,12 @@ class Table:
             missing.update(_missing(cell))
         if not missing:
             return []
-        all_cells = [*self.cells.values(), *self.averages.values()]
-        partial = [
-            f"{c.n}/{c.planned}: finished/planned; " for c in all_cells if 0 < c.n < c.planned
-        ]
+        example = ""
+        for cell in self._all_cells:
+            if 0 < cell.n < cell.planned and not example:
+                example = f"{cell.n}/{cell.planned}: finished/planned; "
         counts = ", ".join(f"{n} {status}" for status, n in missing.items())
-        return [f"{''.join(partial[:1])}not in the table: {counts}"]
+        return [f"{example}not in the table: {counts}"]
 
     @property
     def _replicates(self) -> str:
@@ -407,8 +423,8 @@ class Table:
         names: dict[str, list[str]] = {}  # kind of replication -> names of its cells
         for (row, column), cell in self.cells.items():
             if cell.over:
-                shown = (*self.row_titles[row], *self._column_labels[column])
-                names.setdefault(cell.over, []).append(" ".join(shown))
+                titles = (*self.row_titles[row], *self._column_labels[column])
+                names.setdefault(cell.over, []).append(" ".join(titles))
         most, *others = sorted(names, key=lambda kind: -len(names[kind]))
         if sum(len(names[kind]) for kind in others) > MAX_NAMED:
             return f"{most}; other cells have another number, which their list of trials shows"
@@ -547,7 +563,7 @@ class Table:
             # The numbers by status become columns in their place.
             row: FrameRow = {}
             for name, value in entries.items():
-                row |= value if isinstance(value, dict) else {name: value}
+                row |= value if name == "statuses" else {name: value}
             row |= {"trial_ids": " ".join(entries["trial_ids"]), "notes": "; ".join(self.notes)}
             rows.append(row_beside(factors, row))
         frame = pd.DataFrame(rows)
@@ -561,14 +577,11 @@ class Table:
         Returns:
             One row a comparison: its context, a, b, and all that `Comparison.to_dict` has.
         """
-        return pd.DataFrame(
-            [
-                row_beside(
-                    dict(pair.context), {"a": pair.a, "b": pair.b} | pair.comparison.to_dict()
-                )
-                for pair in self.pairs
-            ]
-        )
+        rows = []
+        for pair in self.pairs:
+            numbers = {"a": pair.a, "b": pair.b} | pair.comparison.to_dict()
+            rows.append(row_beside(dict(pair.context), numbers))
+        return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
         return self.to_text()
@@ -599,21 +612,20 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     Returns:
         The text.
     """
-    # A block has as many columns as fit, at least one; the next columns stand in a block below it.
-    blocks = []
-    rest = _columns(tables)
 
     def rows(columns: Sequence[_Column]) -> list[list[str]]:
         return [_head(tables, columns), *_rows(tables, columns, Table.marked_text)]
 
+    # A block has as many columns as fit, at least one; the next columns stand in a block below it.
+    blocks = []
+    rest = _columns(tables)
     while rest:
         # One column more is tried as long as they fit: there may be thousands.
         fitting = 1
-        # The line below the head is as wide as the table.
-        while (
-            fitting < len(rest)
-            and len(text_table(rows(rest[: fitting + 1]), rule=True)[1]) <= width
-        ):
+        while fitting < len(rest):
+            _, line_below_head, *_ = text_table(rows(rest[: fitting + 1]), rule=True)
+            if len(line_below_head) > width:
+                break
             fitting += 1
         blocks.append("\n".join(text_table(rows(rest[:fitting]), rule=True, width=width)))
         rest = rest[fitting:]
@@ -623,7 +635,7 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
         "\n".join(wrapped(line, width) for line in legend_of(tables)),
         *("\n".join(table.answer.lines(width)) for table in tables),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def markdown_of(tables: Sequence[Table]) -> str:
@@ -636,16 +648,18 @@ def markdown_of(tables: Sequence[Table]) -> str:
 
     # Asterisks of names are escaped. Until then a NUL, which no text has, stands for the asterisks of the best.
     columns = _columns(tables)
-    body = _rows(tables, columns, shown)
+    rows = [_head(tables, columns), *_rows(tables, columns, shown)]
     lines = [
         f"**{markdown_text(_heading(tables))}**",
         "",
-        *markdown_table([_head(tables, columns), *body]),
+        *markdown_table(rows),
         "",
         *(markdown_item(marked_as(line, "\0bold\0")) for line in legend_of(tables)),
     ]
-    for heading, *sentences in (table.answer.told for table in tables if table.answer.pairs):
-        lines += ["", markdown_text(heading), "", *map(markdown_item, sentences)]
+    for table in tables:
+        if table.answer.pairs:
+            heading, *sentences = table.answer.told
+            lines += ["", markdown_text(heading), "", *map(markdown_item, sentences)]
     return "\n".join(lines).replace("\0", "**") + "\n"
 
 
@@ -762,6 +776,7 @@ def _rows(
 
 
 def _head(tables: Sequence[Table], columns: Sequence[_Column]) -> list[str]:
+    """Return the head of the tables side by side: the factors in the rows, and the title of each of the `columns`."""
     return [*tables[0].factor_titles[0], *(column.title for column in columns)]
 
 
@@ -774,5 +789,6 @@ def _latex_entry(table: Table, cell: Cell | None) -> str:
     mean, rest = table.cell_parts(cell)
     if cell is None or not mean:
         return _latex_span(rf"\textit{{{latex_text(rest)}}}")
+    bold = r"\bfseries " if cell.best else ""
     behind = latex_text(rest) + LATEX_ARROWS[cell.mark]
-    return (r"\bfseries " if cell.best else "") + f"{mean} & {{\\scriptsize {behind}}}"
+    return f"{bold}{mean} & {{\\scriptsize {behind}}}"
