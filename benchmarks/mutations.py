@@ -770,8 +770,8 @@ MUTANTS = (
         VERDICTS,
         (
             "an arm that is worse than the reference is marked as best",
-            "against = {best} if reference is None else set(places)",
-            "against = {best}",
+            "rivals = {best} if reference is None else set(places)",
+            "rivals = {best}",
             f"{TESTS}/reporting/test_report.py",
         ),
         (
