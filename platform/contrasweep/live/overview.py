@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from contrasweep.errors import BrokenFileError, SpecError, choose_from
-from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, is_living, read_live
+from contrasweep.live.state import COMPLETE, FAILURES, USED_UP, RunState, is_living, read_live
 from contrasweep.shell import command_line
 from contrasweep.storage import compact
 from contrasweep.storage.archive import removed_trials
@@ -80,7 +80,8 @@ def overviews(storage: str) -> Iterator[Overview]:
     for name in study_names(storage):
         records = StudyRecords(storage, name)
         try:
-            if (document := records.document()) is not None:
+            document = records.document()
+            if document is not None:
                 yield overview(records, document)
         except BrokenFileError as error:
             print(f"{name} is not listed: {error}", file=sys.stderr)
@@ -99,65 +100,68 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         for record in compact.read_records(records, broken).values()
         if not planned or record.trial_id in planned or record.notes.phase == Phase.SEARCH
     ]
+    statuses = Counter(record.status.value for record in recorded)
+    if broken:
+        statuses[Status.BROKEN.value] += len(broken)
     live = read_live(records)
     # A run that holds the study has no state yet while it starts Ray, which takes seconds.
     is_renewed = live is not None and is_living(live)
     alive = is_renewed or living_holder(records) is not None
-    # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
-    confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
-    scored = [
-        (value, record.arm)
-        for record in confirmed or recorded
-        if (value := record.value(document.metric)) is not None
-    ]
-    # Of several arms it is the first by name, as in `RunState.best`.
-    pick = max if document.mode == "max" else min
-    scored.sort(key=lambda entry: entry[1])
-    best, best_arm = pick(scored, key=lambda entry: entry[0], default=(None, ""))
-    # Under a budget or with looks, only the run knows that all has ended; a trial that was removed since is to run. A
-    # run before the study grew knows nothing of what was added.
-    ended = live.ended if live is not None else ""
-    is_whole = document.trials is not None and len(recorded) >= document.trials
-    if live is not None and ended in (COMPLETE, FAILURES) and live.total == document.trials:
-        is_whole = is_whole or len(recorded) >= live.done
     state: StudyState = "stopped"
     if alive:
         state = "running"
-    elif is_whole:
+    elif _is_whole(document, live, len(recorded)):
         table = [record for record in recorded if record.notes.phase != Phase.SEARCH]
         # Of an arm whose search found nothing to confirm the table has no trial.
         has_all = {record.arm for record in table} >= {*document.arms}
         trained = all(record.status.trained for record in table)
         state = "complete" if has_all and trained else "failures"
-    elif ended == USED_UP:
+    elif live is not None and live.ended == USED_UP:
         state = "budget used up"
     removed = removed_trials(records) if state == "stopped" else set()
+
+    # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
+    confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
+    best: float | None = None
+    best_arm = ""
+    sign = 1 if document.mode == "max" else -1
+    # Of several arms with the best score it is the first by name, as in `RunState.best`.
+    for record in sorted(confirmed or recorded, key=lambda record: record.arm):
+        score = record.value(document.metric)
+        if score is not None and (best is None or sign * score > sign * best):
+            best = score
+            best_arm = record.arm
+    times = [document.created, *(record.ended for record in recorded)]
+    if live is not None:
+        times.append(live.updated)
+    codes = {""}
+    for record in recorded:
+        codes.update(record.code.earlier, [record.code.digest])
     return Overview(
         study=document.name,
         metric=document.metric,
         trials=document.trials,
-        statuses=dict(
-            Counter(
-                [record.status.value for record in recorded] + [Status.BROKEN.value] * len(broken)
-            )
-        ),
+        statuses=dict(statuses),
         running=len(live.running) if live is not None and is_renewed else 0,
         alive=alive,
         waits=live.waits if live is not None and is_renewed else "",
         archived=len(removed - {record.trial_id for record in recorded}),
         state=state,
         started=document.created,
-        last_sign=max(
-            [
-                document.created,
-                live.updated if live else 0.0,
-                *(record.ended for record in recorded),
-            ]
-        ),
+        last_sign=max(times),
         best=best,
         best_arm=best_arm,
         labels=document.labels,
-        codes=sorted(
-            {d for record in recorded for d in (*record.code.earlier, record.code.digest)} - {""}
-        ),
+        codes=sorted(codes - {""}),
     )
+
+
+def _is_whole(document: StudyDocument, live: RunState | None, recorded: int) -> bool:
+    """Whether all trials of a study have ended, of which this number is `recorded`."""
+    if document.trials is not None and recorded >= document.trials:
+        return True
+    # Under a budget or with looks, only the run knows that all has ended; a trial that was removed since is to run. A
+    # run before the study grew knows nothing of what was added.
+    if live is None or live.ended not in (COMPLETE, FAILURES) or live.total != document.trials:
+        return False
+    return recorded >= live.done

@@ -270,25 +270,26 @@ def time_to_go(
         slots: Trials that run at once.
         now: The time in unix seconds.
     """
-    # What the reports of a running trial tell: the seconds of a whole one, and of what is left of this one.
-    lengths: dict[str, float] = {}
-    left: dict[str, float] = {}
+    # What the reports of running trials tell: the seconds of whole trials, and by trial the seconds to go.
+    lengths = []
+    to_go: dict[str, float] = {}
     for trial in running:
         if trial.steps and trial.pace_s is not None and trial.reported is not None:
-            lengths[trial.trial_id] = trial.pace_s * trial.steps
-            left[trial.trial_id] = trial.reported - now + trial.pace_s * (trial.steps - trial.step)
-    known = [seconds for of_arm in ended.values() for seconds in of_arm] or [*lengths.values()]
+            lengths.append(trial.pace_s * trial.steps)
+            to_go[trial.trial_id] = trial.reported - now + trial.pace_s * (trial.steps - trial.step)
+    known = [seconds for of_arm in ended.values() for seconds in of_arm] or lengths
     if not known:
         return None if running or waiting.total() else 0.0
     means = {arm: fmean(of_arm) for arm, of_arm in ended.items()}
+    mean_of_all = fmean(known)
     for trial in running:
-        length = means.get(trial.arm, fmean(known))
-        left.setdefault(trial.trial_id, length - (now - trial.started))
-    ahead = sum(number * means.get(arm, fmean(known)) for arm, number in waiting.items())
-    rest = [max(0.0, seconds) for seconds in left.values()]
+        length = means.get(trial.arm, mean_of_all)
+        to_go.setdefault(trial.trial_id, length - (now - trial.started))
+    of_running = [max(0.0, seconds) for seconds in to_go.values()]
+    of_waiting = sum(number * means.get(arm, mean_of_all) for arm, number in waiting.items())
     # The work is shared by the places; places without a trial do not count.
-    places = max(1.0, min(slots, waiting.total() + len(rest)))
-    return max([*rest, (sum(rest) + ahead) / places])
+    places = max(1.0, min(slots, waiting.total() + len(of_running)))
+    return max([*of_running, (sum(of_running) + of_waiting) / places])
 
 
 TICK_S = 1.0
@@ -393,12 +394,13 @@ class Progress:
         """Note that a worker begins a trial, or goes on with it."""
         with self._lock:
             self.state.waits = ""
-            for over, counts in (
+            # A stopped trial that goes on after all has ended no more, in this run or in an earlier one.
+            for status_of, counts in (
                 (self.over, self.state.statuses),
                 (self.earlier, self.state.before),
             ):
-                if trial.id in over:  # a stopped trial that goes on after all
-                    counts[over.pop(trial.id)] -= 1
+                if trial.id in status_of:
+                    counts[status_of.pop(trial.id)] -= 1
                     self.state.arms[trial.arm].ended -= 1
             self.planned.pop(trial.id, None)
             self._failed.discard(trial.id)
@@ -417,33 +419,37 @@ class Progress:
         """Note new reports of a running trial."""
         with self._lock:
             trial = self.state.running.get(trial_id)
-            if trial and reports:
-                trial.step = step_of(reports[-1])
-                trial.reported = float(reports[-1]["time"])
-                trial.note = ""
-                # The pace is counted from the first report on, which leaves out what the start takes.
-                if trial.first_reported is None:
-                    trial.first_step = step_of(reports[0])
-                    trial.first_reported = float(reports[0]["time"])
-                # The newest report with the metric gives the value that is shown; NaN shows as no value.
-                for row in reports:
-                    if (value := row.get(self.state.metric)) is not None:
-                        trial.value = float(value) if math.isfinite(value) else None
-                # A trial that goes beyond its expected last step makes that unknown.
-                if trial.steps is not None and trial.step > trial.steps:
-                    trial.steps = None
+            if trial is None or not reports:
+                return
+            trial.step = step_of(reports[-1])
+            trial.reported = float(reports[-1]["time"])
+            trial.note = ""
+            # The pace is counted from the first report on, which leaves out what the start takes.
+            if trial.first_reported is None:
+                trial.first_step = step_of(reports[0])
+                trial.first_reported = float(reports[0]["time"])
+            # The newest report with the metric gives the value that is shown; NaN shows as no value.
+            for row in reports:
+                value = row.get(self.state.metric)
+                if value is not None:
+                    trial.value = float(value) if math.isfinite(value) else None
+            # A trial that goes beyond its expected last step makes that unknown.
+            if trial.steps is not None and trial.step > trial.steps:
+                trial.steps = None
 
     def hangs(self, trial_id: str, note: str) -> None:
         """Mark a running trial with what is odd about it, `no report for 5 min`; its next report clears that."""
         with self._lock:
-            if trial := self.state.running.get(trial_id):
+            trial = self.state.running.get(trial_id)
+            if trial:
                 trial.note = note
 
     def lost(self, trial_id: str) -> None:
         """Note that the worker of a trial is lost, and that the trial waits to be started again."""
         with self._lock:
-            if lost := self.state.running.pop(trial_id, None):
-                self.planned[trial_id] = lost.arm
+            trial = self.state.running.pop(trial_id, None)
+            if trial:
+                self.planned[trial_id] = trial.arm
 
     def ended(self, record: Record) -> None:
         """Count a trial that has its record; for the first one that printed warnings, tell how to read them."""
@@ -578,12 +584,12 @@ def axes_as_text(axes: Sequence[str], trial: TrialLike | Record) -> dict[str, st
     """
     config = trial.config["config"] if trial.trainable == EVALUATION else trial.config
     values = {**config, "data": trial.data.name}
-    by_axis = {axis: dotted.name_of(dotted.lookup(values, axis)) for axis in axes}
-    return {
-        axis: f"{value:.4g}" if isinstance(value, float) else str(value)
-        for axis, value in by_axis.items()
-        if value is not None
-    }
+    texts = {}
+    for axis in axes:
+        value = dotted.name_of(dotted.lookup(values, axis))
+        if value is not None:
+            texts[axis] = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return texts
 
 
 def replicate_of(trial: TrialLike, axes: Sequence[str]) -> str:
@@ -636,18 +642,16 @@ def watch(
     last_coming = ""
     while True:
         state = read_live(records)
+        # Without a run that goes on, the next one is waited for if anything says that it comes.
+        coming = ""
         if not once and (state is None or state.ended):
-            holder = living_holder(records)
-            is_another = holder and (
-                state is None or (holder.host, holder.pid) != (state.host, state.pid)
-            )
-            coming = awaited() or (f"{holder} has not begun to train yet" if is_another else "")
-            if coming and coming != last_coming:
+            coming = awaited() or _next_run(records, state)
+        if coming:
+            if coming != last_coming:
                 display.say(coming)
             last_coming = coming
-            if coming:
-                time.sleep(POLL_S)
-                continue
+            time.sleep(POLL_S)
+            continue
         if state is None:
             return None
         current = watched.seen(state, time.time(), time.monotonic())
@@ -658,6 +662,14 @@ def watch(
             return current
         display.show(current)
         time.sleep(POLL_S)
+
+
+def _next_run(records: StudyRecords, last: RunState | None) -> str:
+    """Return a line on a run that holds the study and has no state yet; "" unless there is another than the `last`."""
+    holder = living_holder(records)
+    if holder is None or (last and (holder.host, holder.pid) == (last.host, last.pid)):
+        return ""
+    return f"{holder} has not begun to train yet"
 
 
 class Watched:

@@ -147,13 +147,12 @@ def judge(
     """
     factors = [LEVEL_DIVISOR**count for count in looks or [0] * len(evidence)]
     # The gaps decide a comparison whose verdict is another one in the same family without gaps.
+    without_gaps = [Evidence(e.common, constant=e.constant) for e in evidence]
     judgements = _judge(evidence, family, mode, factors)
-    without_gaps = _judge(
-        [Evidence(e.common, constant=e.constant) for e in evidence], family, mode, factors
-    )
+    others = _judge(without_gaps, family, mode, factors)
     return [
         replace(judgement, gaps_decide=judgement.verdict != other.verdict)
-        for judgement, other in zip(judgements, without_gaps, strict=True)
+        for judgement, other in zip(judgements, others, strict=True)
     ]
 
 
@@ -166,24 +165,27 @@ def _judge(
     margin = declared.margin
     family = declared.without(sum(e.arms_equal for e in evidence))
     levels = [family.level / factor for factor in factors]
-    raw_ps = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
-    # While trials are to run the p is 1, which decides nothing.
-    looked_ps = [
-        1.0 if e.gaps.pending else min(1.0, factor * p)
-        for e, factor, p in zip(evidence, factors, raw_ps, strict=True)
-    ]
+    # The p of each comparison: of the present data, and with the looks before. While trials are to run the latter is 1,
+    # which decides nothing.
+    raw_ps = []
+    looked_ps = []
+    for e, factor, level in zip(evidence, factors, levels, strict=True):
+        p = e.p_value(level, mode)
+        raw_ps.append(p)
+        looked_ps.append(1.0 if e.gaps.pending else min(1.0, factor * p))
+    # Those of the family, in which comparisons to come have a p of 1.
     members = [i for i, e in enumerate(evidence) if margin is not None or not e.arms_equal]
-    place_of = {i: place for place, i in enumerate(members)}
-    # Comparisons to come have a p of 1.
     family_ps = [looked_ps[i] for i in members] + [1.0] * max(0, family.size - len(members))
     adjusted_ps = family.adjusted(family_ps)
+
     judgements = []
     for i, e in enumerate(evidence):
         share = family.level
         p_value = 1.0
-        if i in place_of:
-            share = family.share(family_ps, place_of[i])
-            p_value = float(adjusted_ps[place_of[i]])
+        if i in members:
+            place = members.index(i)
+            share = family.share(family_ps, place)
+            p_value = float(adjusted_ps[place])
         low = -math.inf
         high = math.inf
         equivalence_p = None if margin is None else 1.0
@@ -428,8 +430,11 @@ class Comparison:
             if math.isinf(part.variance):
                 return (SEED_UNKNOWN,)
             # Where each fold draws anew there is no note.
-            said = f"one seed on all folds: what another seed would change is taken from study {part.study}"
-            return (said,) if part.variance else ()
+            if not part.variance:
+                return ()
+            return (
+                f"one seed on all folds: what another seed would change is taken from study {part.study}",
+            )
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
         # The mean of many items or tasks is about normal, as the t-test takes it to be; that of trainings may not be.
@@ -517,30 +522,19 @@ class Comparison:
         verdict = _decision_text(a, b, before.verdict, before.relevance(self.family.margin))
         if before.verdict == "equivalent" and before.margin is not None:
             verdict += f" within ±{before.margin:g}"
-            verdict += ", which was withdrawn" if before.margin != self.family.margin else ""
+            if before.margin != self.family.margin:
+                verdict += ", which was withdrawn"
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
         return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {verdict}: {numbers}"
 
     def _present_sentence(self, a: str, b: str) -> str:
         """Return the sentence on the present data: which arm is better and by how much, and what is missing."""
-        # The numbers. While p is 1 and there is no interval nothing was tested, and p is left out.
-        decision = self.decision
-        margin = self.family.margin
-        numbers = self.span()
-        if self.p_value < 1 or not math.isinf(self.low):
-            numbers += f", p {p_text(self.p_value, self.alpha)}"
-        if self.n > 1 and self.evidence.common.standard_error == 0:
-            if self.difference == 0:
-                numbers = "all values are equal, as if both arms trained the same"
-            elif not self.evidence.constant:
-                numbers += ", the same in every replicate"
-                numbers += ", so that there is no interval" if math.isinf(self.low) else ""
-
+        numbers = self._numbers()
         # The trials behind the numbers: pairs, missing trials and collapsed ones.
         trials = f", over {plural(self.evidence.pairs, 'pair')}" if self.evidence.unpaired else ""
-        missing = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
-        lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in missing if n)
-        trials += f" ({lacks} of {self.gaps.planned})" if lacks else ""
+        missing = _counted("is missing in", (a, self.gaps.missing_a), (b, self.gaps.missing_b))
+        if missing:
+            trials += f" ({missing} of {self.gaps.planned})"
         for arm, collapsed in zip((a, b), self.collapsed, strict=True):
             if len(collapsed) > MOST_NAMED:
                 trials += f"; {arm} collapsed in {len(collapsed)} replicates, which --json names"
@@ -548,6 +542,8 @@ class Comparison:
                 trials += f"; {arm} collapsed at {', '.join(collapsed)}"
 
         # The verdict stands before the numbers, and what limits it behind the trials.
+        decision = self.decision
+        margin = self.family.margin
         if self.judgement is None:
             return f"{a} - {b}: {numbers}{trials}"
         if decision == "undecided":
@@ -561,6 +557,21 @@ class Comparison:
             numbers += f"; {margin:g} would matter"
         return f"{_decision_text(a, b, decision, self.relevance)}: {numbers}{trials}{self._unseen(a, b)}"
 
+    def _numbers(self) -> str:
+        """Return the difference as text, with its interval and its p where it was tested."""
+        equal_in_all = self.n > 1 and self.evidence.common.standard_error == 0
+        if equal_in_all and self.difference == 0:
+            return "all values are equal, as if both arms trained the same"
+        numbers = self.span()
+        # While p is 1 and there is no interval nothing was tested, and p is left out.
+        if self.p_value < 1 or not math.isinf(self.low):
+            numbers += f", p {p_text(self.p_value, self.alpha)}"
+        if equal_in_all and not self.evidence.constant:
+            numbers += ", the same in every replicate"
+            if math.isinf(self.low):
+                numbers += ", so that there is no interval"
+        return numbers
+
     def span(self) -> str:
         """Return the difference with its interval, as text: `+0.025 [+0.002, +0.049]`.
 
@@ -570,18 +581,19 @@ class Comparison:
 
     def _unseen(self, a: str, b: str) -> str:
         """Return how many unseen collapses there may be, where so many would overturn the verdict; "" elsewhere."""
-        e = self.evidence
+        evidence = self.evidence
         decision = self.decision
-        # Nothing is said where collapses were seen, where nobody knows how deep an arm could fall, and where replicates
-        # are no trainings, but items or tasks.
-        seen = e.collapsed_a or e.collapsed_b
-        depth_unknown = self.bounds is None and not e.collapse_depth
-        if seen or depth_unknown or not e.common.design.counts_trainings:
+        # Nothing is written where collapses were seen, where nobody knows how deep an arm could fall, and where
+        # replicates are no trainings, but items or tasks.
+        seen = evidence.collapsed_a or evidence.collapsed_b
+        depth_unknown = self.bounds is None and not evidence.collapse_depth
+        if seen or depth_unknown or not evidence.common.design.counts_trainings:
             return ""
-        if e.withstands(decision, self.mode, self.family.margin, self.bounds):
+        if evidence.withstands(decision, self.mode, self.family.margin, self.bounds):
             return ""
+        share = f"{evidence.unseen:.0%}"
         arm_at_risk = {"better": a, "worse": b}.get(decision, "either")
-        return f"; up to {e.unseen:.0%} of the trials of {arm_at_risk} may collapse unseen, which would change this"
+        return f"; up to {share} of the trials of {arm_at_risk} may collapse unseen, which would change this"
 
     def _reason(self, a: str, b: str) -> str:
         """Return why a comparison is undecided for a reason other than noise; "" where noise is the only reason."""
@@ -592,8 +604,7 @@ class Comparison:
         if gaps.pending:
             return f"{gaps.pending} of {gaps.planned} replicates are still to run"
         if judgement is not None and judgement.gaps_decide:
-            failed = [(a, gaps.failed_a), (b, gaps.failed_b)]
-            failures = " and ".join(f"{arm} failed in {n}" for arm, n in failed if n)
+            failures = _counted("failed in", (a, gaps.failed_a), (b, gaps.failed_b))
             if failures:
                 return f"{failures} of {gaps.planned}"
             return "bad scores where it is missing would change the verdict"
@@ -611,7 +622,7 @@ class Comparison:
             low, high = self.evidence.common.of_this_seed.interval(self.level)
             if self.turned:
                 low, high = -high, -low
-            ends = span(self.difference, low, high).partition(" ")[2]
+            _, _, ends = span(self.difference, low, high).partition(" ")
             return f"{ends} is of this one seed"
         return ""
 
@@ -645,6 +656,11 @@ def _decision_text(a: str, b: str, verdict: Verdict, relevance: Relevance | None
     if verdict == "equivalent":
         return f"{a} and {b} are equivalent"
     return f"{a} is {verdict} than {b}{MATTERS[relevance]}"
+
+
+def _counted(what: str, *counts: tuple[str, int]) -> str:
+    """Return (arm, number) pairs as text: `ocl failed in 2 and scl failed in 1`; "" where all numbers are 0."""
+    return " and ".join(f"{arm} {what} {number}" for arm, number in counts if number)
 
 
 def judged_comparisons(

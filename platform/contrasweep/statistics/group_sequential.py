@@ -339,30 +339,30 @@ def judge_looks(
     decided_before = [False] * len(p) if decided is None else list(decided)
     may_decide = [True] * len(p) if may_decide is None else may_decide
     errors = [None] * len(p) if standard_errors is None else standard_errors
-    # The newest look that tested each comparison (-1: none did), and its repeated p there.
-    latest = [
-        int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p
-    ]
-    repeated_ps = [
-        min(1.0, inflation * looks.repeated_p(row[look], look)) if look >= 0 and may else 1.0
-        for row, look, may in zip(p, latest, may_decide, strict=True)
-    ]
+    latest = []  # the newest look that tested each comparison; -1: none did
+    repeated_ps = []  # the repeated p of each comparison at that look
+    for i, ps_of_looks in enumerate(p):
+        tested = np.flatnonzero(np.isfinite(ps_of_looks))
+        look = int(tested[-1]) if len(tested) else -1
+        repeated_p = 1.0
+        if look >= 0 and may_decide[i]:
+            repeated_p = min(1.0, inflation * looks.repeated_p(ps_of_looks[look], look))
+        latest.append(look)
+        repeated_ps.append(repeated_p)
     # A comparison that an earlier look decided counts with a p of 0 for the others, so it passes its share of alpha on
     # by Holm's procedure. Comparisons of the family without data have a p of 1.
-    counted_ps = [
-        0.0 if done else p_value for p_value, done in zip(repeated_ps, decided_before, strict=True)
-    ]
-    untested_ps = [1.0] * max(0, family.size - len(p))
+    counted_ps = np.where(decided_before, 0.0, repeated_ps).tolist()
+    counted_ps += [1.0] * max(0, family.size - len(p))
     # The level of the comparisons that are still open, by which futility is judged.
-    adjusted_ps = family.adjusted([*counted_ps, *untested_ps])[: len(p)]
+    adjusted_ps = family.adjusted(counted_ps)[: len(p)]
     level_left = family.level_after(int((adjusted_ps <= family.alpha).sum()))
     standings = []
     for i, (difference, look) in enumerate(zip(differences, latest, strict=True)):
         # A comparison itself is judged by its present p, whether it was decided before or not.
-        family_ps = [*counted_ps, *untested_ps]
-        family_ps[i] = repeated_ps[i]
-        adjusted = float(family.adjusted(family_ps)[i])
-        level = looks.level_at(family.share(family_ps, i) / inflation, max(0, look))
+        ps = list(counted_ps)
+        ps[i] = repeated_ps[i]
+        adjusted = float(family.adjusted(ps)[i])
+        level = looks.level_at(family.share(ps, i) / inflation, max(0, look))
         # Equivalence is adjusted by Bonferroni's correction.
         equivalence = None
         if family.margin is not None and equivalence_p is not None:

@@ -148,11 +148,12 @@ class Rule:
         first, second, last = self.screens()
         if gains.seeds < first:
             return "more"
-        # Collapses stop a screen at the level of their objection at the last look, such as 4 against 0.
-        if gains.seeds >= second and gains.collapses_p <= OBJECTION_LAST:
-            return "stop"
-        if gains.seeds >= second and gains.p <= self.screen_level:
-            return "pass"
+        if gains.seeds >= second:
+            # Collapses stop a screen at the level of their objection at the last look, such as 4 against 0.
+            if gains.collapses_p <= OBJECTION_LAST:
+                return "stop"
+            if gains.p <= self.screen_level:
+                return "pass"
         hopeless = HOPELESS_FIRST if gains.seeds < second else HOPELESS_LATER
         return "stop" if gains.seeds >= last or gains.p > hopeless else "more"
 
@@ -175,17 +176,17 @@ class Rule:
         keeps = [i for i, confirmation in enumerate(past) if confirmation.kept]
         if self.error == "family":
             level = self.alpha * _share(len(past) - len(keeps) + 1)
-            level_left = self.alpha - sum(
-                confirmation.level for confirmation in past if not confirmation.kept
-            )
+            spent = sum(confirmation.level for confirmation in past if not confirmation.kept)
+            level_left = self.alpha - spent
         else:
-            now = len(past)
-            half = self.alpha / 2
-            level = half * _share(now + 1)
-            level += sum((half if i == keeps[0] else self.alpha) * _share(now - i) for i in keeps)
-            level_left = self.alpha * max(1, len(keeps)) - sum(
-                confirmation.level for confirmation in past
+            level = self.alpha / 2 * _share(len(past) + 1)
+            # The first keep adds half of alpha, each later one alpha, in shares over the confirmations after it.
+            added = [self.alpha / 2, *[self.alpha] * len(keeps)]
+            level += sum(
+                alpha * _share(len(past) - keep) for alpha, keep in zip(added, keeps, strict=False)
             )
+            spent = sum(confirmation.level for confirmation in past)
+            level_left = self.alpha * max(1, len(keeps)) - spent
         return max(0.0, min(level, level_left))
 
     def looks(self) -> tuple[int, ...]:
@@ -258,13 +259,14 @@ class Rule:
             if not last:
                 taken_depth = max(taken_depth, possible_depth)
             if overturned(gains.estimate, all_gains, taken_depth):
-                share = unseen(all_gains, taken_depth)
+                share = f"{unseen(all_gains, taken_depth):.0%}"
                 objection = (
-                    f"up to {share:.0%} of its seeds may collapse, which would outweigh its gain"
+                    f"up to {share} of its seeds may collapse, which would outweigh its gain"
                 )
 
         # Keep what passes, or call it equivalent where only the allowance made it pass. Discard what surely collapses,
         # and stop early what has hardly a chance.
+        within_margin = self.margin is not None and -self.margin < low and high < self.margin
         verdict: Verdict = "more"
         why = objection
         if passes and not objection:
@@ -274,12 +276,7 @@ class Rule:
                 why = f"up to {share:.0%} of its seeds may collapse unseen"
         elif surely_collapses:
             verdict = "discard"
-        elif (
-            self.margin is not None
-            and not self.simpler
-            and -self.margin < low
-            and high < self.margin
-        ):
+        elif within_margin and not self.simpler:
             verdict = "equivalent"
         elif last:
             hopeful = not objection and self.chance(differences, level, gains.seeds) >= FUTILE
