@@ -73,6 +73,7 @@ def redeclare(
             time.time(), by=_asker(), ended=len(recorded), changes=("study.json was missing",)
         )
         return replace(declared, log=(entry,))
+
     # The fields that differ from the newest declaration, without those that change no result and no verdict.
     before = comparable_fields(earlier.declared, FREE)
     now = comparable_fields(declared.spec, FREE)
@@ -89,6 +90,7 @@ def redeclare(
     # A metric that no trial has reported was corrected: no result was seen, so this is a first declaration.
     if _metric_was_mended(plan, earlier, recorded):
         return declared
+
     # Anything else is another study, which is refused unless the user asks to extend this one.
     changes = tuple(_change_text(name, before.get(name), now.get(name)) for name in changed)
     changes = changes or tuple(f"arms + {arm}" for arm in added_arms)
@@ -106,11 +108,11 @@ def redeclare(
     check_log(plan.study.replicates, read_looks(records))
     _check_kind(plan, earlier, now, changed)
     excluded = _newly_excluded(plan, records, planned, recorded)
-    _check_present(
-        plan, earlier, now, recorded, [row for row in planned if row["seed"] not in excluded]
-    )
+    included = [row for row in planned if row["seed"] not in excluded]
+    _check_present(plan, earlier, now, recorded, included)
     if spend:
         _check_spend(plan, changed_verdict)
+
     # Each excluded seed counts as a look, because the user could stop before any of them. Arms added with `spend` and
     # new cells count as one look together.
     planned_ids = {row["trial_id"] for row in planned}
@@ -212,11 +214,11 @@ def _newly_excluded(
 
     Raises `SpecError` where a trial of such a seed has begun. `recorded` has the ended trials by id.
     """
-    excluded = {
-        row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())
-    }
+    excluded = {row["seed"] for row in planned}.intersection(getattr(plan.study, "excluded", ()))
+    if not excluded:
+        return excluded
     # Once a trial has begun its score may be known, and a seed must not be excluded for its score.
-    begun = {*recorded, *records.with_files()} if excluded else ()
+    begun = {*recorded, *records.with_files()}
     begun_and_excluded = {row["seed"] for row in planned if row["trial_id"] in begun} & excluded
     if begun_and_excluded:
         raise SpecError(
@@ -278,20 +280,19 @@ def trained_again(
     differ, at half the level each time, .09 of the studies err at an alpha of .05.
     """
     planned = planned_rows(records)
-    recorded = records.read(row["trial_id"] for row in planned)
-    # The values of the metric that somebody may have seen, by trial; None: the trial failed. One that failed by a
-    # misspelt name of the metric alone counts as trained.
-    values = {
-        i: (replace(record, status=Status.DONE) if lacks_metric(record) else record).value(
-            document.metric
-        )
-        for i, record in recorded.items()
-        if record.was_seen(document.metric)
-    }
+    # The values of the metric that somebody may have seen, by trial; None: the trial failed.
+    seen_values = {}
+    for trial, record in records.read(row["trial_id"] for row in planned).items():
+        if record.was_seen(document.metric):
+            # A trial that failed by a misspelt name of the metric alone counts as trained.
+            if lacks_metric(record):
+                record = replace(record, status=Status.DONE)
+            seen_values[trial] = record.value(document.metric)
     # The value of the first training counts, so a value that is kept already is not replaced.
-    kept_values = {
-        i: value for i, value in values.items() if i in trial_ids and i not in document.first_values
-    }
+    kept_values = {}
+    for trial, value in seen_values.items():
+        if trial in trial_ids and trial not in document.first_values:
+            kept_values[trial] = value
     if not kept_values or document.evaluates:
         return document
     if spend:
@@ -305,7 +306,7 @@ def trained_again(
     entry = LogEntry(
         at=time.time(),
         by=_asker(),
-        ended=len(values),
+        ended=len(seen_values),
         trials=len(planned),
         changes=(f"{len(kept_values)} trained again",),
         again=kept_values,
@@ -349,16 +350,14 @@ def _check_present(
     """
     # What identifies a row of the table: its trial; in a sweep its arm, fold and seed, because the confirmed
     # configuration is not declared.
+    keys: list[Hashable]
+    stay: set[Hashable]
+    ended: set[Hashable]
     if isinstance(plan, SweepPlan):
-        keys: list[Hashable] = [(row["arm"], row["fold"], row["seed"]) for row in planned]
-        stay: set[Hashable] = {
-            (arm, fold, seed) for arm in plan.study.arms for fold, seed in plan.replicates
-        }
-        ended: set[Hashable] = {
-            (record.arm, record.fold, record.seed)
-            for record in recorded.values()
-            if record.notes.phase is Phase.CONFIRM
-        }
+        keys = [(row["arm"], row["fold"], row["seed"]) for row in planned]
+        stay = {(arm, *replicate) for arm in plan.study.arms for replicate in plan.replicates}
+        confirmed = [r for r in recorded.values() if r.notes.phase is Phase.CONFIRM]
+        ended = {(record.arm, record.fold, record.seed) for record in confirmed}
     else:
         keys = [row["trial_id"] for row in planned]
         stay = {trial.id for trial in plan.trials}
@@ -371,11 +370,11 @@ def _check_present(
         for entry in earlier.log
     )
     if leaving and not (restored and ended.isdisjoint(leaving)):
-        count = Counter(leaving.values())
+        counts = Counter(leaving.values()).items()
         raise SpecError(
             "ended replicates stay in the table, and so do those that were declared with them",
             place="arms, axes, folds, seeds",
-            value=f"without {', '.join(f'{n} of {arm}' for arm, n in count.items())}",
+            value=f"without {', '.join(f'{n} of {arm}' for arm, n in counts)}",
             hint=f"declare them as before and add to them; to leave them out, {NEW_STUDY}",
         )
 
@@ -388,21 +387,29 @@ def _change_text(name: str, before: Any, now: Any) -> str:
     """
     kinds = (list, Mapping, type(None))
     # None against [] has no entry to name.
-    if isinstance(before, kinds) and isinstance(now, kinds) and (before or now):
-        # entry -> its value, of a list None
-        old, new = (
-            each if isinstance(each, Mapping) else {str(entry): None for entry in each or ()}
-            for each in (before, now)
-        )
-        forms = [
-            ("+ {}", [key for key in new if key not in old]),
-            ("- {}", [key for key in old if key not in new]),
-            ("{} changed", [key for key in new if key in old and old[key] != new[key]]),
-        ]
-        parts = [form.format(_short(", ".join(map(str, keys)))) for form, keys in forms if keys]
-        return f"{name} {' '.join(parts) or 'in another order'}"
-    was, is_now = ("none" if value is None else _short(str(value)) for value in (before, now))
-    return f"{name} {was} -> {is_now}"
+    if not isinstance(before, kinds) or not isinstance(now, kinds) or not (before or now):
+        return f"{name} {_value_text(before)} -> {_value_text(now)}"
+    old = _entries(before)
+    new = _entries(now)
+    parts = []
+    for form, entries in (
+        ("+ {}", [entry for entry in new if entry not in old]),
+        ("- {}", [entry for entry in old if entry not in new]),
+        ("{} changed", [entry for entry in new if entry in old and old[entry] != new[entry]]),
+    ):
+        if entries:
+            parts.append(form.format(_short(", ".join(map(str, entries)))))
+    return f"{name} {' '.join(parts) or 'in another order'}"
+
+
+def _entries(value: Any) -> Mapping[Any, Any]:
+    """Return the entries of a mapping or a list (None: no entries) -> their values, which in a list are None."""
+    return value if isinstance(value, Mapping) else dict.fromkeys(map(str, value or ()))
+
+
+def _value_text(value: Any) -> str:
+    """Return a value as a short text; `none` for None."""
+    return "none" if value is None else _short(str(value))
 
 
 def _short(text: str) -> str:

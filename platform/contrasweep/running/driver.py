@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from contrasweep.errors import StorageError
 from contrasweep.imports import require
 from contrasweep.planning import learned
 from contrasweep.planning.grid import GridPlan
-from contrasweep.planning.planner import plan
+from contrasweep.planning.planner import Plan, plan
 from contrasweep.results.results import Results
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_of_checkpoint
 from contrasweep.running.prepare import (
@@ -28,6 +28,7 @@ from contrasweep.running.prepare import (
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.shell import command_line
 from contrasweep.storage.lease import exclusive_driver
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.study.evaluation import Evaluation
@@ -138,40 +139,49 @@ def run(
         if trained is not None:
             learned.write(records, recorded.values())
         if not (stopped or quiet) and recorded.keys() <= prepared.finished:
-            counts = Counter(record.status for record in recorded.values())
-            retry_hint = ""
-            if any(status.failed for status in counts):
-                retry_hint = "; --retry-failed runs what failed again"
-            statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-            print(
-                f"nothing to train: every trial of {results.name} has its record, {statuses}{retry_hint}",
-                file=sys.stderr,
-            )
+            print(_nothing_to_train(results.name, recorded.values()), file=sys.stderr)
         # Networks are evaluated, as the study declares it, once all of them are trained.
         complete = results.complete and not stopped
         if complete:
             options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
-            named_values = named_by(
-                planned.study, [trial.config for trial in planned.example_trials]
-            )
-            # An evaluation that has its scores already does not run again.
-            for evaluation in planned.study.evaluate or ():
-                if not is_evaluated(results, evaluation):
-                    plan_of_scores = plan_evaluation(results, evaluation, named_values)
-                    complete = _score(results, plan_of_scores, options).complete and complete
-                    results = Results.load(results.name, storage)
+            results, complete = _evaluate_declared(results, planned, options)
         published = publish(results, trackers, tracked, trained=trained, gap=gap)
         # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them.
         # `keep_checkpoints_of` says which trials keep checkpoints, `keep` which of its checkpoints such a trial keeps.
         # With `keep: none` a trial keeps none, so no trial keeps any.
-        kept = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
-        if complete and kept != "all":
-            clean(results, plan_cleaning(results, kept))
+        trials = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
+        if complete and trials != "all":
+            clean(results, plan_cleaning(results, trials))
         return published
 
 
+def _nothing_to_train(study: str, recorded: Collection[Record]) -> str:
+    """Return a line for a run that finds a record of each of its trials: how many have which status."""
+    counts = Counter(record.status for record in recorded)
+    statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    line = f"nothing to train: every trial of {study} has its record, {statuses}"
+    if any(status.failed for status in counts):
+        line += "; --retry-failed runs what failed again"
+    return line
+
+
+def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tuple[Results, bool]:
+    """Run the evaluations that a study declares; return its results with their scores, and whether all are complete.
+
+    An evaluation that has its scores already does not run again. `options` are those of `run`.
+    """
+    complete = True
+    named_values = named_by(planned.study, [trial.config for trial in planned.example_trials])
+    for evaluation in planned.study.evaluate or ():
+        if not is_evaluated(results, evaluation):
+            scores = _score(results, plan_evaluation(results, evaluation, named_values), options)
+            complete = complete and scores.complete
+            results = Results.load(results.name, results.records.storage)
+    return results, complete
+
+
 def _score(results: Results, scoring: GridPlan, options: Config) -> Results:
-    """Run the evaluation of a study's networks as a study of its own, which nothing tracks."""
+    """Run the evaluation of a study's networks, which is another study that nothing tracks; return its results."""
     results.records.add_evaluation(scoring.study.name)
     return _run_evaluation(scoring, results.records.storage, None, **options)
 

@@ -38,8 +38,9 @@ def plan_evaluation(
 ) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
 
-    Finished trials without a checkpoint are left out, which is said on standard error. Only shipped code and data are
-    loaded, and what `named` names: values of the study's own declaration, for which the user vouches (`check_named`).
+    Finished trials without a checkpoint are left out, and a line on standard error counts them. Only shipped code and
+    data are loaded, and what `named` names: values of the study's declaration, for which the user vouches
+    (`check_named`).
 
     Raises `SpecError` where no trial has a checkpoint, where the study is an evaluation itself, and for a name that is
     taken.
@@ -55,15 +56,15 @@ def plan_evaluation(
     _check_names(name, settings, [name, *records.evaluations()], storage)
     # A label such as `on-digits` is shown as "on digits".
     label = evaluation.label.replace("-", " ", 1)
-    frame = results.planned.set_index("trial_id")
-    axes = {axis: _distinct(frame[axis].tolist()) for axis in results.axes}
+    planned = results.planned.set_index("trial_id")
+    axes = {axis: _distinct(planned[axis].tolist()) for axis in results.axes}
     study = AblationGrid(
         name,
         {arm: Arm(EVALUATION, settings) for arm in results.document.arms},
         spec["data"],
         axes,
         folds=spec.get("folds"),
-        seeds=_distinct(frame["seed"].tolist()),
+        seeds=_distinct(planned["seed"].tolist()),
         metric=_metric(evaluation),
         description=f"The networks of {results.name}, evaluated {label}",
     )
@@ -72,27 +73,30 @@ def plan_evaluation(
     evaluated_on = _with_digests(evaluation.data, storage)
     cells: dict[str, Cell] = {}
     for record, checkpoint in evaluable:
-        shared = {
+        settings_of_trial: dict[str, object] = {
             "study": results.name,
             "trainable": record.trainable,
             "config": record.config,
             "on": evaluated_on,
+            "source": record.trial_id,
+            "trained": record.ended,
+            "checkpoint": checkpoint,
+            "function": evaluation.function,
         }
-        network: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
-        network |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
+        if record.start:
+            settings_of_trial["start"] = asdict(record.start)
+        config = canonical.Config(settings_of_trial)
         data = networks.data_of(record, manifests)
-        config = canonical.Config({**shared, **network, "function": evaluation.function})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)
         # Trials of one arm and the same values of the axes make a cell.
-        values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
+        values = {axis: planned.at[record.trial_id, axis] for axis in results.axes}
         key = canonical.dumps([record.arm, values])
-        before = cells[key].trials if key in cells else ()
-        cells[key] = Cell(record.arm, values, (*before, trial))
-    lacking = len(_finished(results)) - len(evaluable)
-    if lacking:
-        print(
-            f"left out: {plural(lacking, 'finished trial')} without a checkpoint", file=sys.stderr
-        )
+        earlier = cells[key].trials if key in cells else ()
+        cells[key] = Cell(record.arm, values, (*earlier, trial))
+    without_checkpoint = len(_finished(results)) - len(evaluable)
+    if without_checkpoint:
+        trials = plural(without_checkpoint, "finished trial")
+        print(f"left out: {trials} without a checkpoint", file=sys.stderr)
     return GridPlan(
         study,
         tuple(cells.values()),

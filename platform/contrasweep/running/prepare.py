@@ -137,12 +137,8 @@ def prepare(
     decision.carry_out(records)
     # A study that grows takes its looks once more: those so far saw results that are trained anew now. Looks at a study
     # that was extended are not taken again: they still count.
-    if (
-        log is not None
-        and log.spending != EXTENDED
-        and log.looks
-        and (again - decision.failed) & recorded
-    ):
+    trained_anew = (again - decision.failed) & recorded
+    if log is not None and log.spending != EXTENDED and log.looks and trained_anew:
         write_looks(records, log.begun_anew())
     done_before = recorded - again
     for note in (*decision.notes, *new_lines):
@@ -153,7 +149,8 @@ def prepare(
     if frame is not None:
         write_planned(records, frame, plan.digest)
     # Trials that fitted no host have a record too, but they may run now.
-    infeasible = {i: record for i, record in decision.infeasible.items() if i in done_before}
+    fitted_none = decision.infeasible
+    infeasible = {trial: fitted_none[trial] for trial in fitted_none if trial in done_before}
     return Prepared(
         finished=done_before - infeasible.keys(),
         complete=all_recorded and not infeasible,
@@ -287,15 +284,7 @@ def decide(
     selected: set[str] = set()
     if rerun:
         selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()}
-    not_selected = {i: record for i, record in recorded.items() if i not in selected}
-    # Failed trials run again by request, or because the cause was outside their method (`record.missing`), unless they
-    # belong to a search: it has gone on from the failure.
-    failed = {
-        i
-        for i, record in not_selected.items()
-        if record.status.failed
-        and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
-    }
+    not_selected = {trial: recorded[trial] for trial in recorded if trial not in selected}
     comparison, notes = compare_plan(plan, records, current, not_selected, selected)
     line = comparison.line()
     if line and changed == "stop":
@@ -303,35 +292,28 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
-    # Failed trials of other code start from the beginning, those of the same code from their checkpoints. Behind the
-    # last report of a trial without a value nothing is left to train, which would fail again at once.
-    restarted = {
-        i
-        for i in failed
-        if (changed != "accept" and is_of_other_code(not_selected[i], current))
-        or (
-            lacks_metric(not_selected[i])
-            and math.isnan(not_selected[i].reported(plan.study.metric))
-        )
-    }
-    # A search that chose its candidates by results of other code starts from the beginning, where all its trials are
-    # selected and one of them is of other code, or where trials of its arm that are of other code run again.
-    arms = {
-        recorded[i].arm
-        for i in selected
-        if i in recorded and is_of_other_code(recorded[i], current)
-    }
-    searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
-    arms -= {record.arm for i, record in searched.items() if i not in selected}
-    for change in comparison.changes if changed == "rerun" else ():
-        arms |= {searched[i].arm for i in change.trial_ids if i in searched}
-        # Unfinished trials have no record: their arm is found by the code alone.
-        if change.unfinished:
-            arms |= {
-                t.arm
-                for t in plan.example_trials
-                if current.of(t.trainable, t.config).version.digest == change.new
-            }
+
+    failed: set[str] = set()
+    restarted: set[str] = set()
+    infeasible: dict[str, Record] = {}
+    for trial, record in not_selected.items():
+        if record.status.infeasible:
+            infeasible[trial] = record
+        # Failed trials run again by request, or because the cause was outside their method (`record.missing`), unless
+        # they belong to a search: it has gone on from the failure.
+        outside_method = record.missing and record.notes.phase != Phase.SEARCH
+        if not record.status.failed or not (retry_failed or outside_method):
+            continue
+        failed.add(trial)
+        # Failed trials of other code start from the beginning, those of the same code from their checkpoints. Behind
+        # the last report of a trial without a value nothing is left to train, which would fail again at once.
+        no_value = lacks_metric(record) and math.isnan(record.reported(plan.study.metric))
+        if no_value or (changed != "accept" and is_of_other_code(record, current)):
+            restarted.add(trial)
+
+    arms = _selected_searches(recorded, selected, current)
+    if changed == "rerun":
+        arms |= _changed_searches(plan, recorded, comparison, current)
     anew = plan.searches_of(arms) if arms else {}
     if anew:
         notes.append(f"searches that start anew: {', '.join(anew)}")
@@ -343,9 +325,44 @@ def decide(
         restarted=restarted,
         notes=tuple(notes),
         anew=anew,
-        anew_trials={i for i, record in recorded.items() if record.arm in anew},
-        infeasible={i: record for i, record in not_selected.items() if record.status.infeasible},
+        anew_trials={trial for trial, record in recorded.items() if record.arm in anew},
+        infeasible=infeasible,
     )
+
+
+def _selected_searches(
+    recorded: RecordsById, selected: Collection[str], current: CurrentCode
+) -> set[str]:
+    """Return the arms of which all trials of the search are `selected`, and a selected trial is of other code.
+
+    Such a search chose its candidates by results of other code, and starts from the beginning.
+    """
+    arms = set()
+    for trial in selected:
+        if trial in recorded and is_of_other_code(recorded[trial], current):
+            arms.add(recorded[trial].arm)
+    for trial, record in recorded.items():
+        if record.notes.phase == Phase.SEARCH and trial not in selected:
+            arms.discard(record.arm)
+    return arms
+
+
+def _changed_searches(
+    plan: Plan, recorded: RecordsById, comparison: CodeComparison, current: CurrentCode
+) -> set[str]:
+    """Return the arms of which trials of the search are of other code, by `comparison`."""
+    arms = set()
+    for change in comparison.changes:
+        for trial in change.trial_ids:
+            if trial in recorded and recorded[trial].notes.phase == Phase.SEARCH:
+                arms.add(recorded[trial].arm)
+        # Unfinished trials have no record: their arm is found by the code alone.
+        if change.unfinished:
+            for example in plan.example_trials:
+                version = current.of(example.trainable, example.config).version
+                if version.digest == change.new:
+                    arms.add(example.arm)
+    return arms
 
 
 def selected_trials(plan: Plan, recorded: RecordsById, words: Iterable[str]) -> set[str]:
@@ -360,24 +377,24 @@ def selected_trials(plan: Plan, recorded: RecordsById, words: Iterable[str]) -> 
     arms = {arm: set(frame["trial_id"][frame["arm"] == arm]) for arm in plan.study.arms}
     for record in recorded.values():
         arms.setdefault(record.arm, set()).add(record.trial_id)
-    ids = {*frame["trial_id"], *recorded}
+    ids = set().union(*arms.values())
     chosen: set[str] = set()
     # A word is first looked for as an arm, then as a cell, then as the beginning of an id.
     for word in words:
+        matching: set[str] = set()
         if word in arms:
             matching = arms[word]
         elif "=" in word:
             matching = _cell_trials(frame, list(arms), plan.study.axis_names, word)
-        else:
-            matching = {i for i in ids if i.startswith(word)} if len(word) >= MIN_ID else set()
+        elif len(word) >= MIN_ID:
+            matching = {trial for trial in ids if trial.startswith(word)}
             if len(matching) > 1:
                 raise SpecError(
                     "this is the beginning of several trials' ids", place="--rerun", value=word
                 )
         if not matching:
-            hint = (
-                f"{choose_from('arms', list(arms), word)}; a cell is ARM/axis=value, a trial its id"
-            )
+            known = choose_from("arms", list(arms), word)
+            hint = f"{known}; a cell is ARM/axis=value, a trial its id"
             raise SpecError(
                 "there is no such arm, cell or trial", place="--rerun", value=word, hint=hint
             )
@@ -391,30 +408,26 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
     `word` names the cell: `arm/axis=value,axis=value`, or `axis=value` for that cell of every arm. `frame` has a row
     for each trial of the plan. Raises `SpecError` for an unknown axis.
     """
-    import pandas as pd
-
     # What stands before a slash may be an arm, or part of a value such as an address.
     arm, _, values = word.partition("/")
-    matches = frame["arm"] == arm
-    if arm not in arms:
+    if arm in arms:
+        frame = frame[frame["arm"] == arm]
+    else:
         values = word
-        matches = pd.Series(True, frame.index)
-    # A row stays in `matches` while its axes have the values of the word.
     # A list as a value has commas too. A comma between two axes stands before a name and its `=`.
     for part in re.split(r",(?=[^,=]+=)", values):
         path, value = parse_set(part, "--rerun")
         axis = ".".join(path)
         check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
-        matches &= pd.Series([same(v, value) for v in frame[axis]], frame.index, dtype=bool)
-    return set(frame["trial_id"][matches])
+        frame = frame.loc[[same(value_of_row, value) for value_of_row in frame[axis]]]
+    return set(frame["trial_id"])
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """Return trial id -> record of the plan's trials, with those of its search; other arms are left out."""
     etags = records.etags()
-    plan_ids = plan.trials_among(etags)
-    records_by_id = compact.read_records(records, only=plan_ids, etags=etags)
-    return {i: record for i, record in records_by_id.items() if record.arm in plan.study.arms}
+    by_id = compact.read_records(records, only=plan.trials_among(etags), etags=etags)
+    return {trial: record for trial, record in by_id.items() if record.arm in plan.study.arms}
 
 
 def study_document(plan: Plan) -> StudyDocument:

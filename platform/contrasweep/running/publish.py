@@ -214,27 +214,23 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     # Trials whose checkpoints stay: with "none" nobody's, with "confirmed" those of all trials in the table.
     stay: set[str] = set()
     if keep == "best_of_arm":
-        stay = {r.trial_id for r in _best(results)}
+        stay = {record.trial_id for record in _best(results)}
     elif keep == "confirmed":
         stay = {*results.trial_records}
-    recorded = results.all_records
     # A searched arm without a trial in the table: its search goes on.
     still_searched: set[str] = set()
     if results.document.search:
         still_searched = {*results.document.arms} - {*results.planned["arm"]}
     # Trials that were trained to their end and have a checkpoint, without arms whose search goes on.
-    finished = {
-        i: r
-        for i, r in recorded.items()
-        if r.status.trained and r.arm not in still_searched and i in sizes
-    }
+    finished = {}
+    for trial, record in results.all_records.items():
+        if record.status.trained and record.arm not in still_searched and trial in sizes:
+            finished[trial] = record
     deleted = finished.keys() - stay
-    # The marker latest.json is deleted first, because it says that its checkpoint is whole.
-    keys = [
-        key
-        for trial in sorted(deleted)
-        for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))
-    ]
+    keys = []
+    for trial in sorted(deleted):
+        # The marker latest.json is deleted first, because it says that its checkpoint is whole.
+        keys += sorted(sizes[trial], key=lambda key: not key.endswith("/latest.json"))
     gib = sum(sum(sizes[trial].values()) for trial in deleted) / GIB
     # What becomes impossible, which the user is told before anything is deleted.
     lost = [*_impossible(finished, deleted)]
@@ -270,17 +266,16 @@ def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Itera
     studies = [document.start(arm).get("start", {}).get("study") for arm in document.arms]
     if study not in studies:
         return
-    # The networks of this study that its recorded trials started from.
-    other_records = compact.read_records(records, broken=[])
-    networks = {
-        record.start.trial
-        for record in other_records.values()
-        if record.start and record.start.study == study
-    } & deleted
+    # The deleted networks that its recorded trials started from.
+    recorded = compact.read_records(records, broken=[])
+    started_from = set()
+    for record in recorded.values():
+        if record.start and record.start.study == study and record.start.trial in deleted:
+            started_from.add(record.start.trial)
     # Trials of its plan without a record could not begin without these networks.
-    not_ended = len({*read_planned(records)["trial_id"]} - other_records.keys())
+    not_ended = len({*read_planned(records)["trial_id"]} - recorded.keys())
     unfinished = f", and {not_ended} of its trials have not ended" if not_ended else ""
-    starts = f"it starts from {len(networks)} of these networks{unfinished}"
+    starts = f"it starts from {len(started_from)} of these networks{unfinished}"
     yield f"start: {records.study} cannot be trained again: {starts}"
 
 
@@ -293,11 +288,9 @@ def _impossible(finished: RecordsById, deleted: set[str]) -> Iterator[str]:
     if not deleted:
         return
     # Arms without any checkpoint afterwards.
-    arms = sorted(
-        {record.arm for record in finished.values()}
-        - {r.arm for i, r in finished.items() if i not in deleted}
-    )
+    arms = {record.arm for record in finished.values()}
+    arms -= {finished[trial].arm for trial in finished.keys() - deleted}
     yield f"evaluate: {len(deleted)} of {len(finished)} networks cannot be evaluated any more"
     if arms:
-        yield f"load_model, a model in MLflow: no network is left of {', '.join(arms)}"
+        yield f"load_model, a model in MLflow: no network is left of {', '.join(sorted(arms))}"
     yield "resume: nothing changes; what has not finished, and what failed, keeps its checkpoint"

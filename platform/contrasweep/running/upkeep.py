@@ -5,7 +5,7 @@ import fnmatch
 import functools
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,18 +212,16 @@ def _examine(records: StudyRecords) -> Verification:
     keys = [key.removeprefix(study) for key in records.store.list(study)]
     # Trials are checked in parallel, because each check waits for the storage. The key of a trial's file is
     # trials/<id>/... or records/<id>/...
-    trials = {
-        key.split("/")[1]
-        for key in keys
-        if key.startswith(("trials/", "records/")) and key.count("/") > 1
-    }
+    trials = set()
+    for key in keys:
+        if key.startswith(("trials/", "records/")) and key.count("/") > 1:
+            trials.add(key.split("/")[1])
+    findings: list[Finding] = []
     with ThreadPoolExecutor(THREADS) as pool:
-        findings = [
-            finding
-            for of_trial in pool.map(functools.partial(_check_trial, records), sorted(trials))
-            for finding in of_trial
-        ]
-    findings += [finding for key in keys for finding in _check_file(records, key)]
+        for of_trial in pool.map(functools.partial(_check_trial, records), sorted(trials)):
+            findings += of_trial
+    for key in keys:
+        findings += _check_file(records, key)
     # The next run writes the study and its plan again.
     missing = sorted({"study.json", PLAN} - set(keys))
     findings += [Finding(study + name, "it is missing", repair="rewrite") for name in missing]
@@ -236,7 +234,7 @@ def _examine(records: StudyRecords) -> Verification:
 
 
 def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
-    """Return the broken files of a trial, each compared with the trial's record.
+    """Return the broken files of a trial, each compared with the trial's record; [] where all are sound.
 
     Where the record itself cannot be read, it is the only finding.
     """
@@ -244,28 +242,20 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         key = records.key(check_name(trial_id), "record.json")
         record = records.read_one(trial_id)
     except ValueError as error:
-        return [
-            Finding(f"{records.study}/trials/{ascii(trial_id)[:80]}", f"{error}; nothing reads it")
-        ]
+        place = f"{records.study}/trials/{ascii(trial_id)[:80]}"
+        return [Finding(place, f"{error}; nothing reads it")]
     except StorageError as error:
         return [_finding(key, error, repair="trial", of=trial_id)]
 
-    check = functools.partial(_try_read, repair="trial", of=trial_id)
     metrics_key = records.key(trial_id, "metrics.parquet")
 
     def check_metrics() -> None:
         """Raise `BrokenFileError` where the metrics of the last report are not those of the record."""
         rows = records.metrics(trial_id)
         metrics = record.metrics if record else {}
-        last = metrics_of(rows[-1]) if rows else {}
         if metrics and not rows:
             raise BrokenFileError(metrics_key, "it is missing", "")
-        # NaN is not equal to itself, but two NaN are the same metric here.
-        same = last.keys() == metrics.keys() and all(
-            value == metrics[name] or (math.isnan(value) and math.isnan(metrics[name]))
-            for name, value in last.items()
-        )
-        if record and rows and not same:
+        if record and rows and not _same_metrics(metrics_of(rows[-1]), metrics):
             problem = "its last report is not what the record says"
             raise BrokenFileError(metrics_key, problem, "")
 
@@ -278,19 +268,25 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         repair="" if record else "trial",
         of=trial_id,
     )
-    findings += check(metrics_key, check_metrics)
-    findings += check(
+    findings += _try_read(metrics_key, check_metrics, repair="trial", of=trial_id)
+    findings += _try_read(
         records.key(trial_id, "items.parquet"),
         lambda: records.items(trial_id, record.items if record else ()),
+        repair="trial",
+        of=trial_id,
     )
-    artifacts = [
-        records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())
-    ]
-    return findings + [
-        Finding(artifact, "it is missing", repair="trial", of=trial_id)
-        for artifact in artifacts
-        if not records.store.exists(artifact)
-    ]
+    for name in record.artifacts if record else ():
+        artifact = records.key(trial_id, f"artifacts/{name}")
+        if not records.store.exists(artifact):
+            findings.append(Finding(artifact, "it is missing", repair="trial", of=trial_id))
+    return findings
+
+
+def _same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    """Whether two mappings of metrics are equal; NaN, which is not equal to itself, is the same value here."""
+    if a.keys() != b.keys():
+        return False
+    return all(a[name] == b[name] or (math.isnan(a[name]) and math.isnan(b[name])) for name in a)
 
 
 def _check_file(records: StudyRecords, key: str) -> list[Finding]:

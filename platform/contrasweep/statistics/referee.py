@@ -272,8 +272,8 @@ class Rule:
         if passes and not objection:
             verdict = "keep" if low > 0 else "equivalent"
             if overturned(gains.estimate, all_gains, possible_depth):
-                share = unseen(all_gains, possible_depth)
-                why = f"up to {share:.0%} of its seeds may collapse unseen"
+                share = f"{unseen(all_gains, possible_depth):.0%}"
+                why = f"up to {share} of its seeds may collapse unseen"
         elif surely_collapses:
             verdict = "discard"
         elif within_margin and not self.simpler:

@@ -84,7 +84,9 @@ def train(
         def spent() -> str:
             """Return which budgets are used up, where trials are left; else ""."""
             state = progress.state
-            return "" if state.total is not None and state.done >= state.total else budget.used_up()
+            if state.total is not None and state.done >= state.total:
+                return ""
+            return budget.used_up()
 
         with interruptible(), connected() as detected, progress.shown(spent):
 
@@ -103,25 +105,23 @@ def train(
             footprints = Footprints(study, inventory, peaks)
             footprints.check(plan.example_trials)
             slots = max_concurrent or footprints.most_slots(plan.example_trials)
-            # The parts of the loop: places, accounts and the queue. A limit of None is no limit.
+            # The parts of the loop: the queue and the accounts. A limit of None is no limit.
             placements = Placements(footprints)
-            hours = study.trial_hours
-            minutes = study.report_minutes
-            limits = Overdue(trial_s=hours and 3600 * hours, report_s=minutes and 60 * minutes)
-            accounts = Accounts(budget, limits, lease)
             queue = TrialQueue(
                 source, placements, hosts, records, progress.say, prepared.infeasible
             )
-            # As long as no trial has reported the metric, its name may be wrong, which then ends the run.
-            unreported = "" if progress.state.best else study.metric
+            hours = study.trial_hours
+            minutes = study.report_minutes
+            limits = Overdue(trial_s=hours and 3600 * hours, report_s=minutes and 60 * minutes)
             progress.begin(slots)
             loop = TrialLoop(
                 queue,
-                accounts,
+                Accounts(budget, limits, lease),
                 records,
                 StudyCode(records, code, progress.say),
                 progress,
-                unreported=unreported,
+                # As long as no trial has reported the metric, its name may be wrong, which then ends the run.
+                unreported="" if progress.state.best else study.metric,
             )
             context = RunContext(
                 storage=records.storage,
@@ -175,5 +175,5 @@ def _progress(
     ]
     # trial id -> arm, of the trials to come. Which trials a search will make is not known.
     trials = () if plan.declared_search is not None else plan.trials
-    planned = {t.id: t.arm for t in trials if t.id not in ended}
+    planned = {trial.id: trial.arm for trial in trials if trial.id not in ended}
     return Progress(state, axes, displays, planned, earlier)
