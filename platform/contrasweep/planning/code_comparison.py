@@ -226,31 +226,28 @@ def compare_plan(
     in no table. `without` are ids of planned trials that run again anyway: their checkpoints are not compared, and
     `recorded` has none of them.
     """
-    scored = [
-        record
-        for record in recorded.values()
-        if not (record.status.failed or record.status.infeasible)
-    ]
+    scored = []
+    for record in recorded.values():
+        if not record.status.failed and not record.status.infeasible:
+            scored.append(record)
     # A checkpoint of a search's trial is compared with the code of the examples, since the plan has no such trial.
     trials = [trial for trial in (*plan.trials, *plan.example_trials) if trial.id not in without]
-    # All trials of a cell or an arm run the same code as its example trials.
-    versions = {
-        name: version
-        for t in plan.example_trials
-        for name, version in current.of(t.trainable, t.config).version.distributions.items()
-        if version
-    }
-    found = compare_code(records, scored, trials, current, plan.total)
-    changes = (*found.changes, *_retrained(plan.trials, records, scored))
+    comparison = compare_code(records, scored, trials, current, plan.total)
+    changes = (*comparison.changes, *_retrained(plan.trials, records, scored))
+
+    # Package -> version here. All trials of a cell or an arm run the same code as its example trials.
+    versions: dict[str, str] = {}
+    for trial in plan.example_trials:
+        versions |= current.of(trial.trainable, trial.config).version.distributions
     # (package, other version) -> number of trials that ran with it. One that a record does not name is the current one.
-    ran = Counter(
-        (name, record.versions[name])
-        for record in scored
-        for name, version in versions.items()
-        if record.versions.get(name, version) != version
-    )
+    ran = Counter[tuple[str, str]]()
+    for record in scored:
+        for name, version in versions.items():
+            recorded_version = record.versions.get(name, version)
+            if version and recorded_version != version:
+                ran[name, recorded_version] += 1
     notes = [
-        f"{count} of {len(scored)} trials ran with {name} {recorded}, here is {versions[name]}"
-        for (name, recorded), count in sorted(ran.items())
+        f"{count} of {len(scored)} trials ran with {name} {version}, here is {versions[name]}"
+        for (name, version), count in sorted(ran.items())
     ]
-    return CodeComparison(found.total, changes), notes
+    return CodeComparison(comparison.total, changes), notes

@@ -340,29 +340,27 @@ def forecast(
     # Equal trials of other studies, on the same type of host, say how long trials of an arm take of which none has
     # finished.
     finished_arms = {record.arm for record in ended.values() if record.status.counts}
-    cells = {
-        (cell_key(*cell_of(trial)), place.gpu or CPU)
-        for row in planned_rows
-        if row.arm not in finished_arms
-        for trial in row.examples
-        for place in footprints.options(trial)
-    }
+    cells = set()
+    for planned in planned_rows:
+        for trial in planned.examples if planned.arm not in finished_arms else ():
+            for option in footprints.options(trial):
+                cells.add((cell_key(*cell_of(trial)), option.gpu or CPU))
     durations = Durations(ended.values(), inventory, [*trials_elsewhere(storage, learned, cells)])
     rows = []
-    for row in planned_rows:
-        capacity = capacity_of(row.examples, footprints)
-        seconds_of_one, counted = _seconds(row, durations, footprints)
-        rows.append(ForecastRow(row, capacity, seconds_of_one, counted))
+    for planned in planned_rows:
+        capacity = capacity_of(planned.examples, footprints)
+        seconds, counted = _seconds(planned, durations, footprints)
+        rows.append(ForecastRow(planned, capacity, seconds, counted))
+    # How the trials to run are packed on the hosts, and how long they take together. Where the budget is one of epochs
+    # or hours, it is not known which trials will run.
     packing: list[PackingRow] = []
     makespan = None
-    # Where the budget is one of epochs or hours, it is not known which trials will run.
-    left = plan.rows_of_trials_to_run(ended)
-    if left is not None:
-        to_run = [rows[index] for index in left]
+    rows_to_run = plan.rows_of_trials_to_run(ended)
+    if rows_to_run is not None:
+        to_run = [rows[index] for index in rows_to_run]
         needs = [row.footprint for row in to_run]
-        seconds = [row.seconds for row in to_run]
         packing = summary(place(needs, inventory), inventory)
-        makespan = durations.makespan(needs, seconds)
+        makespan = durations.makespan(needs, [row.seconds for row in to_run])
     budget = Budget(study, records, ended.values())
     noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, ended)
     looks = looks_before(plan, records, finished)
@@ -520,6 +518,8 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
             counts[f"infeasible  arm {row.planned.arm}: {capacity.why_not}"] += 1
         elif why:
             counts[f"memory    arm {row.planned.arm}: {why}"] += 1
-    lines = [text + (f" ({n} cells)" if n > 1 else "") for text, n in counts.items()]
-    tail = [f"... and {len(lines) - MAX_NOTES} more of this kind"] if len(lines) > MAX_NOTES else []
-    return [*lines[:MAX_NOTES], *tail]
+    lines = [f"{text} ({n} cells)" if n > 1 else text for text, n in counts.items()]
+    further = len(lines) - MAX_NOTES
+    if further > 0:
+        lines[MAX_NOTES:] = [f"... and {further} more of this kind"]
+    return lines

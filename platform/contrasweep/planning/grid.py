@@ -335,16 +335,16 @@ def make_plan(
         DataError: Datasets are not staged; one error names them all.
         NotTrainedError: Trials that an arm starts from are not trained.
     """
-    declared = list(study.configs())
     # The replicates of a cell, in the order in which they are trained.
     fold_numbers = study.all_folds
     replicates = [(fold, seed) for seed in study.all_seeds for fold in fold_numbers]
     folds = study.folds
     if folds is not None and study.replicates is not None and study.replicates.of == "repeats":
-        # Partitions into folds are added one by one: all seeds of the first come before any of the second. Fold f
-        # belongs to partition f // folds.
+        # Partitions into folds are added one after the other: all seeds of the first come before any of the second.
+        # Fold f belongs to partition f // folds.
         replicates.sort(key=lambda replicate: (replicate[0] or 0) // folds)
     settings = SettingsOfArms(study.arms)
+    declared = list(study.configs())
     # Cells that are left out below are checked too.
     for cell in declared:
         settings.build(cell.arm, cell.config, cell.axes)
@@ -443,21 +443,22 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
     by_text: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         first = by_text.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
-        if first is not cell:
-            # The hint names the settings in which the two cells differ.
-            config = dotted.flatten(first.trials[0].config)
-            other = dotted.flatten(cell.trials[0].config)
-            keys = [
-                key
-                for key in {**config, **other}
-                if not canonical.same(config.get(key), other.get(key))
-            ]
-            raise SpecError(
-                f"two cells of arm {cell.arm!r} have the same axes, so that a table would show their mean",
-                place="subgrids",
-                value=dict(cell.axes),
-                hint=f"they differ in {', '.join(keys)}: make it an axis, or an arm of each",
-            )
+        if first is cell:
+            continue
+        # The hint names the settings in which the two cells differ.
+        config = dotted.flatten(first.trials[0].config)
+        other = dotted.flatten(cell.trials[0].config)
+        keys = [
+            key
+            for key in {**config, **other}
+            if not canonical.same(config.get(key), other.get(key))
+        ]
+        raise SpecError(
+            f"two cells of arm {cell.arm!r} have the same axes, so that a table would show their mean",
+            place="subgrids",
+            value=dict(cell.axes),
+            hint=f"they differ in {', '.join(keys)}: make it an axis, or an arm of each",
+        )
 
 
 def check_apart(axis: str, values: Iterable[Any]) -> None:

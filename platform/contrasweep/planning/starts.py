@@ -26,7 +26,6 @@ from contrasweep.study.file import named_by
 from contrasweep.study.grid import DATA_AXIS
 from contrasweep.study.trainables import START_SETTINGS, SettingsOfArms
 from contrasweep.study.trust import check_named
-from contrasweep.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -151,17 +150,7 @@ class Sources:
             SpecError: There is no such trial, it has no network, or its network may have seen what is held out here.
         """
         name = f"{start.study}/{start.arm}"
-        trials = self.trials(start)
-        # Those on the same data with the same folds. Where no trial was trained on a dataset of this name, all of them
-        # were trained on other data, and none has seen what is held out.
-        key = (start.study, start.arm, data.digest)
-        if key not in self._fitting:
-            self._fitting[key] = (
-                [t for t in trials if t.data.digest == data.digest]
-                if any(t.data.name == data.name for t in trials)
-                else trials
-            )
-        fitting = self._fitting[key]
+        fitting = self._on_data(start, data)
         if not fitting:
             raise SpecError(
                 f"{name} was trained on other folds or another version of {data.name}, so that its "
@@ -175,14 +164,9 @@ class Sources:
         source_fold = fold if fold in folds else None
         fitting = [trial for trial in fitting if trial.fold == source_fold]
         # Then a trial with the same value of each axis that both studies have.
-        shared = [
-            axis
-            for axis in axes
-            if axis != DATA_AXIS and all(axis in trial.axes for trial in fitting)
-        ]
-        fitting = [
-            trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)
-        ]
+        in_all = set(axes).intersection(*(trial.axes for trial in fitting)) - {DATA_AXIS}
+        for axis in in_all:
+            fitting = [trial for trial in fitting if trial.axes[axis] == axes[axis]]
         # Then the best of all seeds, or the trial of the same seed.
         if start.trial == "best":
             fitting = self._best(start.study, fitting)
@@ -190,10 +174,10 @@ class Sources:
             fitting = [trial for trial in fitting if trial.seed == seed]
         replicate = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"
         if len(fitting) != 1:
-            seeds = ", ".join(sorted({str(trial.seed) for trial in trials}, key=int))
+            seeds = ", ".join(map(str, sorted({trial.seed for trial in self.trials(start)})))
             hint = f"it has seeds {seeds}: give this study the same folds and seeds, or say trial: best"
             # Several trials fit where their study has an axis that this study does not have.
-            lacking = [axis for axis in fitting[0].axes if axis not in shared] if fitting else []
+            lacking = [axis for axis in fitting[0].axes if axis not in in_all] if fitting else []
             if lacking:
                 hint = f"give this study its axes ({', '.join(lacking)}), or say trial: best"
             raise SpecError(
@@ -202,15 +186,29 @@ class Sources:
                 value=replicate,
                 hint=hint,
             )
-        (matching,) = fitting
-        if matching.record is not None and not matching.record.status.counts:
+        (source,) = fitting
+        if source.record is not None and not source.record.status.counts:
             raise SpecError(
-                f"a trial of {name} gave no network: it is {matching.record.status}",
+                f"a trial of {name} gave no network: it is {source.record.status}",
                 place="start",
-                value=f"{replicate} (trial {matching.id})",
+                value=f"{replicate} (trial {source.id})",
                 hint=f"run {start.study} again with --retry-failed",
             )
-        return matching
+        return source
+
+    def _on_data(self, start: Start, data: Manifest) -> list[SourceTrial]:
+        """Return the trials of the arm that `start` names from which a trial on `data` may start.
+
+        They are those on the same data with the same folds. Where no trial was trained on a dataset of this name, all
+        of them were trained on other data, and none has seen what is held out.
+        """
+        key = (start.study, start.arm, data.digest)
+        trials = self.trials(start)
+        if key not in self._fitting:
+            of_name = [trial for trial in trials if trial.data.name == data.name]
+            same_data = [trial for trial in of_name if trial.data.digest == data.digest]
+            self._fitting[key] = same_data if of_name else trials
+        return self._fitting[key]
 
     def _best(self, study: str, trials: Sequence[SourceTrial]) -> list[SourceTrial]:
         """Return the one of these trials of `study` with the best value of its metric; [] where none has a value.
@@ -235,7 +233,7 @@ class Sources:
         `SpecError` where the study has no such arm, or deletes the checkpoints to start from.
         """
         _check_arm(start, plan.study.arms)
-        # The best of an arm is one trial, and with folds each fold starts from a trial of its own.
+        # The best of an arm is one trial, and with folds each fold starts from another trial.
         keeps = plan.study.keep_checkpoints_of
         lacks_some = keeps == "best_of_arm" and (start.trial != "best" or plan.table_folds)
         if "none" in (keeps, plan.study.keep) or lacks_some:
@@ -244,14 +242,22 @@ class Sources:
                 place="start",
                 value=f"keep: {plan.study.keep}, keep_checkpoints_of: {keeps}",
             )
-        cells = [cell for cell in plan.cells if cell.arm == start.arm]
-        ended = self._records(start.study, {trial.id for cell in cells for trial in cell.trials})
-        trials = [
-            SourceTrial(t.id, t.config, t.data, t.fold, t.seed, cell.axes, ended.get(t.id))
-            for cell in cells
-            for t in cell.trials
+        planned = [
+            (trial, cell.axes)
+            for cell in plan.cells
+            if cell.arm == start.arm
+            for trial in cell.trials
         ]
-        return trials or self._stored(start)
+        ended = self._records(start.study, {trial.id for trial, _ in planned})
+        sources = []
+        for trial, axes in planned:
+            record = ended.get(trial.id)
+            sources.append(
+                SourceTrial(
+                    trial.id, trial.config, trial.data, trial.fold, trial.seed, axes, record
+                )
+            )
+        return sources or self._stored(start)
 
     def _stored(self, start: Start) -> list[SourceTrial]:
         """Return the trials of the arm of a study in the storage; all of them have ended.
@@ -313,33 +319,34 @@ def check_starts(
     raised too where a trial that is still to run would start from a checkpoint that is deleted. `finished` are the ids
     of trials of `plan` with a record.
     """
-    of_study: dict[str, list[Trial]] = defaultdict(list)
+    # study -> ids of its trials from which trials of the plan start, and of those whose checkpoints are still needed. A
+    # source that has not ended is of a study that runs before and keeps its checkpoints.
+    sources: dict[str, set[str]] = defaultdict(set)
+    needed: dict[str, set[str]] = defaultdict(set)
     for trial in plan.trials:
         if trial.start is not None:
-            of_study[trial.start.study].append(trial)
-    for study, trials in of_study.items():
-        source = StudyRecords(storage, study)
-        source_ids = {trial.start.trial for trial in trials if trial.start}
-        records = compact.read_records(source, only=source_ids).values()
+            sources[trial.start.study].add(trial.start.trial)
+            if trial.start.ended and trial.id not in finished:
+                needed[trial.start.study].add(trial.start.trial)
+    for study, source_ids in sources.items():
+        records = StudyRecords(storage, study)
+        recorded = compact.read_records(records, only=source_ids).values()
         # The code of a notebook or script cannot be imported, so it cannot be compared.
-        importable = [record for record in records if not record.trainable.startswith("__main__:")]
-        line = compare_code(source, importable, (), current, len(importable)).line()
+        importable = [record for record in recorded if not record.trainable.startswith("__main__:")]
+        line = compare_code(records, importable, (), current, len(importable)).line()
         if line:
             raise ContrasweepError(
                 f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
                 "--rerun-changed or --accept-code"
             )
-        # The sources of trials to run. One that has not ended is of a study that runs before and keeps its checkpoints.
-        ended_ids = sorted(
-            {t.start.trial for t in trials if t.start and t.start.ended and t.id not in finished}
-        )
-        checkpoints = [Checkpoints.of(source, trial_id) for trial_id in ended_ids]
+        ids = sorted(needed[study])
+        checkpoints = [Checkpoints.of(records, trial_id) for trial_id in ids]
         # Each checkpoint takes a call of the storage, which waits for the network: many calls run at a time.
         with ThreadPoolExecutor(16) as pool:
             newest = pool.map(Checkpoints.latest, checkpoints)
-            missing = [i for i, latest in zip(ended_ids, newest, strict=True) if latest is None]
+            missing = [i for i, latest in zip(ids, newest, strict=True) if latest is None]
         if missing:
             raise ContrasweepError(
-                f"{plan.study.name} starts from checkpoints of {study}, and {len(missing)} of {len(ended_ids)} are "
+                f"{plan.study.name} starts from checkpoints of {study}, and {len(missing)} of {len(ids)} are "
                 f"deleted or were never kept, such as of trial {missing[0]}; train it again with --rerun {missing[0]}"
             )

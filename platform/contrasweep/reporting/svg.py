@@ -30,7 +30,7 @@ LABEL_LETTER = 6.4  # and of a label's, in a wide font
 
 def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
     """Return the ends of a scale that holds these values, with room for `pad` of their range at either end."""
-    finite = [v for v in values if abs(v) < 5e307]  # so that their range is finite too
+    finite = [value for value in values if abs(value) < 5e307]  # so that their range is finite too
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     room = (high - low) * pad or abs(high) * 0.05 or 0.5
     return low - room, high + room
@@ -58,11 +58,13 @@ def draw(chart: Lines) -> Markup:
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
     # Axes first, so that lines and dots are drawn over them: a line over the whole width at each round number.
-    parts = [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py(t):.1f}" y2="{py(t):.1f}"/>'
-        f'<text class="tick" x="{LEFT - 5}" y="{py(t) + 3.5:.1f}" text-anchor="end">{short(t)}</text>'
-        for t in ticks(y_low, y_high)
-    ]
+    parts = []
+    for tick in ticks(y_low, y_high):
+        y = py(tick)
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text class="tick" x="{LEFT - 5}" y="{y + 3.5:.1f}" text-anchor="end">{short(tick)}</text>'
+        )
     middle = (HEIGHT - BOTTOM + TOP) / 2
     parts.append(
         f'<text class="label" transform="translate(11 {middle}) rotate(-90)" '
@@ -77,14 +79,15 @@ def draw(chart: Lines) -> Markup:
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" '
         f'text-anchor="middle">{_fitted(chart.x_label, (WIDTH - LEFT) / LABEL_LETTER)}</text>'
     )
-    parts += [_line(s, px, py) for s in chart.series]
-    for d in chart.dots:
+    parts += [_line(series, px, py) for series in chart.series]
+    for dots in chart.dots:
         circles = "".join(
             f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{escape(title)}</title></circle>'
-            for x, y, title in zip(d.x, d.y, d.titles, strict=True)
+            for x, y, title in zip(dots.x, dots.y, dots.titles, strict=True)
             if math.isfinite(x) and math.isfinite(y)
         )
-        parts.append(f'<g class="c{d.colour % COLOURS}" data-name="{escape(d.name)}">{circles}</g>')
+        name = escape(dots.name)
+        parts.append(f'<g class="c{dots.colour % COLOURS}" data-name="{name}">{circles}</g>')
     # What the page's script needs to read values; names are no values.
     attributes = ""
     if not chart.x_names:

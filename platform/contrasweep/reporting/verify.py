@@ -63,14 +63,12 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
     entries: dict[str, Entries] = {"records": {}, "code": {}}
     for name, content in files.items():
         folder, _, rest = name.partition("/")
-        if folder in entries and rest.endswith(".json"):
-            header = HEADER.match(content)
-            body = content[header.end() :] if header else content
-            if header is None or hashlib.sha256(body).hexdigest() != header[1].decode():
-                differing.append(f"{name}: its digest is not that of its content")
-            # The header begins with the brace of the JSON object, which the body lacks.
-            value = json.loads(b"{" + body if header else body)
-            entries[folder][rest.removesuffix(".json")] = value
+        if folder not in entries or not rest.endswith(".json"):
+            continue
+        entries[folder][rest.removesuffix(".json")] = json.loads(content)
+        header = HEADER.match(content)
+        if not header or hashlib.sha256(content[header.end() :]).hexdigest() != header[1].decode():
+            differing.append(f"{name}: its digest is not that of its content")
     # A record is of the trial that its name stands for, and its code is there.
     records = entries["records"]
     codes = entries["code"]
@@ -161,8 +159,10 @@ class Check:
     def value(self, trial_id: str, metric: str) -> float | None:
         """Return a trial's value where it counts: the trial is done, and its value is neither lost nor too large."""
         record = self.records.get(trial_id)
-        value = measured(record, metric) if record and record["status"] in COUNTING else None
-        return value if abs(value or 0.0) <= LARGEST else None
+        if record is None or record["status"] not in COUNTING:
+            return None
+        value = measured(record, metric)
+        return value if value is not None and abs(value) <= LARGEST else None
 
 
 def table(
@@ -217,39 +217,29 @@ def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
     trials: dict[str, dict[Any, str]] = {pair["a"]: {}, pair["b"]: {}}
     for row in plan:
         if row["arm"] in trials and is_at(row, pair["context"]):
-            cell = tuple(v for k, v in sorted(row["axes"].items()) if k not in pair["context"])
+            axes = sorted(row["axes"].keys() - pair["context"].keys())
+            cell = tuple(row["axes"][axis] for axis in axes)
             trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
-    # The keys that both arms are planned for, each with its trial of a and of b.
     trials_of_a = trials[pair["a"]]
     trials_of_b = trials[pair["b"]]
-    both = {key: (trials_of_a[key], trials_of_b[key]) for key in trials_of_a if key in trials_of_b}
-    ended = [i for i in itertools.chain(*both.values()) if i in check.records]
-    if pair["scope"] == ITEMS and any(check.records[i]["items"] for i in ended):
+    # What both arms are planned for, and the values of both there.
+    keys = [key for key in trials_of_a if key in trials_of_b]
+    values: dict[Any, tuple[float, float]] = {}
+    has_items = False
+    for key in keys:
+        a = check.value(trials_of_a[key], pair["metric"])
+        b = check.value(trials_of_b[key], pair["metric"])
+        if a is not None and b is not None:
+            values[key] = a, b
+        for trial in (trials_of_a[key], trials_of_b[key]):
+            has_items = has_items or bool(check.records.get(trial, {}).get("items"))
+    if pair["scope"] == ITEMS and has_items:
         check.counted["comparisons not recomputed"] += 1  # a bundle has no scores of test items
         return
 
-    # The values of both arms and their difference, which is 0 where only rounding makes another one.
-    values: dict[Any, tuple[float, float]] = {}
-    for key, (trial_a, trial_b) in both.items():
-        a = check.value(trial_a, pair["metric"])
-        b = check.value(trial_b, pair["metric"])
-        if a is not None and b is not None:
-            values[key] = a, b
     rounding = TIE * max(map(abs, itertools.chain(*values.values())), default=0.0)
-    # The difference of a replicate is the mean over its cells; a replicate that lacks a cell is left out. Seeds of a
-    # fold are averaged; on one split each seed is a replicate of its own.
-    cells: dict[Any, list[float]] = {}
-    for (fold, seed, _), (a, b) in values.items():
-        cells.setdefault((fold, seed), []).append(a - b if abs(a - b) > rounding else 0.0)
-    most = max(map(len, cells.values()), default=0)
-    folds: dict[Any, list[float]] = {}
-    for (fold, seed), of_cells in cells.items():
-        if len(of_cells) == most:
-            replicate = f"seed {seed}" if fold is None else fold
-            folds.setdefault(replicate, []).append(math.fsum(of_cells) / most)
-    differences = [math.fsum(seeds) / len(seeds) for seeds in folds.values()]
-
-    gaps = len(values) < len(both)
+    differences = replicate_differences(values, rounding)
+    gaps = len(values) < len(keys)
     check(place, "differences", pair["difference"], mean(differences))
     check(place, "counts", pair["n"], len(differences))
     check(place, "gaps", any(pair[name] for name in GAPS), gaps)
@@ -261,14 +251,32 @@ def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
         check.counted["p not recomputed"] += 1
 
 
+def replicate_differences(values: dict[Any, tuple[float, float]], rounding: float) -> list[float]:
+    """Return the difference a - b of each replicate, from the values of both arms by (fold, seed, cell).
+
+    It is the mean over the cells; a replicate that lacks a cell is left out. Seeds of a fold are averaged; on one split
+    each seed is a replicate. A difference up to `rounding` is 0.
+    """
+    cells: dict[Any, list[float]] = {}
+    for (fold, seed, _), (a, b) in values.items():
+        cells.setdefault((fold, seed), []).append(a - b if abs(a - b) > rounding else 0.0)
+    most = max(map(len, cells.values()), default=0)
+    folds: dict[Any, list[float]] = {}
+    for (fold, seed), of_cells in cells.items():
+        if len(of_cells) == most:
+            replicate = f"seed {seed}" if fold is None else fold
+            folds.setdefault(replicate, []).append(math.fsum(of_cells) / most)
+    return [math.fsum(of_seeds) / len(of_seeds) for of_seeds in folds.values()]
+
+
 def measured(record: Entries, metric: str) -> float | None:
     """Return a record's value of a metric, which may be called `metric.NAME` where a column has its name; else None.
 
     A value that is not finite is None, as it is in the table.
     """
     metrics: Entries = record["metrics"]
-    found: float | None = metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
-    return found if found is not None and math.isfinite(found) else None
+    value: float | None = metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
+    return value if value is not None and math.isfinite(value) else None
 
 
 def sign_flip_p(differences: list[float]) -> float:
