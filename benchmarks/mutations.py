@@ -832,8 +832,8 @@ MUTANTS = (
         f"{TESTS}/test_mirrored.py",
         (
             "the best of a storage's study is the largest",
-            'pick = max if document.mode == "max" else min',
-            "pick = max",
+            'sign = 1 if document.mode == "max" else -1',
+            "sign = 1",
         ),
     ),
     *_mutants(
@@ -842,7 +842,7 @@ MUTANTS = (
         f"{TESTS}/running/test_prepare.py",
         (
             "what a search has gone on from runs again",
-            "(record.missing and record.notes.phase != Phase.SEARCH)",
+            "record.missing and record.notes.phase != Phase.SEARCH",
             "record.missing",
         ),
     ),
