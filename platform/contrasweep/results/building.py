@@ -421,8 +421,6 @@ def marked(
         # Cells without a verdict are left out.
         places = contexts.get(context, {})
         places = {side: place for side, place in places.items() if side in beaten_by}
-        if not places:
-            continue
         # The best cell has the best mean of those that no other beats, or of all where every one is beaten.
         unbeaten = [side for side in places if beaten_by[side].isdisjoint(places)]
         best = max(
@@ -449,8 +447,7 @@ def _beaten_by(pairs: Sequence[Pair]) -> dict[Key, dict[str, set[str]]]:
             beaten_by = contexts.setdefault(tuple(value for _, value in pair.context), {})
             beaten_by.setdefault(pair.a, set())
             beaten_by.setdefault(pair.b, set())
-            if pair.comparison.decision == "worse":
-                beaten_by[pair.a].add(pair.b)
+            # The better side of a pair stands first.
             if pair.comparison.decision == "better":
                 beaten_by[pair.b].add(pair.a)
     return contexts

@@ -168,9 +168,8 @@ class InterimVerdicts:
             f"({self.log.spending}), and every interval and p allows for them"
         ]
         if self.log.earlier:
-            lines.append(
-                f"{len(self.log.earlier)} earlier looks were at trials that were trained again since"
-            )
+            earlier = plural(len(self.log.earlier), "earlier look")
+            lines.append(f"{earlier} had trials that were trained again since")
         return lines
 
 

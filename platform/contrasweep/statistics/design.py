@@ -138,14 +138,12 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
 
 
 def _component(gain: float, degrees: int, per_unit: float, residual: float) -> tuple[float, float]:
-    """Return a variance component and its cautious estimate; both are 0 without a degree of freedom.
+    """Return a variance component and its cautious estimate.
 
     `gain` is the sum of squares that the component explains beside the other one, with this many `degrees` of freedom.
     `per_unit` is what a component of 1 would add to it; `residual` is the mean square of the rest, of which the
     cautious estimate subtracts less (`SUBTRACTED`).
     """
-    if degrees < 1:
-        return 0.0, 0.0
     noise = degrees * residual
     return max(0.0, (gain - noise) / per_unit), max(0.0, (gain - SUBTRACTED * noise) / per_unit)
 

@@ -273,12 +273,9 @@ def _upper_quantile(x: Floats, mass: Floats, due: Floats, step: float, scale: fl
 def conditional_power(z: ArrayLike, time: float, critical: float, drift: float) -> Floats:
     """Return the chance that a comparison with the statistic `z` at `time` reaches `critical` at the last look.
 
-    `time` is the share of the last look's information that is there. `drift` is the true difference, in standard errors
-    of the last look's estimate.
+    `time` is the share of the last look's information that is there, below 1. `drift` is the true difference, in
+    standard errors of the last look's estimate.
     """
-    if time >= 1:
-        decided: Floats = (np.asarray(z) >= critical).astype(np.float64)
-        return decided
     # The score so far is sqrt(time) z; its change to come is normal with mean drift (1 - time) and variance 1 - time.
     ahead = (math.sqrt(time) * np.asarray(z) + (1 - time) * drift - critical) / math.sqrt(1 - time)
     chance: Floats = special.ndtr(ahead)

@@ -62,14 +62,15 @@ def test_a_study_that_is_broken_teaches_no_noise(tmp_path):
 def test_cells_whose_values_read_alike_in_a_row_are_two(tmp_path):
     """1 and 12 beside 11 and 2: as one text they are both 112."""
     cells = [(a, b, arm, seed) for a, b in ((1, 12), (11, 2)) for arm in "xy" for seed in range(4)]
+    cells.append((1, 12, "once", 0))
     planned = pd.DataFrame(cells, columns=["a", "b", "arm", "seed"])
     planned = planned.assign(
-        trial_id=[f"t{i}" for i in range(16)], fold=pd.Series([pd.NA] * 16, dtype="Int64")
+        trial_id=[f"t{i}" for i in range(17)], fold=pd.Series([pd.NA] * 17, dtype="Int64")
     )
     planned = planned[["trial_id", "arm", "a", "b", "fold", "seed"]]
     records = {
         f"t{i}": SimpleNamespace(status=Status.DONE, metrics={"m": i % 5 / 7}, trainable="x:y")
-        for i in range(16)
+        for i in range(17)
     }
     noises = (noise_of("earlier", planned, records, "m", None, cells) for cells in (1, 2, 9))
     assert [len(noise.contrasts) for noise in noises] == [2, 1, 1]

@@ -118,7 +118,13 @@ OF_ITEMS = 0.2 + np.random.default_rng(0).normal(size=(5, 50)) + [[0], [0.5], [0
 
 
 @pytest.mark.parametrize(
-    "now", [of_seeds(10, 0.9), of_folds(0.4, 1.0, 0.1), contrast_over_items(OF_ITEMS)]
+    "now",
+    [
+        of_seeds(10, 0.9),
+        of_folds(0.4, 1.0, 0.1),
+        contrast_over_items(OF_ITEMS),
+        contrast_over_items(OF_ITEMS[2:]),
+    ],
 )
 def test_a_fresh_study_of_the_same_size_is_as_precise(now):
     drawn = draw_predictive(now, now.design, fresh=True)

@@ -184,6 +184,9 @@ def test_trials_that_are_made_anew_begin_the_looks_anew(calm, tmp_path):
     drive_looks(grid(), tmp_path, value, rerun=["c"], stop_after=3)
     log = log_of(tmp_path)
     assert log.looks == () and len(log.earlier) == 1
+    drive_looks(grid(), tmp_path, value, stop_after=30)
+    text = Results.load("looked-at", str(tmp_path)).table().to_text(200)
+    assert "1 earlier look had trials that were trained again since" in text
     assert log.with_look(*log.earlier).begun_anew().earlier == log.earlier * 2, "none is forgotten"
 
 
