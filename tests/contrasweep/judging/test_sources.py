@@ -384,9 +384,8 @@ def test_a_curve_that_ended_in_nan_has_no_value_and_an_empty_cell_hides_none(tmp
 
 
 def test_of_a_step_that_was_logged_twice_the_last_counts():
-    assert CurveRow.parse("step:1").of_curve(pd.DataFrame({"step": [1, 1, 2], "a": [1, 2, 3]}))[
-        "a"
-    ].tolist() == [2]
+    curve = pd.DataFrame({"epoch": [0, 0, 1], "iteration": [1, 1, 2], "a": [1, 2, 3]})
+    assert CurveRow.parse("step:1").of_curve(curve)["a"].tolist() == [2]
 
 
 def test_result_folders_of_mteb_are_a_board_of_tasks(tmp_path):

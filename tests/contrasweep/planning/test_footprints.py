@@ -18,6 +18,7 @@ from contrasweep.errors import SpecError
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.grid import make_plan
 from contrasweep.planning.learned import CPU, MARGIN, MARGIN_UNMEASURED, Learned, Peak, cell_key
+from contrasweep.storage.record import TrialNotes
 
 PIXELS = {name: {"dtype": "uint8", "shape": [64, 64, 3]} for name in ("pre", "post")}
 PAIRS = Manifest(
@@ -163,10 +164,14 @@ def test_what_like_trials_took_moves_the_estimate():
     ]
     grid = AblationGrid("s", {"a": Arm(telling, config={"gib": 4})}, "d", folds=5)
     trial = make_plan(grid, lambda name: PAIRS).trials[0]
-    after = Footprints(grid, GPUS, Learned(trial_of_another_cell)).of(trial)
+    footprints = Footprints(grid, GPUS, Learned(trial_of_another_cell))
+    after = footprints.of(trial)
     assert before > 6 and after.source == "estimated"
     assert after.footprint.on("T4").gpu_memory_gib == pytest.approx(4.5, rel=0.02)
     assert after.footprint.on("T4").margin == MARGIN
+    footprints.overflowed(trial, "T4", 7.0)
+    assert footprints.of(trial).footprint.on("T4").gpu_memory_gib > 7
+    assert footprints.notes(trial) == TrialNotes(architecture="tiny fp32", counted_gib=4.0)
 
 
 def test_on_hosts_without_gpus_the_host_is_what_counts():

@@ -152,11 +152,6 @@ def test_axes_left_out_are_averaged_within_a_replicate(frame):
     assert "means over batch_size" in built.to_text()
 
 
-def test_without_arms_the_columns_are_compared(frame):
-    built = table(frame, rows=[], columns=["batch_size"])
-    assert built.compared == ("batch_size",) and {built.pairs[0].a, built.pairs[0].b} == {"4", "8"}
-
-
 def test_text_fits_a_terminal_of_100_columns(frame):
     lines = table(frame).to_text(100).splitlines()
     assert max(map(len, lines)) <= 100
@@ -323,14 +318,6 @@ def test_the_interval_of_a_share_stays_between_0_and_1(frame):
         loss, rows=["batch_size"], columns=["arm"], axes=["batch_size"], metric="loss", rule=FOLDS
     )
     assert max(cell.high for cell in unbounded.cells.values()) > 1
-
-
-def test_the_legend_explains_only_marks_that_are_there(frame):
-    same = frame.assign(f1_macro=np.tile([0.8, 0.9, 0.85, 0.7, 0.95], 6))
-    text = " ".join(table(same).to_text().split())
-    assert "↓" not in text and "*" not in text
-    assert "no arm is shown to be worse than another" in text
-    assert text.count("is undecided: all values are equal, as if both arms trained the same") == 6
 
 
 def test_a_report_of_the_smallest_study(frame):

@@ -5,27 +5,53 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from contrasweep.results.items import item_values
 from contrasweep.storage.record import Status
 
 
-def test_scores_of_a_single_item_or_group_are_no_items_to_draw():
-    frame = pd.DataFrame({"trial_id": ["a"], "status": [Status.DONE]})
-    one = SimpleNamespace(
-        metrics={"accuracy": 0.5}, items=("accuracy",), data=SimpleNamespace(digest="d")
-    )
-    for scores, found in (([0.5], None), ([0.0, 1.0], [1.0, 1.0])):
-        values = item_values(
-            lambda _, s=scores: {"accuracy": np.array(s)}, frame, {"a": one}, "accuracy"
+@pytest.mark.parametrize(
+    ("scores", "groups", "other", "sizes"),
+    [
+        ([0, 1], {}, {}, [1, 1]),
+        ([0.5], {}, {}, None),
+        ([0, np.nan], {}, {}, None),
+        ([], {}, {}, None),
+        ([0, 1, 1], {"x/group": [*"pqp"]}, {"x/group": [*"pqp"]}, [2, 1]),
+        ([0, 1, 1], {"x/group": [*"pqp"]}, {}, [2, 1]),
+        ([0, 1, 1], {"x/group": [*"pqp"]}, {"x/group": [*"qpp"]}, None),
+        ([0, 1], {"x/group": ["p", ""], "group": [*"pp"]}, {}, [1, 1]),
+        ([0, 1], {"group": [*"pp"]}, {}, None),
+        ([0, 1], {"group": [*"ppp"]}, {}, [1, 1]),
+    ],
+)
+def test_items_are_means_of_groups_which_all_trials_of_a_dataset_share(
+    scores, groups, other, sizes
+):
+    """`c` failed on another dataset."""
+    scored = {
+        trial: {"x/knn": np.array(scores, float), **of_items}
+        for trial, of_items in {"a": groups, "b": other, "c": {}}.items()
+    }
+    frame = pd.DataFrame({"trial_id": [*"abc"], "status": [Status.DONE] * 2 + [Status.FAILED]})
+    records = {
+        trial: SimpleNamespace(
+            metrics={"x/knn": np.mean(scores or 0)},
+            items=["x/knn"],
+            data=SimpleNamespace(digest=part),
         )
-        assert (values and list(values.sizes["d"])) == found
-    records = {i: SimpleNamespace(**vars(one) | {"data": SimpleNamespace(digest=i)}) for i in "ab"}
-    scores = {"a": {"accuracy": np.array([0.0, 1.0])}, "b": {"accuracy": np.array([0.5])}}
-    frame = pd.DataFrame({"trial_id": list("ab"), "status": [Status.DONE] * 2})
-    assert item_values(scores.get, frame, records, "accuracy") is None, (
-        "of one of two test parts there is one item"
-    )
+        for trial, part in zip("abc", "dde", strict=True)
+    }
+    found = item_values(scored.get, frame, records, "x/knn")
+    assert (found and list(found.sizes["d"])) == sizes
+    if found:
+        means = [scores[0], scores[1]] if len(scores) == 2 else [0.5, 1]
+        assert {trial: list(mean) for trial, mean in found.means.items()} == {
+            "a": means,
+            "b": means,
+        }
+        assert found.parts == {"a": "d", "b": "d", "c": "e"}
 
 
 def test_where_the_first_trial_says_that_none_is_wanted_no_other_is_read():

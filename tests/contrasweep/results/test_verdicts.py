@@ -189,15 +189,6 @@ def test_every_arm_that_is_not_worse_than_the_best_is_marked_and_none_where_noth
     assert "nothing is marked" in equal.to_text()
 
 
-def test_equivalent_arms_are_called_so_within_the_smallest_difference():
-    rng = default_rng(2)
-    base = rng.normal(0.8, 0.01, 12)
-    built = table({"a": base, "b": base + rng.normal(0, 0.002, 12)}, margin=0.01)
-    assert built.pairs[0].comparison.verdict == "equivalent" and "are equivalent" in built.to_text()
-    assert "within ±0.01" in built.to_text()
-    assert built.comparisons()["smallest_difference"][0] == 0.01
-
-
 @pytest.mark.slow
 def test_the_plan_and_the_table_have_one_family(tmp_path):
     fields = {"axes": {"x": list(range(6))}, "folds": None, "seeds": list(range(8))}

@@ -6,9 +6,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
 
-from contrasweep import SpecError
 from contrasweep.tuning.pruners import PRUNERS, build
 
 WAITING = {"reduction": 2, "bracket": 4}
@@ -251,28 +249,6 @@ def test_halving_closes_a_bracket_that_stays_short():
     assert pruner.resumable() == []
     pruner.on_search_end(2)
     assert pruner.resumable() == ["1"] and not pruner.is_paused("0")
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "says"),
-    [
-        ("ahsa", {}, "pruner: there is no such pruner, got 'ahsa'; did you mean 'asha'"),
-        ("asha", {"eta": 3}, "the pruner does not take these options"),
-        (
-            "halving",
-            {"reduction": 1},
-            "pruner_options.reduction: reduction must be a whole number of at least 2, got 1",
-        ),
-        ("halving", {"bracket": 0}, "bracket must be a whole number of at least 2, got 0"),
-        ("median", {"grace_steps": "x"}, "grace_steps must be a whole number of at least 0"),
-        ("median", {"grace_steps": None}, "grace_steps must be a whole number of at least 0"),
-        ("median", {"min_trials": True}, "pruner_options.min_trials: a truth value is no number"),
-        ("halving", {"bracket": True}, "bracket must be a whole number of at least 2, got True"),
-    ],
-)
-def test_a_wrong_pruner_is_refused(name, options, says):
-    with refused(SpecError, says):
-        build(name, mode="max", budget=9, **options)
 
 
 def test_a_trial_is_paused_only_where_it_may_be_resumed():

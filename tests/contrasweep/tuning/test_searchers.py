@@ -280,35 +280,6 @@ def test_a_share_that_noise_would_show_is_no_finding():
     assert seen.shares == {"lr": 1.0} and seen.noise["lr"] == 1.0 and seen.configurations == 12
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "says"),
-    [
-        (
-            "random",
-            {"n_startup_trials": 3},
-            "searcher_options: the searcher does not take these options",
-        ),
-        ("tpe", {"startup": 3}, "searcher_options: the searcher does not take these options"),
-        (
-            "tpe",
-            {"n_startup_trials": True},
-            "searcher_options.n_startup_trials: a truth value is no number, got True; by default 10",
-        ),
-        *(
-            (
-                "grid",
-                {"levels": levels},
-                "searcher_options.levels: a setting has 1 to 20,000 levels",
-            )
-            for levels in (0, -3, True, {"b": 0}, {"b": "3"}, 10**9)
-        ),
-    ],
-)
-def test_a_wrong_searcher_is_refused(name, options, says):
-    with refused(SpecError, says):
-        build(name, SMALL, budget=12, **options)
-
-
 @pytest.mark.parametrize("settings", [2, 40])
 def test_a_grid_beyond_the_budget_is_refused(settings):
     """One of 40 settings would not be listed in a lifetime."""
