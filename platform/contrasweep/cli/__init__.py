@@ -190,7 +190,8 @@ def main() -> None:
             sys.stdout.write(f"{error.format_message()}\n")
             sys.exit(0)
         command = getattr(getattr(error, "ctx", None), "command_path", "contrasweep")
-        _fail(f"{error.format_message()} (see {command} --help)", error)
+        message = error.format_message().replace("Value error, ", "")  # Pydantic's words
+        _fail(f"{message} (see {command} --help)", error)
     if status == INTERRUPTED:
         interruption.end_process()
     sys.exit(status)

@@ -66,8 +66,16 @@ def _read_texts(path: Path, **options: Any) -> pd.DataFrame:
     return frame
 
 
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Return the table of a CSV file. Columns are separated by commas, or by semicolons where its head has no comma."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        head = file.readline(2**20)
+    separator = ";" if ";" in head and "," not in head else ","
+    return _read_texts(path, sep=separator)
+
+
 READERS: Mapping[str, Callable[..., Any]] = {
-    ".csv": _read_texts,
+    ".csv": _read_csv,
     ".tsv": partial(_read_texts, sep="\t"),
     ".jsonl": partial(pd.read_json, lines=True, compression=None, precise_float=True, dtype=False),
     ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),

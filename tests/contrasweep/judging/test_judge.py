@@ -287,11 +287,12 @@ def written(frame, path):
     if path.suffix == ".jsonl":
         frame.to_json(path, orient="records", lines=True)
     else:
-        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+        separator = {".tsv": "\t", ".semicolons.csv": ";"}.get("".join(path.suffixes), ",")
+        frame.to_csv(path, index=False, sep=separator)
     return path
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("ending", [".csv", ".semicolons.csv", ".tsv", ".jsonl"])
 def test_arms_are_called_as_they_are_written_and_a_word_for_nothing_is_a_name_or_no_number(
     tmp_path, ending
 ):
