@@ -91,21 +91,35 @@ class ArrayFile(ColumnFile):
 
 
 class ArrayWriter:
-    """Writes a .npy file of a known shape [n ...] row by row. It is not checked that all rows are written."""
+    """Writes a .npy file [n *shape] some rows at a time; n is known once it is closed.
+
+    `shape` is that of a row.
+    """
 
     def __init__(self, path: Path, dtype: Any, shape: Sequence[int]) -> None:
-        self.file = path.open("wb")
-        description = np.lib.format.dtype_to_descr(np.dtype(dtype))  # type: ignore[no-untyped-call]
-        header = {"descr": description, "fortran_order": False, "shape": tuple(shape)}
-        np.lib.format.write_array_header_1_0(self.file, header)  # type: ignore[no-untyped-call]
+        self._file = path.open("wb")
+        self._dtype = np.dtype(dtype)
+        self._shape = tuple(shape)
+        self._rows = 0
+        self._write_header()
 
     def write(self, rows: Array) -> None:
         """Write the next rows."""
-        self.file.write(np.ascontiguousarray(rows).data)
+        self._file.write(np.ascontiguousarray(rows).data)
+        self._rows += len(rows)
 
     def close(self) -> None:
-        """Finish the file; all rows must have been written."""
-        self.file.close()
+        """Write into the header how many rows there are, and finish the file."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        """Write the header for the rows so far; NumPy leaves room in it for any number of rows."""
+        description = np.lib.format.dtype_to_descr(self._dtype)  # type: ignore[no-untyped-call]
+        shape = (self._rows, *self._shape)
+        header = {"descr": description, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
 
 
 def _runs(rows: Ints) -> list[tuple[int, int]]:

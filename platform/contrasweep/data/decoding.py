@@ -4,7 +4,6 @@ Images of large splits stay encoded. Another entry, for trials on folds, has the
 """
 
 import logging
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,16 +53,11 @@ def decode_split(
     items per row, `rows.arrow` has a column `<name>.start`, the index of each row's first item. `DataError` where a
     shard is missing, damaged, or differs from the manifest.
     """
-    rows = manifest.rows(split)
     writers: dict[str, Writer] = {}
     for name, spec in manifest.columns.items():
         path = folder / f"{name}.npy"
-        if name in encoded:
-            writers[name] = EncodedWriter(path)
-        elif spec.get("list"):
-            writers[name] = _Ragged(path, spec)
-        else:
-            writers[name] = _Array(path, spec, rows)
+        writers[name] = EncodedWriter(path) if name in encoded else _Array(path, spec)
+
     tables: list[pa.Table] = []  # the other columns of each shard
     for shard, file in _verified(manifest, split, folder):
         where = f"{manifest.uri}/{shard.file}"
@@ -156,27 +150,32 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
 
 
 class _Array:
-    """Writes an array column with one item per row into a .npy file, for `rows` rows in all.
+    """Writes an array column into a .npy file, all items of all rows one after another.
 
     The file is begun with the first row. `seen` counts the rows that were written.
     """
 
-    def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
+    def __init__(self, path: Path, spec: ColumnSpec) -> None:
         self.path = path
         self.spec = spec
-        self.rows = rows
         self.seen = 0
+        self.lengths: list[Ints] = []  # items of each row, where rows have several
         self.out: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the next rows; images are decoded. `where` names the shard and column in errors."""
+        """Write the items of the next rows; images are decoded. `where` names the shard and column in errors."""
+        rows = len(column)
         if self.out is None:
-            self.out = ArrayWriter(self.path, self.spec["dtype"], (self.rows, *self.spec["shape"]))
+            self.out = ArrayWriter(self.path, self.spec["dtype"], self.spec["shape"])
+        if self.spec.get("list"):
+            lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+            self.lengths.append(lengths.astype(np.int64))
+            column = column.flatten()
         if self.spec.get("encoding") == "image":
             self._decode(column, where)
         else:
             self.out.write(columns.to_array(column, self.spec["dtype"], self.spec["shape"]))
-        self.seen += len(column)
+        self.seen += rows
 
     def _decode(self, column: pa.Array, where: str) -> None:
         """Decode the images of a shard in parallel and write them in order; `DataError` names one that is broken."""
@@ -195,47 +194,15 @@ class _Array:
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
             for start in range(0, len(column), step):
                 for pixels in pool.map(decoded, range(start, min(start + step, len(column)))):
-                    self.out.write(pixels)
+                    self.out.write(pixels[None])
 
     def close(self) -> Ints | None:
-        """Finish the file and return None: a row has one item, so that starts are not needed."""
+        """Finish the file; return the index of each row's first item, or None where each row has one item."""
         self.out.close()
-        return None
-
-
-class _Ragged:
-    """Writes an array column with several items per row into a .npy file, all items one after another."""
-
-    def __init__(self, path: Path, spec: ColumnSpec) -> None:
-        self.path = path
-        self.spec = spec
-        self.seen = 0
-        self.lengths: list[Ints] = []  # items of each row
-        self.raw: Any = None
-
-    def add(self, column: pa.Array, where: str) -> None:
-        """Write the items of the next rows, and keep how many each row has; `where` is not used.
-
-        They are written to a hidden file without a header, because their number is known only at the end.
-        """
-        if self.raw is None:
-            self.raw = (self.path.parent / f".{self.path.name}").open("w+b")
-        self.raw.write(
-            columns.to_array(column.flatten(), self.spec["dtype"], self.spec["shape"]).data
-        )
-        self.lengths.append(column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
-        self.seen += len(column)
-
-    def close(self) -> Ints:
-        """Write the .npy file, whose size is now known; return the index of each row's first item."""
-        lengths = np.concatenate(self.lengths)
-        out = ArrayWriter(self.path, self.spec["dtype"], (int(lengths.sum()), *self.spec["shape"]))
-        self.raw.seek(0)
-        shutil.copyfileobj(self.raw, out.file)
-        out.close()
-        self.raw.close()
-        Path(self.raw.name).unlink()
+        if not self.lengths:
+            return None
         # A row begins where the items of all earlier rows end.
+        lengths = np.concatenate(self.lengths)
         return np.cumsum(lengths) - lengths
 
 
@@ -257,11 +224,11 @@ def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) ->
     An index may come more than once.
     """
     for name, array in base.items():
-        out = ArrayWriter(folder / f"{name}.npy", array.dtype, (len(order), *array.shape[1:]))
+        out = ArrayWriter(folder / f"{name}.npy", array.dtype, array.shape[1:])
         for rows in array.blocks(order):
             out.write(array.read(rows))
         out.close()
 
 
-Writer = _Array | _Ragged | EncodedWriter
+Writer = _Array | EncodedWriter
 """Takes a column batch by batch. `close` returns the index of each row's first item, or None with one item per row."""

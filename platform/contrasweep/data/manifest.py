@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 import pydantic
 
 from contrasweep import canonical
 from contrasweep.config import MutableConfig
 from contrasweep.errors import BrokenFileError, DataError
-from contrasweep.storage.json_file import SCHEMA, read_plain
+from contrasweep.storage.json_file import read_plain, stored
 from contrasweep.storage.names import FileName, Label, Name
 from contrasweep.storage.record import Count, Seed
 
@@ -42,11 +42,9 @@ DTYPES = (
 """Dtypes that an array column may have."""
 
 
-@dataclass(frozen=True)
+@stored
 class Shard:
     """One Parquet file of a split."""
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     file: FileName  # relative to the dataset's folder
     rows: Count
@@ -75,7 +73,7 @@ class Shard:
             )
 
 
-@dataclass(frozen=True)
+@stored
 class Folds:
     """How rows of the training split are assigned to `count` folds: a part of the manifest and of its digest.
 
@@ -83,8 +81,6 @@ class Folds:
     `given` takes the folds from the column `fold` of the data. `none` is for a program that partitions its own data.
     The fold of each row follows from the data and these fields alone (`data.folds`).
     """
-
-    __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
     count: Count
     rule: Label = "stratified"
@@ -226,11 +222,9 @@ def _checked_column(column: MutableConfig) -> MutableConfig:
     return column
 
 
-@dataclass
+@stored
 class _Stored:
     """The content of manifest.json."""
-
-    __pydantic_config__ = SCHEMA
 
     name: Label
     kind: Label
