@@ -142,29 +142,19 @@ class Looks:
         """
         return _t_inflation(self, float(alpha))
 
-    def sequential_p(self, p_values: ArrayLike) -> Floats:
-        """Return the sequential p-values [...] of comparisons, from the two-sided p of each look so far [..., looks].
+    def repeated_p(self, p_values: ArrayLike, look: int) -> Floats:
+        """Return the repeated p-values (Jennison and Turnbull 1989) [...] of two-sided ones [...] at `look`, from 0.
 
-        A sequential p is the smallest level at which any of these looks would have decided. A p of NaN says that the
-        comparison was not tested at that look.
+        A repeated p is the smallest level at which this look alone decides, whatever the looks before it said; 1 for
+        NaN.
         """
-        p = floats(p_values)
-        z = -special.ndtri(np.clip(p, 1e-300, 1.0) / 2)
-        smallest = np.ones(p.shape[:-1])
-        for look in range(p.shape[-1]):
-            # The level at which z is the critical value, interpolated between LEVELS: log levels are about linear in
-            # z^2. The bounds rise from the largest level to the smallest.
-            bounds = self._curves[:, look][::-1]
-            level = np.exp(np.interp(z[..., look] ** 2, bounds**2, np.log(LEVELS)[::-1]))
-            smallest = np.fmin(smallest, np.where(z[..., look] >= bounds[0], level, 1.0))
-        return smallest
-
-    def repeated_p(self, p_value: float, look: int) -> float:
-        """Return the repeated p-value (Jennison and Turnbull 1989) of a two-sided p at `look`, which counts from 0.
-
-        It is the smallest level at which this look alone decides, whatever the looks before it said; 1 for NaN.
-        """
-        return float(self.sequential_p([*[math.nan] * look, p_value]))
+        z = -special.ndtri(np.clip(floats(p_values), 1e-300, 1.0) / 2)
+        # The level at which z is the critical value, interpolated between LEVELS: log levels are about linear in z^2.
+        # The bounds rise from the largest level to the smallest.
+        bounds = self._curves[:, look][::-1]
+        level = np.exp(np.interp(z**2, bounds**2, np.log(LEVELS)[::-1]))
+        repeated: Floats = np.where(z >= bounds[0], level, 1.0)
+        return repeated
 
     def level_at(self, alpha: float, look: int) -> float:
         """Return the two-sided p that decides at `look` (from 0) for `alpha`, by the same curve as `repeated_p`.
@@ -343,7 +333,8 @@ def judge_looks(
         look = int(tested[-1]) if len(tested) else -1
         repeated_p = 1.0
         if look >= 0 and may_decide[i]:
-            repeated_p = min(1.0, inflation * looks.repeated_p(ps_of_looks[look], look))
+            repeated = float(looks.repeated_p(ps_of_looks[look], look))
+            repeated_p = min(1.0, inflation * repeated)
         latest.append(look)
         repeated_ps.append(repeated_p)
     # A comparison that an earlier look decided counts with a p of 0 for the others, so it passes its share of alpha on
@@ -365,7 +356,7 @@ def judge_looks(
         if family.margin is not None and equivalence_p is not None:
             equivalence = 1.0
             if look >= 0 and may_decide[i]:
-                equivalence = inflation * looks.repeated_p(equivalence_p[i][look], look)
+                equivalence = inflation * float(looks.repeated_p(equivalence_p[i][look], look))
             equivalence = min(1.0, equivalence * max(1, family.size))
         decision: Decision = "open"
         if adjusted <= family.alpha:

@@ -12,6 +12,11 @@ from contrasweep.statistics.group_sequential import Looks, conditional_power, ju
 LOOKS = Looks.of(range(5, 41, 5))
 
 
+def sequential_p(looks, p):
+    """The smallest level at which any of these looks would have decided, of p-values [..., looks]."""
+    return np.min([looks.repeated_p(p[..., k], k) for k in range(p.shape[-1])], axis=0)
+
+
 @pytest.mark.parametrize(
     ("spending", "looks", "values"),
     [  # getDesignGroupSequential(alpha = 0.025, typeOfDesign = "asOF" / "asKD", gammaA = 2)
@@ -32,17 +37,17 @@ def test_critical_values_are_those_of_rpact(spending, looks, values):
 def test_a_p_at_the_nominal_level_has_alpha_as_its_sequential_p(alpha, look):
     p = np.full(look + 1, 0.9)
     p[look] = LOOKS.nominal_levels(alpha)[look]
-    assert LOOKS.sequential_p(p) == pytest.approx(alpha, rel=2e-3)
+    assert sequential_p(LOOKS, p) == pytest.approx(alpha, rel=2e-3)
     p[look] *= 1.05
-    assert LOOKS.sequential_p(p) > alpha
+    assert sequential_p(LOOKS, p) > alpha
 
 
 def test_a_sequential_p_never_rises_and_one_look_is_an_ordinary_test():
     p = default_rng(0).uniform(size=(200, 8))
-    path = np.stack([LOOKS.sequential_p(p[:, : k + 1]) for k in range(8)], axis=1)
+    path = np.stack([sequential_p(LOOKS, p[:, : k + 1]) for k in range(8)], axis=1)
     assert (np.diff(path, axis=1) <= 0).all() and (path[:, -1] >= p.min(axis=1) * 0.99).all()
     only = np.array([[0.004], [0.04], [0.3]])
-    assert Looks.of([10]).sequential_p(only) == pytest.approx(only[:, 0], rel=5e-3)
+    assert sequential_p(Looks.of([10]), only) == pytest.approx(only[:, 0], rel=5e-3)
 
 
 def test_what_was_spent_before_an_extension_stays_spent():
@@ -145,7 +150,7 @@ def test_looks_at_t_statistics_hold_their_level_once_their_inflation_is_counted(
         )
         for n in looks
     ]
-    sequential = planned.sequential_p(np.stack(p, axis=1))
+    sequential = sequential_p(planned, np.stack(p, axis=1))
     plain = (sequential <= alpha).mean()
     counted = (sequential * inflation <= alpha).mean()
     assert counted == pytest.approx(alpha, abs=3 * np.sqrt(alpha / studies)) and plain >= counted
