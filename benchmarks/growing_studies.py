@@ -22,7 +22,8 @@ from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 from contrasweep import Replicates
 from contrasweep.planning.plan import Cell
 from contrasweep.planning.stages import stage_after
-from contrasweep.results.interim_analysis import UNIT, PairAtLook, judge_look, look_before
+from contrasweep.results.building import PairEvidence
+from contrasweep.results.interim_analysis import UNIT, judge_look, look_before
 from contrasweep.results.interim_verdicts import ExtensionVerdicts
 from contrasweep.statistics.comparison import judge, judged_comparisons
 from contrasweep.statistics.design import contrast
@@ -125,7 +126,7 @@ def grow(
         for c, a, b in compared:
             n = min(counts[c, a], counts[c, b])
             evidence = evidence_of(values[c, a, :n], values[c, b, :n], folds)
-            pairs.append(PairAtLook((("task", str(c)),), str(a), str(b), evidence))
+            pairs.append(PairEvidence((("task", str(c)),), str(a), str(b), evidence))
         look, _ = judge_look(pairs, stage, log, replicates, family, bounds=bounds)
         log = log.with_look(look)
     decisions = [
@@ -207,7 +208,7 @@ def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
             Evidence(contrast(values[a, :n] - values[b, :n]), Gaps(planned=n)) for a, b in ALL_PAIRS
         ]
         pairs = [
-            PairAtLook((), str(a), str(b), one)
+            PairEvidence((), str(a), str(b), one)
             for (a, b), one in zip(ALL_PAIRS, evidence, strict=True)
         ]
         now = [one.verdict != "undecided" for one in judge(evidence, family)]

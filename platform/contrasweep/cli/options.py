@@ -1,6 +1,5 @@
 """Options that several commands share, and how results are printed."""
 
-import os
 import re
 import shutil
 import sys
@@ -205,10 +204,7 @@ def width() -> int | None:
 
     The variable COLUMNS, if it is a number above 0, takes precedence over both.
     """
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
-        return int(columns)
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size((0, 0)).columns or None
 
 
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:

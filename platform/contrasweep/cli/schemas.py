@@ -160,16 +160,12 @@ class Size(TypedDict):
     hours: Number
 
 
-class EnoughSize(Size):
+class EnoughSize(Size, Chance):
     """A size that decides a comparison with a chance of 80 % or more.
 
     `assurance` is that chance, from 0 to 1, over all that is not known. `low` to `high` is its range over the middle
     80 % of what the noise may be, so that `low` may be below 0.8.
     """
-
-    assurance: float
-    low: float
-    high: float
 
 
 class UndecidedRow(TypedDict):

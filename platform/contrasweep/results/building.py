@@ -18,7 +18,7 @@ from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdi
 from contrasweep.results.items import ItemValues
 from contrasweep.results.table import CONSTANT, NO_INTERVAL, Cell, Key, Replicate, Table
 from contrasweep.rows import row_tuples
-from contrasweep.statistics.comparison import Comparison, freedom, judged_comparisons
+from contrasweep.statistics.comparison import Comparison, freedom, judged_comparisons, within
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
 from contrasweep.statistics.family import Family, Question, family_size, pairs_of
@@ -192,14 +192,19 @@ class DecisionRule:
     unpaired: bool = False
 
 
-class _PairEvidence(NamedTuple):
+class PairEvidence(NamedTuple):
     """A comparison before it is judged: place and sides as `Pair` has them, and whether it may have a verdict."""
 
     context: Context
     a: str
     b: str
     evidence: Evidence
-    may_decide: bool
+    may_decide: bool = True
+
+    @property
+    def key(self) -> tuple[Context, frozenset[str]]:
+        """The key of the comparison in a log of looks, the same for a against b and for b against a."""
+        return self.context, frozenset((self.a, self.b))
 
 
 def comparisons(
@@ -276,7 +281,7 @@ def comparisons(
 
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
-) -> Iterator[_PairEvidence]:
+) -> Iterator[PairEvidence]:
     """Yield each comparison that there is evidence for, with whether the rule lets it have a verdict.
 
     In each context, such as a dataset, every two sides are compared, or every side with the rule's reference.
@@ -321,7 +326,7 @@ def _evidence(
                     without_partner = len(values_a) + len(values_b) - 2 * paired.pairs
                     evidence = replace(paired, unpaired=without_partner)
             if evidence is not None:
-                yield _PairEvidence(context, a, b, evidence, may_decide)
+                yield PairEvidence(context, a, b, evidence, may_decide)
 
 
 def _places(part: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, NDArray[np.intp]]]:
@@ -571,17 +576,9 @@ def _estimated(
     # cell's mean over all trials differs from that, and the interval is moved to the cell's mean.
     mean = float(np.average(done["value"], weights=done["weight"]))
     low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha))
-    why = "one replicate"
-    bounds = _bounds(metric, done["value"])
-    if bounds and math.isfinite(low):
-        if low <= bounds[0] and high >= bounds[1] and low < high:
-            # An interval with every value that the metric can have says nothing.
-            low = -math.inf
-            high = math.inf
-            why = freedom(spread.degrees)
-        else:
-            low = max(bounds[0], low)
-            high = min(bounds[1], high)
+    # Why there is no interval, where there is none: one with every value that the metric can have says nothing.
+    why = freedom(spread.degrees) if math.isfinite(low) else "one replicate"
+    low, high = within(low, high, _bounds(metric, done["value"]))
     return replace(
         cell,
         mean=mean,

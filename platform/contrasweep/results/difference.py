@@ -1,8 +1,8 @@
 """What differs between two studies, or between two arms: declaration, settings, code, data and versions."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from contrasweep.canonical import dumps, label
 from contrasweep.code import difference as code_difference
@@ -23,15 +23,6 @@ Values = dict[str, str]
 """The values of one thing on one side: canonical text, by which they are compared -> label, which is shown."""
 Things = dict[Kind, dict[str, Values]]
 """All things of one side: kind -> name -> values."""
-
-
-class _Entry(NamedTuple):
-    """One thing that differs: its kind, its name, and its text on both sides."""
-
-    kind: Kind
-    name: str
-    a: str
-    b: str
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         )
 
     # Entry -> the arms in which it differs; none for what differs between whole studies.
-    arms_of: dict[_Entry, list[str]] = {}
+    arms_of: dict[DifferenceRow, list[str]] = {}
     for entry in _entries(_of_study(results_a), _of_study(results_b)):
         if entry.kind != "arm" or not (named_a or named_b):
             arms_of[entry] = []
@@ -112,13 +103,13 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         # What differs in all of several arms needs no names of arms.
         in_all = len(pairs) > 1 and len(arms_of[entry]) == len(pairs)
         arms = "" if in_all else ", ".join(arms_of[entry])
-        rows.append(DifferenceRow(entry.kind, arms, entry.name, entry.a, entry.b))
+        rows.append(replace(entry, arms=arms))
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
 
 
 def _of_arms(
     results_a: Results, arm_a: str, results_b: Results, arm_b: str
-) -> tuple[list[_Entry], str]:
+) -> tuple[list[DifferenceRow], str]:
     """Return what differs between an arm of study `results_a` and one of `results_b`, and the diff of their code.
 
     The diff is "" where the code is the same, or was not kept.
@@ -145,7 +136,7 @@ def _of_arms(
         changes = code_difference(old, new, (results_a.name, results_b.name))
         summary = str(changes)
         diff = changes.diff
-    return [*entries, _Entry("code", summary, digest_a or NONE, digest_b or NONE)], diff
+    return [*entries, DifferenceRow("code", "", summary, digest_a or NONE, digest_b or NONE)], diff
 
 
 def _newest_code(results: Results, arm: str) -> str:
@@ -204,7 +195,7 @@ def _shown(values: Iterable[str]) -> str:
     return ", ".join(texts) or NONE
 
 
-def _entries(a: Things, b: Things) -> Iterator[_Entry]:
+def _entries(a: Things, b: Things) -> Iterator[DifferenceRow]:
     """Yield an entry for each thing whose values differ, by kind; a side that lacks its name has `NONE`."""
     for kind in a:
         for name in {**a[kind], **b[kind]}:
@@ -212,10 +203,12 @@ def _entries(a: Things, b: Things) -> Iterator[_Entry]:
             values_b = b[kind].get(name, {})
             if values_a.keys() == values_b.keys():
                 continue
-            entry = _Entry(kind, name, _shown(values_a.values()), _shown(values_b.values()))
+            entry = DifferenceRow(
+                kind, "", name, _shown(values_a.values()), _shown(values_b.values())
+            )
             # 2 and the text "2" have one label: then those values are shown in full that one side alone has.
             if entry.a == entry.b:
                 only_a = _shown(values_a.keys() - values_b.keys())
                 only_b = _shown(values_b.keys() - values_a.keys())
-                entry = _Entry(kind, name, only_a, only_b)
+                entry = DifferenceRow(kind, "", name, only_a, only_b)
             yield entry

@@ -15,6 +15,7 @@ from contrasweep.planning.plan import Cell
 from contrasweep.planning.planner import Plan
 from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
+from contrasweep.results.building import PairEvidence
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
@@ -23,7 +24,6 @@ from contrasweep.statistics.group_sequential import Looks, Standing, judge_looks
 from contrasweep.storage.interim_log import (
     EXTENDED,
     VERDICTS,
-    Context,
     LookAt,
     LookLog,
     LookTaken,
@@ -35,21 +35,6 @@ from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Replicates
-
-
-@dataclass(frozen=True)
-class PairAtLook:
-    """A comparison of arm `a` with arm `b` in one context, and its evidence."""
-
-    context: Context
-    a: str
-    b: str
-    evidence: Evidence
-
-    @property
-    def key(self) -> tuple[Context, frozenset[str]]:
-        """The key of the comparison in a log of looks, the same for a against b and for b against a."""
-        return self.context, frozenset((self.a, self.b))
 
 
 def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
@@ -84,7 +69,7 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
 
 
 def judge_look(
-    pairs: Sequence[PairAtLook],
+    pairs: Sequence[PairEvidence],
     stage: Stage,
     log: LookLog,
     declared: Replicates,
@@ -140,14 +125,14 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
     )
 
 
-def judged_pairs_of(results: Results) -> list[PairAtLook]:
+def judged_pairs_of(results: Results) -> list[PairEvidence]:
     """Return the comparisons that the study decides, of those whose arms have replicates in common."""
     # The table has the better arm first. The evidence keeps its order, in which a turned comparison has b first.
     pairs = []
     for pair in results.answer.pairs:
         if pair.has_verdict:
             a, b = (pair.b, pair.a) if pair.comparison.turned else (pair.a, pair.b)
-            pairs.append(PairAtLook(pair.context, a, b, pair.comparison.evidence))
+            pairs.append(PairEvidence(pair.context, a, b, pair.comparison.evidence))
     return pairs
 
 
@@ -160,7 +145,7 @@ class _Tested:
     replicates, as it is then not tested again.
     """
 
-    pair: PairAtLook
+    pair: PairEvidence
     history: Sequence[LookAt | None]
     past: LookAt | None
     level: float
@@ -170,7 +155,7 @@ class _Tested:
     @classmethod
     def of(
         cls,
-        pair: PairAtLook,
+        pair: PairEvidence,
         log: LookLog,
         looks: Looks,
         family: Family,
@@ -257,7 +242,7 @@ class _Tested:
 
 
 def _log_entries(
-    pairs: Sequence[PairAtLook],
+    pairs: Sequence[PairEvidence],
     log: LookLog,
     looks: Looks,
     family: Family,
@@ -357,7 +342,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
 
 
 def look_before(
-    pairs: Sequence[PairAtLook], known: Sequence[Comparison], log: LookLog, replicates: int
+    pairs: Sequence[PairEvidence], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
     """Return what the log keeps of a look at a table with this many `replicates`.
 

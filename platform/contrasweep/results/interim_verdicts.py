@@ -116,7 +116,7 @@ class InterimVerdicts:
         reason = ""
         if entry.decision == "futile":
             reason = f"futile: {self.most} {self.unit} would hardly decide it"
-        elif entry.decision == "open" and not self.over:
+        elif entry.decision == "open" and not self.log.over:
             reason = "open" if entry.low is not None else f"open{TOO_EARLY}"
         # The numbers of the look; each p is multiplied for earlier confirmations of the study.
         factor = LEVEL_DIVISOR**self.earlier_confirmations
@@ -140,15 +140,10 @@ class InterimVerdicts:
         return replace(comparison, judgement=judgement)
 
     @property
-    def over(self) -> bool:
-        """Whether the last look was taken, at which all of alpha is spent."""
-        return self.log.over
-
-    @property
     def finished(self) -> bool:
         """Whether no look is to come: the last look was taken, or no comparison is open."""
         looks = self.log.looks
-        return self.over or (
+        return self.log.over or (
             bool(looks)
             and all(comparison.decision != "open" for comparison in looks[-1].comparisons)
         )

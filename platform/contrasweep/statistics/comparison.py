@@ -282,6 +282,11 @@ class Comparison:
         """The largest difference that the metric allows; None for a metric without bounds."""
         return None if self.bounds is None else self.bounds[1] - self.bounds[0]
 
+    def _within(self, low: float, high: float) -> tuple[float, float]:
+        """Return the interval of a difference, cut at the largest differences that the metric allows."""
+        widest = self.widest
+        return within(low, high, (-widest, widest) if widest else None)
+
     @property
     def difference(self) -> float:
         """Mean of A - B over the replicates that both finished, in units of the metric."""
@@ -309,7 +314,7 @@ class Comparison:
         else:
             low = self.judgement.low
             high = self.judgement.high
-        low, high = within(low, high, self.widest)
+        low, high = self._within(low, high)
         return (0.0 - high, 0.0 - low) if self.turned else (low, high)  # never -0
 
     @property
@@ -374,7 +379,7 @@ class Comparison:
         """What an earlier look, with fewer replicates, decided of A against B; None where none decided anything."""
         before = None if self.judgement is None else self.judgement.before
         if before is not None:
-            low, high = within(before.low, before.high, self.widest)
+            low, high = self._within(before.low, before.high)
             before = replace(before, low=low, high=high)
         return before.reversed() if before is not None and self.turned else before
 
@@ -401,7 +406,7 @@ class Comparison:
     @property
     def scope(self) -> Scope:
         """What the verdict holds for, in words such as `for new training sets of this size` or `on this split`."""
-        return self.evidence.common.scope
+        return self.evidence.common.design.scope
 
     @property
     def components(self) -> Components:
@@ -637,13 +642,14 @@ class Comparison:
         return f"<p><b>{html.escape(str(self))}</b></p>{notes}"
 
 
-def within(low: float, high: float, widest: float | None) -> tuple[float, float]:
-    """Return the interval of a difference, cut at ±`widest`; without ends where it holds every possible difference."""
-    if widest is None:
+def within(low: float, high: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
+    """Return an interval cut at `bounds` (least, largest); without ends where it holds all that is between these."""
+    if not bounds:
         return low, high
-    if low <= -widest and high >= widest:
+    least, largest = bounds
+    if low <= least and high >= largest:
         return -math.inf, math.inf
-    return max(low, -widest), min(high, widest)
+    return max(low, least), min(high, largest)
 
 
 def freedom(degrees: float) -> str:

@@ -366,11 +366,6 @@ class Contrast:
         """The smallest two-sided p of the sign-flip test."""
         return smallest_p(self.n)
 
-    @property
-    def scope(self) -> Scope:
-        """What a verdict on this contrast holds for, in words such as `on this split`."""
-        return self.design.scope
-
     @cached_property
     def deviation(self) -> float:
         """Standard deviation of `values`, in units of the metric; 0 for one replicate."""

@@ -114,7 +114,7 @@ def test_one_seed_on_folds_is_nadeau_and_bengio():
     error = math.sqrt((1 / 5 + 0.2 / 0.8) * d.var(ddof=1))
     assert comparison.standard_error == pytest.approx(error) and comparison.degrees == 4
     assert comparison.p_value() == pytest.approx(2 * stats.t.sf(d.mean() / error, 4))
-    assert comparison.scope == NEW_TRAINING_SETS and comparison.test() == "corrected t-test"
+    assert comparison.design.scope == NEW_TRAINING_SETS and comparison.test() == "corrected t-test"
     half = stats.t.isf(0.025, 4) * error
     assert comparison.interval() == pytest.approx((d.mean() - half, d.mean() + half))
 
@@ -244,7 +244,7 @@ def test_items_crossed_with_seeds_are_the_two_way_analysis_of_variance():
     rest = ((d - d.mean(1, keepdims=True) - d.mean(0) + d.mean()) ** 2).sum() / (4 * 39)
     assert comparison.standard_error**2 == pytest.approx((seed + item - rest) / 200)
     assert comparison.components.item == pytest.approx((item - rest) / 5)
-    assert comparison.scope == NEW_ITEMS and comparison.n == 5
+    assert comparison.design.scope == NEW_ITEMS and comparison.n == 5
     assert 4 <= comparison.degrees <= 43
 
 
@@ -258,7 +258,7 @@ def test_groups_count_by_their_sizes():
     sizes = [1, 2, 3, 4, 5]
     weighted = contrast(d, design=Design(seeds=5, unit="group"), weights=sizes)
     assert weighted.difference == pytest.approx(np.average(d, weights=sizes))
-    assert weighted.scope == NEW_ITEMS
+    assert weighted.design.scope == NEW_ITEMS
     alike = contrast(d, weights=[3] * 5)
     plain = contrast(d)
     assert alike.degrees == pytest.approx(4)
