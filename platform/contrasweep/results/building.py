@@ -234,7 +234,7 @@ def comparisons(
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     # Every arm may collapse as deep as the worst collapse of any arm.
     deepest = max((pair.evidence.collapse_depth for pair in unjudged_pairs), default=0.0)
-    interim = rule.interim if decisive else None
+    interim = rule.interim
     bounds = _bounds(metric, trials["value"])
 
     # The pairs that have a verdict are judged together, as the family; the exploratory ones apart.

@@ -192,6 +192,7 @@ FORGED = {
     "trials": lambda report: report["table"][0]["trial_ids"].pop(),
     "value": lambda report: report["rows"][0]["metrics"].update(accuracy=0.5),
     "status": lambda report: report["rows"][0].update(status="failed"),
+    "row": lambda report: report["rows"][0].update(trial_id="0" * 16),
     "difference": lambda report: report["comparisons"][0].update(difference=0.5),
     "gaps": lambda report: report["comparisons"][0].update(failed_a=1),
     "scope": lambda report: report["comparisons"][0].update(

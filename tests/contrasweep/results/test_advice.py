@@ -188,6 +188,8 @@ def test_an_earlier_equivalence_is_told_with_its_own_p_and_its_margin(tmp_path):
 def test_more_arms_or_an_unfinished_study_are_no_look(tmp_path):
     run(tmp_path / "arms", grid(arms="ab"))
     assert read_looks(run(tmp_path / "arms", grid(), extend=True).records) is None
+    run(tmp_path / "alone", grid(arms="a"))
+    assert read_looks(run(tmp_path / "alone", grid(12, arms="a"), extend=True).records) is None
     run(tmp_path / "unfinished", grid(), stop_after=10)
     assert read_looks(run(tmp_path / "unfinished", grid(12), extend=True).records) is None
 
