@@ -6,7 +6,6 @@ import sys
 import calm
 import pytest
 from command_line import contrasweep
-from folders import make_files
 from refusals import refused
 
 from contrasweep import Arm, Campaign, Float, SpecError
@@ -176,12 +175,6 @@ def test_a_decision_waits_for_another_process_and_ends_where_trials_are_lost_twi
     assert not entries(tmp_path, Decided)
 
 
-def test_a_budget_that_does_not_suffice_is_said_before_anything_is_trained(tmp_path):
-    with refused(SpecError, match=r"budget_trials.*28 trials at most, and 20 are left"):
-        decide(tmp_path, arm(who="noise"), "noise", campaign=campaign(budget_trials=20))
-    assert not list(tmp_path.glob("speed*"))
-
-
 HOUR = TrialNotes(gpus=0.5, cost_per_hour=3.0)
 """What each trial takes in `priced`: an hour of half a GPU, at 3 an hour."""
 
@@ -218,27 +211,6 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
         SpecError, match=r"budget_gpu_hours.*13 hours at most, and 8 are left.*at least 5 more"
     ):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["study.yaml", "incumbent"], "study.yaml: a study is no campaign; a campaign has name"),
-        (["many.yaml", "incumbent"], "many.yaml: a study is no campaign"),
-        (["speed.yaml", "study.yaml"], "study.yaml: a study is no candidate"),
-        (["speed.yaml", "speed.yaml"], "speed.yaml: a campaign is no candidate"),
-    ],
-)
-def test_a_study_in_the_place_of_a_campaign_or_a_candidate_is_called_one(words, said, tmp_path):
-    files = {
-        "speed.yaml": "{name: speed, data: digits-lt, incumbent: {trainable: candidates:train}}",
-        "study.yaml": "{name: s, data: digits-lt, arms: {a: {trainable: candidates:train}}}",
-        "many.yaml": "{data: digits-lt, studies: [{name: s}]}",
-    }
-    make_files(tmp_path, files)
-    done = contrasweep("decide", *words, "--dry-run", folder=tmp_path)
-    assert done.returncode == 2 and said in done.stderr
-    assert "contrasweep report STUDY --format yaml" in done.stderr
 
 
 def test_a_budget_ends_a_decision_that_takes_more_than_was_foreseen(priced, tmp_path):
@@ -303,13 +275,6 @@ def test_an_undecided_candidate_is_asked_anew_where_the_incumbent_was_replaced(t
     kept, others = stored_history("speed", storage).figure.dots
     assert (kept.x, kept.y) == ([1.0], [better.estimate])
     assert (others.x, others.y) == ([2.0], [better.estimate + again.screened])
-
-
-def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
-    own = campaign(seeds=SMALL["seeds"], alpha=0.01)
-    with refused(SpecError, match=r"seeds.most.*no result of 8 seeds reaches the level"):
-        decide(tmp_path, arm(gain=0.2, who="best"), "best", campaign=own)
-    assert not list(tmp_path.glob("speed*"))
 
 
 def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(

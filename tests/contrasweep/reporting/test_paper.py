@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from latex import assert_compiles
 from made_up import trained
-from refusals import refused
 
 import contrasweep as cs
 from contrasweep.reporting import write_report
@@ -52,11 +51,6 @@ def test_a_standard_error_is_over_the_trials_that_have_finished():
     cell = Cell(0.65, 0.4, 0.9, 4, {"done": 4, "failed": 1, "pending": 1}, replicates)
     mean, behind = cell.parts(4, TableStyle(cell="mean-se"))
     assert (mean, behind) == ("0.6500", f"± {np.std(values[:4], ddof=1) / 2:.4f} 4/6")
-
-
-def test_a_cell_that_there_is_not_is_refused_by_its_name():
-    with refused(cs.ContrasweepError, "mean-sd"):
-        TableStyle(cell="mean-sd")
 
 
 @pytest.mark.slow

@@ -190,26 +190,6 @@ def test_comparisons_lie_beside_the_table(study, tmp_path, format):
     )
 
 
-@pytest.mark.parametrize(
-    ("ask", "says"),
-    [
-        (lambda r: r.table(rows="batchsize"), "did you mean 'batch_size'?"),
-        (lambda r: r.table(metric="acuracy"), "did you mean 'accuracy'?"),
-        (lambda r: r.compare("b", "b"), "compare: two different arms are compared, got 'b'"),
-        (lambda r: r.compare("b", "c"), "there is no such arm, got 'c'; known arms: a, b"),
-        (lambda r: r.compare("a", "b", at={"lr": 1}), "there is no such axis, got 'lr'"),
-        (
-            lambda r: r.compare("a", "b", at={"batch_size": 99}),
-            "batch_size: no trial has this value, got 99; known values: 16, 8",
-        ),
-        (lambda r: write_report(r, "htm"), "did you mean 'html'?"),
-    ],
-)
-def test_unknown_names_are_refused_with_the_known_ones(study, tmp_path, ask, says):
-    with refused(SpecError, says):
-        ask(made_up(tmp_path))
-
-
 def test_a_broken_record_names_itself(study, tmp_path):
     plan, records = study
     records.store.write(records.key(plan.trials[0].id, "record.json"), b"{")

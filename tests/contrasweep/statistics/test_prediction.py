@@ -155,6 +155,9 @@ def test_the_detectable_difference_is_decided_in_80_percent_of_studies():
     folds = of_folds(0.1, 0.1, 1.0)
     sizes = [detectable_difference(folds, Design(folds=5, seeds=m), 0.05) for m in (2, 4, 8)]
     assert sizes[0] > sizes[1] > sizes[2]
+    one = contrast([0.1, 0.3, 0.2, 0.5, 0.45], folds=range(5))  # half its noise is of training
+    two, many = (detectable_difference(one, Design(folds=5, seeds=m), 0.05) for m in (2, 10**9))
+    assert (two / many) ** 2 == pytest.approx(1 + (1 / 5 / 2) / (1 / 5 + 1 / 4))
 
 
 @pytest.mark.parametrize("pilot", [5, 6])
