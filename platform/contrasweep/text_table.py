@@ -23,13 +23,13 @@ def text_table(
     words of all columns have no room side by side, each row becomes a block of lines `head entry`, one per column.
     """
     characters = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
-    entries = [[entry for entry in column if entry] for column in zip(*rows, strict=False)]
-    full_widths = [max(map(cell_len, column), default=0) for column in entries]
-    # A column is at least as wide as its longest word; what is left of the line is shared out below.
-    widths = [
-        max((cell_len(word) for entry in column for word in entry.split()), default=0)
-        for column in entries
-    ]
+    # A column is at most as wide as its longest entry, and at least as wide as its longest word.
+    most = []
+    widths = []
+    for column in zip(*rows, strict=False):
+        words = " ".join(column).split()
+        most.append(max(map(cell_len, column)))
+        widths.append(max(map(cell_len, words), default=0))
     spare = characters - sum(widths) - 2 * (len(widths) - 1)
 
     # No room side by side: a block of two columns, head and entry, for each row, with an empty line between blocks.
@@ -40,9 +40,9 @@ def text_table(
             lines += ["", *text_table(block, width=width)]
         return lines[1:]
     # One character after the other goes to the column that has the smallest share of the width that it needs.
-    while spare > 0 and widths != full_widths:
-        shortage = [full / max(1, size) for full, size in zip(full_widths, widths, strict=True)]
-        widths[shortage.index(max(shortage))] += 1
+    while spare > 0 and widths != most:
+        needs = [full / max(1, size) for full, size in zip(most, widths, strict=True)]
+        widths[needs.index(max(needs))] += 1
         spare -= 1
 
     # Widths are settled above; Rich draws.

@@ -60,23 +60,17 @@ def difference(
     changes: list[Change] = []
     texts: list[str] = []
     for file in sorted({*old, *new}):
-        before = old.get(file)
-        after = new.get(file)
-        # The digest of a parsed source leaves out comments, docstrings and formatting.
-        if before == after or (
-            before is not None
-            and after is not None
-            and parsed(before.encode())[0] == parsed(after.encode())[0]
-        ):
-            continue
-        if before is None:
+        if file not in old:
             kind = "added"
-        elif after is None:
+        elif file not in new:
             kind = "removed"
+        # The digest of a parsed source leaves out comments, docstrings and formatting.
+        elif parsed(old[file].encode())[0] == parsed(new[file].encode())[0]:
+            continue
         else:
             kind = "changed"
-        old_lines = (before or "").splitlines()
-        new_lines = (after or "").splitlines()
+        old_lines = old.get(file, "").splitlines()
+        new_lines = new.get(file, "").splitlines()
         # Of each piece that was replaced, the longer of its two sides counts.
         pieces = difflib.SequenceMatcher(a=old_lines, b=new_lines, autojunk=False).get_opcodes()
         count = sum(max(i2 - i1, j2 - j1) for part, i1, i2, j1, j2 in pieces if part != "equal")

@@ -120,11 +120,10 @@ def versions() -> dict[str, str]:
     The commit has `+` at its end where the checkout has uncommitted changes. There is none where contrasweep is
     installed and does not run from its checkout.
     """
-    installed = {package: found for package in PACKAGES if (found := installed_version(package))}
-    commit = _commit()
-    return {"python": platform.python_version(), **installed} | (
-        {"commit": commit} if commit else {}
-    )
+    names = {"python": platform.python_version()}
+    names |= {package: installed_version(package) for package in PACKAGES}
+    names["commit"] = _commit()
+    return {name: version for name, version in names.items() if version}
 
 
 def _commit() -> str:
@@ -135,11 +134,10 @@ def _commit() -> str:
         # An installed copy may lie in the checkout of another project.
         if Path(top) / "platform" not in folder.parents:
             return ""
-        return commit + (
-            "+" if git(folder, "status", "--porcelain", "--untracked-files=no") else ""
-        )
+        changes = git(folder, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return ""
+    return f"{commit}+" if changes else commit
 
 
 _DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -164,24 +162,29 @@ def dotted_paths(config: Any) -> Iterator[str]:
     if isinstance(config, str):
         if ":" in config and _DOTTED_PATH.fullmatch(config):
             yield config
-    elif isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "command" and _is_words(value):
-                # The module after `-m`, and each file of the project. Words with `{` are filled in for each trial.
-                for before, word in zip(["", *value], value, strict=False):
-                    if before == "-m":
-                        yield f"{word}:__main__"
-                    elif "{" not in word and project_file(word) is not None:
-                        yield f"{FILE}{word}"
-            elif key == "command_options" and isinstance(value, Mapping):
-                names: Any = value.get("code")
-                for name in names if _is_words(names) else ():
-                    yield from (f"{FILE}{file}" for file in project_files(name))
-            else:
-                yield from dotted_paths(value)
     elif isinstance(config, list | tuple):
         for value in config:
             yield from dotted_paths(value)
+    elif isinstance(config, Mapping):
+        for key, value in config.items():
+            if key == "command" and _is_words(value):
+                yield from _paths_of_command(value)
+            elif key == "command_options" and isinstance(value, Mapping):
+                code: Any = value.get("code")
+                for name in code if _is_words(code) else ():
+                    for file in project_files(name):
+                        yield f"{FILE}{file}"
+            else:
+                yield from dotted_paths(value)
+
+
+def _paths_of_command(words: Sequence[str]) -> Iterator[str]:
+    """Yield the module after `-m`, and each file of the project; words with `{` are filled in for each trial."""
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "-m":
+            yield f"{word}:__main__"
+        elif "{" not in word and project_file(word) is not None:
+            yield f"{FILE}{word}"
 
 
 def _is_words(value: Any) -> bool:
@@ -264,14 +267,11 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
         main = files[0]
     commit, dirty = "", False
     if main is not None and main.path:
-        commit, dirty = checkout_of(
-            main.path, {source.path: source.data for source in sources.values() if source.path}
-        )
+        contents = {source.path: source.data for source in sources.values() if source.path}
+        commit, dirty = checkout_of(main.path, contents)
     distributions = dict(sorted(walk.distributions.items()))
-    return Code(
-        CodeVersion(digest_of(modules), modules, distributions, commit, dirty),
-        sources,
-    )
+    version = CodeVersion(digest_of(modules), modules, distributions, commit, dirty)
+    return Code(version, sources)
 
 
 class CurrentCode:
@@ -307,12 +307,12 @@ def differing_modules(modules: Mapping[str, str]) -> list[str]:
     values that a function has closed over (`module:function`).
     """
     walk = _Walk()
-    names = [
-        name
-        for name in sorted(modules)
-        if name != "__main__" and (":" not in name or name.startswith(FILE))
-    ]
-    return [name for name in names if walk.digest_here(name) != modules[name]]
+    differing = []
+    for name in sorted(modules):
+        travels = name == "__main__" or (":" in name and not name.startswith(FILE))
+        if not travels and walk.digest_here(name) != modules[name]:
+            differing.append(name)
+    return differing
 
 
 def digest_of_module(name: str) -> str:
@@ -345,7 +345,8 @@ class _Walk:
 
     def function(self, function: Callable[..., Any]) -> None:
         """Follow a function into its source, and keep the values that it was made with, if there are any."""
-        if lines := self._values(function, {}):
+        lines = self._values(function, {})
+        if lines:
             label = f"{function.__module__}:{function.__qualname__}"
             file = re.sub(r"\W+", "_", label) + ".py"
             self._keep(label, file, "\n".join(lines).encode())
@@ -387,15 +388,16 @@ class _Walk:
     def _source(self, value: Any) -> None:
         """Follow a function or class into its module or script; what was defined in a notebook, into its cells."""
         name = getattr(value, "__module__", None) or ""
+        script = _script_of(value)
         # A script that runs, a module, or else a notebook; what has no source at all counts by what it runs.
-        if (script := _script_of(value)) is not None:
+        if script is not None:
             self._keep(name, f"{name}.py", script.read_bytes(), path=str(script))
         elif name != "__main__" and self.find(name) is not None:
             self.module(name)
         elif isinstance(value, FunctionType | type) and name and not self._is_pythons(name):
             functions = self.interactive.setdefault(name, {})
             functions[value.__qualname__] = value
-            text = "".join(f"{_bytecode(each)!r}\n" for each in functions.values())
+            text = "".join(f"{_bytecode(function)!r}\n" for function in functions.values())
             self._keep(name, f"{name}.py", _cells_of(functions) or text.encode())
 
     def file(self, name: str) -> None:
@@ -651,18 +653,20 @@ def _leave_out(tree: ast.Module, kind: str) -> None:
             body.append(node)
         elif kind == "script":
             body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
-    studies = [
-        n
-        for n in body
-        if isinstance(n, ast.Assign | ast.AnnAssign)
-        and isinstance(n.value, ast.Call)
-        and ast.unparse(n.value.func).rpartition(".")[2] in _STUDIES
-    ]
     read = set()
     for statement in body:
-        if statement not in studies:
+        if not _is_study(statement):
             read |= {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)}
-    tree.body = [n for n in body if n not in studies or _names_set(n) & read]
+    tree.body = [node for node in body if not _is_study(node) or _names_set(node) & read]
+
+
+def _is_study(statement: ast.stmt) -> bool:
+    """Whether a statement assigns a declared study to a name."""
+    return (
+        isinstance(statement, ast.Assign | ast.AnnAssign)
+        and isinstance(statement.value, ast.Call)
+        and ast.unparse(statement.value.func).rpartition(".")[2] in _STUDIES
+    )
 
 
 def _names_set(node: ast.AST) -> set[str]:
@@ -694,14 +698,16 @@ def _imports(tree: ast.Module) -> Iterator[str]:
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield alias.name
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             yield base
-            yield from (f"{base}{'.' if node.module else ''}{alias.name}" for alias in node.names)
+            for alias in node.names:
+                yield f"{base}.{alias.name}" if node.module else f"{base}{alias.name}"
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
-            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+            function = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+            if function in ("import_module", "__import__") and isinstance(node.args[0].value, str):
                 yield node.args[0].value
 
 
@@ -722,6 +728,28 @@ def _cells_of(functions: Iterable[str]) -> bytes:
 
     Each definition is as it was run last. Empty outside a notebook.
     """
+    defined = _defined_in_cells()
+    texts: dict[str, str] = {}
+    queue = [part for name in functions for part in name.split(".")]
+    # From the functions on, all that is named by what was kept already.
+    while queue:
+        name = queue.pop()
+        if name not in defined or name in texts:
+            continue
+        texts[name] = ast.unparse(defined[name])
+        queue += [part.id for part in ast.walk(defined[name]) if isinstance(part, ast.Name)]
+        # Attributes and items that were set, and what was added to it.
+        queue += [
+            other for other in defined if other.startswith((f"{name}.", f"{name}[", f"{name} "))
+        ]
+    return "".join(f"{texts[name]}\n" for name in sorted(texts)).encode()
+
+
+def _defined_in_cells() -> dict[str, ast.stmt]:
+    """Return name -> the statement in a notebook's cells that defines it; empty outside a notebook.
+
+    What only changes a name, such as `options += [1]`, stands under its own text.
+    """
     defined: dict[str, ast.stmt] = {}
     # IPython's texts of all cells in the order in which they were run.
     for cell in getattr(sys.modules.get("__main__"), "_ih", ()):
@@ -734,25 +762,13 @@ def _cells_of(functions: Iterable[str]) -> bytes:
             continue
         # A later cell replaces what an earlier one defined, unless it reads that, as `train = logged(train)` does.
         for node in nodes:
-            read = (
-                re.findall(r"\w+", ast.unparse(node.value)) if isinstance(node, ast.Assign) else []
-            )
+            read: list[str] = []
+            if isinstance(node, ast.Assign):
+                read = re.findall(r"\w+", ast.unparse(node.value))
             for name in _names_set(node):
                 adds = isinstance(node, ast.AugAssign) or name in read
                 defined[ast.unparse(node) if adds else name] = node
-    texts: dict[str, str] = {}
-    queue = [part for name in functions for part in name.split(".")]
-    # From the functions on, all that is named by what was kept already.
-    while queue:
-        name = queue.pop()
-        if name in defined and name not in texts:
-            texts[name] = ast.unparse(defined[name])
-            queue += [part.id for part in ast.walk(defined[name]) if isinstance(part, ast.Name)]
-            # Attributes and items that were set, and what was added to it.
-            queue += [
-                part for part in defined if part.startswith((f"{name}.", f"{name}[", f"{name} "))
-            ]
-    return "".join(f"{texts[name]}\n" for name in sorted(texts)).encode()
+    return defined
 
 
 def _bytecode(code: Any) -> Any:
@@ -818,14 +834,10 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
     None where none does: its files were put there by hand, or it was installed from a folder (`pip install .`), whose
     version stays the same while its code changes.
     """
-    top = package.partition(".")[0]
-    infos = [
-        info
-        for info in Path(site_folder).glob("*-info")
-        if info.suffix in (".dist-info", ".egg-info")
-    ]
+    top = package.partition(".")[0].lower()
+    infos = [*Path(site_folder).glob("*.dist-info"), *Path(site_folder).glob("*.egg-info")]
     # The likely one first (False sorts before True): most distributions are called as their package is.
-    for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top.lower()):
+    for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top):
         if _lists(info, package):
             # A distribution that was installed from a folder says so in a file of its own.
             with suppress(OSError, ValueError):

@@ -111,8 +111,8 @@ def check(words: Sequence[str], config: Config) -> None:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     settings = {key: value for key, value in config.items() if key != OPTIONS}
     known_names = [*TRIAL_NAMES, *ALL, *flatten(settings)]
-    placeholders = [match for word in words for match in _PLACEHOLDER.findall(word)]
-    for name, form in placeholders:
+    for placeholder in fields(words):
+        name, _, form = placeholder.partition(":")
         if name not in known_names and lookup(settings, name) is None:
             raise SpecError(
                 "the command names a setting that the config does not have",
@@ -160,11 +160,8 @@ def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     placed = names(words)
     if set(placed) & set(ALL):
         return []
-    return [
-        key
-        for key in keys
-        if key.partition(".")[0] not in (COMMAND, OPTIONS) and not _is_placed(key, placed)
-    ]
+    settings = [key for key in keys if key.partition(".")[0] not in (COMMAND, OPTIONS)]
+    return [key for key in settings if not _is_placed(key, placed)]
 
 
 def filled(
@@ -192,32 +189,36 @@ def filled(
     unnamed = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
     values = {**config, **trial_values}
 
+    def args(form: str | None) -> list[str]:
+        return _args(unnamed, form or "", renamed or {})
+
     def text(match: "re.Match[str]") -> str:
         """Return the value of a placeholder, `{name}` or `{name:form}`, as text."""
-        name = match[1]
-        form = match[2] or ""
+        name, form = match.groups()
         if name == "args":
-            return shlex.join(_args(unnamed, form, renamed or {}))
+            return shlex.join(args(form))
         if form:
             return _text(values[f"{name}:{form}"])
         # A dotted name is a setting. Of any other name the trial's own value takes precedence over a setting.
         return _text(lookup(config if "." in name else values, name))
 
-    done: list[str] = []
+    first_attempt = trial_values.get("resume") is None
+    filled_words: list[str] = []
     for word in words:
         lone = _PLACEHOLDER.fullmatch(word)  # the word is one placeholder and nothing else
         if lone and lone[1] == "args":  # several words
-            done += _args(unnamed, lone[2] or "", renamed or {})
-        elif "{resume}" in word and trial_values.get("resume") is None:  # a first attempt
-            if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
-                done.pop()
+            filled_words += args(lone[2])
+        elif "{resume}" in word and first_attempt:
+            if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", filled_words[-1]):
+                filled_words.pop()
         elif home is not None and _leads_into(home, word):  # the command runs in another folder
-            done.append(str(home / word))
+            filled_words.append(str(home / word))
         else:
             value = _PLACEHOLDER.sub(text, word)
             if value or not lone:
-                done.append(value)
-    return [_program(done[0]) or done[0], *done[1:]]
+                filled_words.append(value)
+    program, *arguments = filled_words
+    return [_program(program) or program, *arguments]
 
 
 def _leads_into(home: Path, word: str) -> bool:
@@ -238,11 +239,10 @@ def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
     words: list[str] = []
     for key, value in settings.items():
         name = renamed.get(key, key)
+        flag = name if name.startswith("-") else f"--{name}"
         if form == "hydra":
             words.append(f"{name}={_hydra(value)}")
-            continue
-        flag = name if name.startswith("-") else f"--{name}"
-        if form == "wandb":
+        elif form == "wandb":
             words.append(f"{flag}={list(value) if isinstance(value, tuple) else value}")
         elif isinstance(value, list | tuple):
             words += [flag, *map(_text, value)]

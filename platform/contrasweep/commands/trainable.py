@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -94,8 +94,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
         scratch = Path(name)
         folder = trial.folder or scratch / "folder"
         checkpoints = scratch / "checkpoints"
-        for place in (folder, checkpoints):
-            place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoints.mkdir()
         file = scratch / "metrics.jsonl"
         metrics = Metrics(options.metrics, folder, file, checkpoints, resume)
         paths = {"metrics": str(file), "checkpoints": str(checkpoints), "folder": str(folder)}
@@ -111,14 +111,16 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
             "trial": trial.id,
             "resume": None,
             **paths,
-            **(_settings(config, scratch) if "config" in placeholders.names(command) else {}),
         }
+        if "config" in placeholders.names(command):
+            values |= _settings(config, scratch)
         for form, export in {"data": dataset.export, "data:images": dataset.export_images}.items():
             if form in named:
                 values[form] = str(export(trial.data, trial.fold, scratch / form))
         home = project_folder(command)
         environment = _environment(trial, config, paths, values, home)
-        # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
+        # A command that is given the trial's folder runs in the project's; any other command in the trial's, with links
+        # to the project.
         if "folder" in named:
             runs_in = home
             words = placeholders.filled(command, config, values, options.names)
@@ -157,8 +159,9 @@ def _environment(
         "uri": manifest.uri,
         "classes": list(manifest.classes),
     }
-    if exported := values.get("data", values.get("data:images")):
-        data["folder"] = exported
+    folder = values.get("data", values.get("data:images"))
+    if folder:
+        data["folder"] = folder
     labels = {name: values[name] for name in ("study", "arm", "fold", "seed")}
     described = {"id": trial.id, **labels, "config": config, "data": data}
     return {
@@ -180,21 +183,11 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
     Entries that the arm's `code` names are linked always. The links are removed once the command has ended. A warning
     names each file and folder behind them that has changed meanwhile.
     """
-    # What git ignores is mostly what runs have written; data are an exception.
-    ignored = _ignored(home)
-    left_out = []
-    names = []
-    for entry in home.iterdir():
-        name = entry.name.lower()
-        is_of_runs = any(fnmatch(name, pattern) for pattern in RUN_FILES) or any(
-            _is_read(entry, source) for source in options.metrics
-        )
-        is_ignored = entry.name in ignored and not fnmatch(name, DATA)
-        # What leads out of the project is linked though git ignores it: it is mostly a link to data.
-        if is_of_runs or (is_ignored and entry.resolve().is_relative_to(home)):
-            left_out.append(entry.name)
-        elif entry not in folder.parents:  # not a folder that the trial's own lies in
-            names.append(entry.name)
+    names, left_out = _entries(home, folder, options.metrics)
+    hidden = sorted(name for name in left_out if name[0] not in "._")
+    if hidden:
+        why = "as runs leave such, metrics are read there, or git ignores them; the arm's `code` links what it names"
+        print(f"relative paths do not reach {', '.join(hidden)} of the project, {why}", flush=True)
     links = []
     began = time.time()
     for name in [*names, *options.code]:
@@ -205,28 +198,49 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(home / name)
             links.append(link)
-    if hidden := sorted(name for name in left_out if name[0] not in "._"):
-        why = "as runs leave such, metrics are read there, or git ignores them; the arm's `code` links what it names"
-        print(f"relative paths do not reach {', '.join(hidden)} of the project, {why}", flush=True)
     try:
         yield
         # What was changed has a newer time than the command's start; Python's own cache changes a folder too.
         present = [link for link in links if link.exists() and not (link / "__pycache__").exists()]
-        if shared := [link.name for link in present if link.stat().st_mtime > began]:
+        changed = [link.name for link in present if link.stat().st_mtime > began]
+        if changed:
             why = "where the command writes them, trials share them: name them in .gitignore, or write into {folder}"
-            log.warning("%s of the project changed as the command ran; %s", ", ".join(shared), why)
+            log.warning("%s of the project changed as the command ran; %s", ", ".join(changed), why)
     finally:
         for link in links:
             if link.is_symlink():
                 link.unlink()
 
 
+def _entries(home: Path, folder: Path, metrics: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the names at the top of the project `home` that the trial's `folder` links, and those that runs have left.
+
+    `metrics` are the files that metrics are read from.
+    """
+    # What git ignores is mostly what runs have written; data are an exception.
+    ignored = _ignored(home)
+    names = []
+    left_out = []
+    for entry in home.iterdir():
+        name = entry.name.lower()
+        is_of_runs = any(fnmatch(name, pattern) for pattern in RUN_FILES)
+        is_read = any(_is_read(entry, source) for source in metrics)
+        is_ignored = entry.name in ignored and not fnmatch(name, DATA)
+        # What leads out of the project is linked though git ignores it: it is mostly a link to data.
+        if is_of_runs or is_read or (is_ignored and entry.resolve().is_relative_to(home)):
+            left_out.append(entry.name)
+        # The trial's folder may lie in the project.
+        elif entry not in folder.parents:
+            names.append(entry.name)
+    return names, left_out
+
+
 def _is_read(entry: Path, source: str) -> bool:
     """Return whether an entry of `metrics` names an entry of the project, or a file in it that is there already."""
-    first, *others = Path(source.replace("**/", "")).parts or [""]
-    return fnmatch(entry.name, first) and (
-        first == entry.name or not others or any(entry.glob("/".join(others)))
-    )
+    first, *below = Path(source.replace("**/", "")).parts or [""]
+    if not fnmatch(entry.name, first):
+        return False
+    return first == entry.name or not below or any(entry.glob("/".join(below)))
 
 
 def _ignored(home: Path) -> set[str]:

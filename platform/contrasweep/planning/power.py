@@ -175,26 +175,23 @@ def earlier_noise(
     digests are `data`. If `trainables` (dotted paths) are given, it has run all of them. A study that is broken, or
     whose trials show no noise, is passed over. `cells` is as for `noise_of`.
     """
-    store = open_store(storage)
-    others: list[tuple[StudyDocument, StudyRecords]] = []
-    for name in sorted(key.split("/")[0] for key in store.etags("", "study.json")):
+    others: dict[str, StudyDocument] = {}
+    for name in sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json")):
         try:
-            records = StudyRecords(storage, name)
-            document = records.document() if name != study else None
+            document = StudyRecords(storage, name).document() if name != study else None
         except StorageError:  # the file is broken; `contrasweep verify` names it
             continue
         if document is None or (document.metric, document.folds) != (metric, folds):
             continue
         if not set(data).isdisjoint(dataset.digest for dataset in document.datasets):
-            others.append((document, records))
-    others.sort(key=lambda other: -other[0].created)
-    for document, records in others:
+            others[name] = document
+    for name in sorted(others, key=lambda name: -others[name].created):
+        records = StudyRecords(storage, name)
         try:
-            other_records = compact.read_records(records, broken=[])
-            if set(trainables) <= {record.trainable for record in other_records.values()}:
-                noise = noise_of(
-                    document.name, read_planned(records), other_records, metric, folds, cells
-                )
+            recorded = compact.read_records(records, broken=[])
+            if set(trainables) <= {record.trainable for record in recorded.values()}:
+                planned = read_planned(records)
+                noise = noise_of(others[name].name, planned, recorded, metric, folds, cells)
                 if noise is not None:
                     yield noise
         except StorageError:
