@@ -443,7 +443,8 @@ class Referee:
         _check_fixed(candidate, "CANDIDATE")
         # Raises, before anything is trained, where the incumbent's code is not named by the user.
         self.arm(self.ledger.incumbent)
-        if unread := unread_of_command(candidate):
+        unread = unread_of_command(candidate)
+        if unread:
             raise SpecError(
                 "a candidate is judged by settings that its command is given",
                 place="CANDIDATE",
@@ -474,10 +475,8 @@ class Referee:
             screens = list(range(rule.screens()[-1]))
             if ledger.began:
                 screens = ledger.screening_seeds(incumbent)
-            screening = sum(
-                self._untrained(study, 1, screens)
-                for study in (ledger.candidate_study(asked), ledger.screening_study(incumbent))
-            )
+            screening = self._untrained(ledger.candidate_study(asked), 1, screens)
+            screening += self._untrained(ledger.screening_study(incumbent), 1, screens)
         confirmation = self._untrained(
             ledger.confirmation_study(asked, incumbent), self._arm_count(incumbent), seeds
         )
@@ -606,9 +605,8 @@ class Referee:
             if outcome != "pass":
                 decided = self._decided(number, incumbent, "discard", "screen", seeds)
                 screened = _finite(float(np.mean(differences)))
-                return replace(
-                    decided, screened=screened, fell=Gains(differences).collapse_depth
-                ), None
+                fell = Gains(differences).collapse_depth
+                return replace(decided, screened=screened, fell=fell), None
             # Another process may write a grant for this candidate first: the level is that of the first entry.
             while grant is None:
                 # No level is spent on a comparison with an arm that is the incumbent no more.
@@ -631,10 +629,9 @@ class Referee:
         # The entry. A seed collapsed if the candidate fell far behind on it. How deep it fell is taken from the fresh
         # seeds or, if none of them collapsed, from the screen.
         decided = self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds)
-        fell = (
-            Gains(differences).collapse_depth
-            or Gains(self._screened_differences(number, incumbent)).collapse_depth
-        )
+        fell = Gains(differences).collapse_depth
+        if not fell:
+            fell = Gains(self._screened_differences(number, incumbent)).collapse_depth
         decided = replace(
             decided,
             kept=is_kept,
@@ -737,17 +734,17 @@ class Referee:
                 depth=self._depth([values[seed] for seed in seeds]),
             )
             ruling = confirm(differences)
-            # Trainings that do not use their seed are copies of one, and would be as sure of any gain.
-            columns = [[found[seed] for seed in seeds] for found in (values, incumbent_values)]
-            if all(map(constant, columns)) and ruling.verdict in ("keep", "equivalent"):
+            # Trainings that do not use their seed are copies of each other, and would be as sure of any gain.
+            copies = constant([values[seed] for seed in seeds])
+            copies = copies and constant([incumbent_values[seed] for seed in seeds])
+            if copies and ruling.verdict in ("keep", "equivalent"):
                 why = f"it and the incumbent have one value each in all {plural(count, 'seed')}: {COPIES}"
                 ruling = replace(ruling, verdict="discard", why=why)
             is_kept = ruling.verdict == "keep"
             # A simpler candidate that is not worse is kept too, unless an objection stands.
             if ruling.verdict == "equivalent" and rule.simpler:
-                objection = self._size_objection(
-                    results, candidate, seeds, rule.look_level(grant.level, look)
-                )
+                look_level = rule.look_level(grant.level, look)
+                objection = self._size_objection(results, candidate, seeds, look_level)
                 if not objection and BETTER in arms:
                     from_better = self._differences(values, self._values(results, BETTER), seeds)
                     if confirm(from_better).verdict not in ("keep", "equivalent"):
@@ -756,10 +753,9 @@ class Referee:
                 is_kept = not objection
                 # More seeds may remove an objection. After the last look the candidate is equivalent, and not kept.
                 if objection:
-                    is_last = look == len(counts) - 1
-                    ruling = replace(
-                        ruling, verdict="equivalent" if is_last else "more", why=objection
-                    )
+                    ruling = replace(ruling, why=objection)
+                    if count < counts[-1]:
+                        ruling = replace(ruling, verdict="more")
             # The rule says `undecided` at the last of its own looks; a grant of more seeds has looks after it.
             if ruling.verdict not in ("more", "undecided"):
                 break

@@ -163,20 +163,23 @@ class History:
         points = []
         undrawn = [row.decision for row in self.rows if row.decision]
         for order in range(1, len(undrawn) + 1):
-            decision = next((d for d in undrawn if d.incumbent in heights), undrawn[0])
+            # The next candidate whose incumbent is drawn; else the first.
+            drawable = [decision for decision in undrawn if decision.incumbent in heights]
+            decision = (drawable or undrawn)[0]
             undrawn.remove(decision)
             difference = decision.screened if decision.estimate is None else decision.estimate
             if difference is None:
                 continue
             base = heights.get(decision.incumbent, 0.0)
-            points.append(Point(float(order), base + difference, decision))
+            height = base + difference
+            points.append(Point(float(order), height, decision))
             # A step of the line takes two points: the former height, and the new one. An unknown end is no further.
             if decision.kept:
-                heights[decision.candidate] = base + difference
+                heights[decision.candidate] = height
                 x += [float(order), float(order)]
-                y += [y[-1], base + difference]
-                low += [low[-1], base + (difference if decision.low is None else decision.low)]
-                high += [high[-1], base + (difference if decision.high is None else decision.high)]
+                y += [y[-1], height]
+                low += [low[-1], height if decision.low is None else base + decision.low]
+                high += [high[-1], height if decision.high is None else base + decision.high]
         end = float(len(self.rows) + 1)
         line = Series(
             INCUMBENT,
@@ -219,10 +222,10 @@ def _texts(row: CandidateRow) -> dict[str, str]:
     if decision is None:
         return {**texts, "verdict": "not decided"}
     screened = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
+    kept = ", kept" if decision.kept and decision.verdict != "keep" else ""
     return {
         **texts,
-        "verdict": decision.verdict
-        + (", kept" if decision.kept and decision.verdict != "keep" else ""),
+        "verdict": f"{decision.verdict}{kept}",
         "difference [interval]": decision.span or screened,
         "p": "" if decision.p is None else p_text(decision.p).removeprefix("= "),
         "level": "" if decision.level is None else f"{decision.level:.2g}",
@@ -250,16 +253,15 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
         for i, entry in enumerate(ledger.entries)
         if isinstance(entry, Asked)
     ]
-    incumbent = ledger.incumbent
-    called = (
-        f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked_for(incumbent).candidate
-    )
+    incumbent = f"the first {INCUMBENT}"
+    if ledger.incumbent != FIRST:
+        incumbent = ledger.asked_for(ledger.incumbent).candidate
     return History(
         campaign=ledger.campaign,
         metric=metric,
         alpha=rule.alpha,
         error=rule.error,
-        incumbent=called,
+        incumbent=incumbent,
         next_level=rule.granted(ledger.confirmations),
         **asdict(ledger.spent),
         rows=tuple(rows),
@@ -299,26 +301,32 @@ class Comparisons:
 
     def lines(self, width: int) -> list[str]:
         """Return the lines of the table for a terminal of `width` columns, a summary, and the skipped studies."""
-        decided = [row for row in self.comparisons if row.verdict != "undecided"]
-        head = ("study", "ended", "comparison", "verdict", "p", "level", "remains")
-        rows = [
-            (
-                row.study,
-                row.at,
-                f"{row.a} against {row.b}" + (f" ({row.context})" if row.context else ""),
-                row.verdict,
-                p_text(row.p).removeprefix("= "),
-                f"{row.level:.2g}",
-                ("yes" if row.remains else "no") if row in decided else "",
+        rows = [("study", "ended", "comparison", "verdict", "p", "level", "remains")]
+        decided = 0
+        remaining = 0
+        for row in self.comparisons:
+            context = f" ({row.context})" if row.context else ""
+            remains = ""
+            if row.verdict != "undecided":
+                remains = "yes" if row.remains else "no"
+                decided += 1
+                remaining += row.remains
+            rows.append(
+                (
+                    row.study,
+                    row.at,
+                    f"{row.a} against {row.b}{context}",
+                    row.verdict,
+                    p_text(row.p).removeprefix("= "),
+                    f"{row.level:.2g}",
+                    remains,
+                )
             )
-            for row in self.comparisons
-        ]
         summary = (
-            f"{plural(len(self.comparisons), 'comparison')}, {len(decided)} decided by their own studies; "
-            f"{sum(row.remains for row in decided)} remain where all are one stream (LORD++, false discoveries at "
-            "most .05 of what remains)"
+            f"{plural(len(self.comparisons), 'comparison')}, {decided} decided by their own studies; "
+            f"{remaining} remain where all are one stream (LORD++, false discoveries at most .05 of what remains)"
         )
-        return [*text_table([head, *rows], rule=True, width=width), "", summary, *self.skipped]
+        return [*text_table(rows, rule=True, width=width), "", summary, *self.skipped]
 
 
 def comparisons_of(storage: str) -> Comparisons:
@@ -329,24 +337,27 @@ def comparisons_of(storage: str) -> Comparisons:
     """
     campaigns = "|".join(map(re.escape, campaign_names(storage)))
     of_campaign = re.compile(rf"({campaigns})\.(incumbent-\d+|\d+(\.confirm(-\d+)?)?)")
-    studies: list[tuple[float, str, list[Pair]]] = []  # when a study ended, its name, its verdicts
+    ends: dict[str, float] = {}  # study -> when it ended
+    verdicts: dict[str, list[Pair]] = {}  # study -> its comparisons with a verdict
     skipped = []
     for name in study_names(storage):
         if of_campaign.fullmatch(name):
             continue
         try:
             results = Results.load(name, storage)
-            ended = max((record.ended for record in results.trial_records.values()), default=0.0)
-            pairs = [p for p in results.answer.pairs if p.has_verdict and p.comparison.n > 1]
-            studies.append((ended, name, pairs))
+            verdicts[name] = [
+                pair for pair in results.answer.pairs if pair.has_verdict and pair.comparison.n > 1
+            ]
+            records = results.trial_records.values()
+            ends[name] = max((record.ended for record in records), default=0.0)
         except ContrasweepError as error:
             skipped.append(f"{name} is not counted: {error}")
     # Judge all verdicts in their order, as one stream with a false discovery rate of alpha.
     rule = Rule(error="fdr")
     past = list[Confirmation]()
     rows = list[ComparisonLine]()
-    for ended, study, pairs in sorted(studies, key=lambda entry: entry[0]):
-        for pair in pairs:
+    for study in sorted(ends, key=lambda study: ends[study]):
+        for pair in verdicts[study]:
             comparison = pair.comparison
             # The level follows from the earlier comparisons, and whether p reaches it counts for the later ones.
             level = rule.granted(past)
@@ -357,7 +368,7 @@ def comparisons_of(storage: str) -> Comparisons:
             rows.append(
                 ComparisonLine(
                     study=study,
-                    at=datetime.fromtimestamp(ended, UTC).date().isoformat(),
+                    at=datetime.fromtimestamp(ends[study], UTC).date().isoformat(),
                     a=pair.a,
                     b=pair.b,
                     metric=pair.metric,

@@ -59,11 +59,11 @@ def train_twice(
     arms = dict.fromkeys(cell.arm for cell in grid.cells())
     check_known(arm, "arms", arms, "an arm runs twice", place="--same")
     # A sub-grid for each of the arm's cells, of the product and of sub-grids at any depth.
-    subgrids = [
-        SubGrid([arm], dict(cell.added), {axis: [value] for axis, value in cell.axes.items()})
-        for cell in grid.cells()
-        if cell.arm == arm
-    ]
+    subgrids = []
+    for cell in grid.cells():
+        if cell.arm == arm:
+            axes = {axis: [value] for axis, value in cell.axes.items()}
+            subgrids.append(SubGrid([arm], dict(cell.added), axes))
     values: list[tuple[float, ...]] = []
     with session():
         # Two studies of the same seeds. A difference between them is noise that the seed does not fix.
