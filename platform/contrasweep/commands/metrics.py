@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -239,11 +238,10 @@ class Metrics:
         if sizes == self._read and not ended:
             return
         self._read = sizes
-        rows = [
-            _Row(_run(place), number, values)
-            for place in places
-            for number, values in enumerate(files.read(place), self.resumed_at + 1)
-        ]
+        rows = []
+        for place in places:
+            for number, values in enumerate(files.read(place), self.resumed_at + 1):
+                rows.append(_Row(_run(place), number, values))
         steps, unclear = _by_step(rows)
         for name, runs in unclear.items():
             if name not in self._left_out:
@@ -389,11 +387,13 @@ class _Row(NamedTuple):
 
 def _by_kind(folder: Path) -> dict[str, list[Path]]:
     """Return the kinds of files of metrics below a folder, each with its files."""
-    found = {
-        kind: [file for name in names for file in sorted(folder.rglob(name))]
-        for kind, names in files.FOUND.items()
-    }
-    return {kind: paths for kind, paths in found.items() if paths}
+    by_kind: dict[str, list[Path]] = {}
+    for kind, names in files.FOUND.items():
+        for name in names:
+            paths = sorted(folder.rglob(name))
+            if paths:
+                by_kind.setdefault(kind, []).extend(paths)
+    return by_kind
 
 
 def _run(file: Path) -> Path:
@@ -408,7 +408,7 @@ def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
     step is left out of all steps; the second mapping has its name -> the runs, in words.
     """
     # All rows have their step in one column: the first of the known names that any row has.
-    names = {name for row in rows for name in row.values}
+    names = set().union(*(row.values for row in rows))
     step_column = next((name for name in files.STEPS if name in names), "")
     steps: dict[int, Values] = {}
     first: dict[tuple[int, str], tuple[Path, Any]] = {}  # step and name -> run and value
@@ -422,26 +422,30 @@ def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
             step = max(steps, default=number)
         steps.setdefault(step, {}).update(values)
         for name, value in values.items():
-            other, its_value = first.setdefault((step, name), (run, value))
-            # NaN differs from itself.
-            if other != run and isinstance(value, int | float) and value != its_value == its_value:
+            other, value_of_other = first.setdefault((step, name), (run, value))
+            if other == run or not isinstance(value, int | float):
+                continue
+            # NaN differs from itself, and is no other value.
+            if value != value_of_other and value_of_other == value_of_other:
                 unclear[name] = f"{other.name} and {run.name}"
     for name in unclear:
-        for kept in steps.values():
-            kept.pop(name, None)
+        for values in steps.values():
+            values.pop(name, None)
     return steps, unclear
 
 
 def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:
     """Return the members of a JSON object as a mapping. Raises `ValueError` where a key stands twice."""
-    if twice := [key for key, count in Counter(key for key, _ in members).items() if count > 1]:
-        raise ValueError(f"the key {twice[0]!r} stands twice")
-    return dict(members)
+    mapping: MutableConfig = {}
+    for key, value in members:
+        if key in mapping:
+            raise ValueError(f"the key {key!r} stands twice")
+        mapping[key] = value
+    return mapping
 
 
 def _integer(value: Any) -> int | None:
     """Return a step as an integer, also of 1.0; None for anything else, such as 0.5, True, NaN or a text."""
-    is_whole = (
-        isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-    )
-    return int(value) if is_whole else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        return None
+    return int(value)

@@ -188,10 +188,13 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
     rows: list[int] = data.counts.get("train", {}).get("classes", [])
     count = count or (data.folds.count if data.folds else 0)
     names = [f"class {k} ({name})" for k, name in enumerate(data.classes)]
-    small_classes = [
-        f"{n} of {name}" for name, n in zip(names, rows, strict=False) if 0 < n < count
-    ]
-    empty_classes = [name for name, n in zip(names, rows, strict=False) if n == 0]
+    small_classes = []
+    empty_classes = []
+    for name, n in zip(names, rows, strict=False):
+        if n == 0:
+            empty_classes.append(name)
+        elif n < count:
+            small_classes.append(f"{n} of {name}")
     notes = []
     if small_classes:
         notes.append(

@@ -9,7 +9,6 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Literal, Self
 
@@ -130,28 +129,30 @@ class Checkpoints:
             keep: Which checkpoints stay: the newest always; with `best` a better earlier one too, with `all` each.
             score: The checkpoint's score, larger is better; None: it has none, and one with a score is better.
         """
-        before = self.latest()
         # The earlier checkpoints that the marker names, the best one first.
-        named = [old for old in (before and before.best, before) if old is not None]
+        newest = self.latest()
+        named = []
+        if newest is not None:
+            named = [newest.best, newest] if newest.best else [newest]
         # A checkpoint of the same step, which the new one replaces, stays whole until the marker names the new one.
-        places = [old.place for old in named]
-        place = next(name for name in (f"{step}", f"{step}-2", f"{step}-3") if name not in places)
+        taken = [old.place for old in named]
+        place = next(name for name in (f"{step}", f"{step}-2", f"{step}-3") if name not in taken)
         files = {}
         for name, path in files_of(folder).items():
             files[name] = canonical.file_digest(path)
             check()
             self.store.put_file(f"{self.prefix}/{place}/{name}", path)
         check()
-        earlier = [old for old in named if old.step != step]
         # The best earlier one that is no worse than this one; of equal ones the first.
-        no_worse = [
-            old
-            for old in earlier
-            if keep == "best" and old.score is not None and (score is None or old.score >= score)
-        ]
-        best = max(no_worse, key=attrgetter("score"), default=None)
-        # The best checkpoint's own `best` is dropped: a marker names two checkpoints at most.
-        best = best and replace(best, best=None)
+        best: Saved | None = None
+        highest = -math.inf if score is None else score
+        for old in named if keep == "best" else ():
+            if old.step == step or old.score is None or old.score < highest:
+                continue
+            if best is None or old.score > highest:
+                # The `best` of that one is dropped: a marker names two checkpoints at most.
+                best = replace(old, best=None)
+                highest = old.score
         self._mark(Saved(step, files, extra or Extra(), score, best, place))
         # Now that the marker names the new checkpoint, nobody looks for earlier ones.
         for old in named:

@@ -103,7 +103,8 @@ class Sweep(StudyBase):
                     value=fold,
                     hint=f"folds is {self.folds}",
                 )
-        if len(set(self.search_folds or [])) < len(self.search_folds or []):
+        folds = self.search_folds or []
+        if len(set(folds)) < len(folds):
             raise SpecError(
                 "a fold is searched once", place="search_folds", value=self.search_folds
             )
@@ -146,31 +147,32 @@ class Sweep(StudyBase):
                     place="searcher_options.levels",
                 )
         for place in ("searcher_options", "pruner_options"):
-            if of_study := OF_STUDY & getattr(self, place).keys():
+            of_study = OF_STUDY & getattr(self, place).keys()
+            if of_study:
                 raise SpecError(
                     "fields of the study set this",
                     place=place,
                     value=", ".join(of_study),
                     hint="search_seed, mode, search_folds, trials_per_arm",
                 )
-        for name, method in self.arms.items():
-            for setting in {"trial_id", "arm", "value", "status", "phase"} & set(method.space):
+        for name, arm in self.arms.items():
+            for setting in {"trial_id", "arm", "value", "status", "phase"} & set(arm.space):
                 raise SpecError(
                     "no searched setting has this name, which is a column of every search",
                     place=f"arms.{name}.space",
                     value=setting,
                 )
-            if method.start is not None:
+            if arm.start is not None:
                 raise SpecError(
                     "an arm of a Sweep starts from no checkpoint",
                     place=f"arms.{name}.start",
                     hint="declare an AblationGrid",
                 )
-            if (self.arm_budget.trials or MAX_TRIALS) < len(method.start_points or []):
+            if (self.arm_budget.trials or MAX_TRIALS) < len(arm.start_points or []):
                 raise SpecError(
                     "start points count in the budget of their arm, which has fewer trials",
                     place=f"arms.{name}.start_points",
-                    value=len(method.start_points or []),
+                    value=len(arm.start_points or []),
                     hint=f"the budget has {self.arm_budget.trials}",
                 )
 

@@ -172,18 +172,18 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
     if "fold" not in placed and "data" not in placed and study.folds is not None:
         keys.append("fold")
     if keys:
+        them = "it" if len(keys) == 1 else "them"
         yield (
-            f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
-            f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"
+            f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads {them} from "
+            "CONTRASWEEP_TRIAL cannot be checked"
         )
     sources = _sources(arm)
     # The words of the command count as code too.
     code = b"\n".join([*(source.data for source in sources), " ".join(command).encode()])
     renamed = options.get("names", {})
     # A setting that is searched may be a mapping, whose keys have names too.
-    unknown = [
-        key for key in renamed if not any(f"{key}.".startswith(f"{known}.") for known in settings)
-    ]
+    known = tuple(f"{key}." for key in settings)
+    unknown = [key for key in renamed if not f"{key}.".startswith(known)]
     if unknown:
         yield f"`names` of arm {name} renames {', '.join(unknown)}, which is no setting of it"
     unnamed = [key for key in settings if key not in renamed]

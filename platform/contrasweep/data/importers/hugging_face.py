@@ -4,6 +4,7 @@ Any Parquet files with image bytes can be read. With a column of captions, the d
 of files say which split they are.
 """
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,14 +116,12 @@ def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
 def _names(schema: pa.Schema) -> dict[str, list[str]]:
     """Return column -> names of its classes, which the library `datasets` writes to the schema; {} without these."""
     try:
-        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"][
-            "features"
-        ]
-        return {
-            name: f["names"]
-            for name, f in features.items()
-            if isinstance(f, dict) and f.get("names")
-        }
+        written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        names = {}
+        for column, feature in written["info"]["features"].items():
+            if isinstance(feature, dict) and feature.get("names"):
+                names[column] = feature["names"]
+        return names
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -179,29 +178,28 @@ def _members(
     columns = list(filter(None, [image, label, caption]))
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
-            row = -1
-            for batch in opened.iter_batches(BATCH, columns=columns):
-                for cells in batch.to_pylist():
-                    row += 1
-                    name = f"{file.name}/{row}"
-                    value = cells[image]
-                    number: Any = cells.get(label)
-                    text = cells.get(caption)
-                    if label and (number is None or number < 0):
-                        raise DataError(
-                            f"{name} has no label ({label!r} is {number}); --set label=none leaves them out"
-                        )
-                    if label and number >= classes:
-                        raise DataError(
-                            f"{name} has label {number}; there are {classes} class names, from 0"
-                        )
-                    texts = [text] if isinstance(text, str) else text or []
-                    captions = tuple(filter(None, texts))
-                    if caption and not captions:
-                        raise DataError(f"{name} has no caption ({caption!r} is {text!r})")
-                    # A struct that has only a path has no bytes: such an image is counted as broken.
-                    data = value.get("bytes") if isinstance(value, dict) else value
-                    yield Encoded(bytes(data or b""), name, number, captions)
+            batches = opened.iter_batches(BATCH, columns=columns)
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+            for index, row in enumerate(rows):
+                name = f"{file.name}/{index}"
+                number: Any = row.get(label)
+                if label and (number is None or number < 0):
+                    raise DataError(
+                        f"{name} has no label ({label!r} is {number}); --set label=none leaves them out"
+                    )
+                if label and number >= classes:
+                    raise DataError(
+                        f"{name} has label {number}; there are {classes} class names, from 0"
+                    )
+                text = row.get(caption)
+                texts = [text] if isinstance(text, str) else text or []
+                captions = tuple(filter(None, texts))
+                if caption and not captions:
+                    raise DataError(f"{name} has no caption ({caption!r} is {text!r})")
+                # A struct that has only a path has no bytes: such an image is counted as broken.
+                value = row[image]
+                data = value.get("bytes") if isinstance(value, dict) else value
+                yield Encoded(bytes(data or b""), name, number, captions)
 
 
 HUGGING_FACE = Importer(

@@ -221,11 +221,13 @@ def files_below(
         for path in map(Path(place).joinpath, files):
             suffix = path.suffix.lower()
             is_hidden = path.name.startswith(".")
-            if suffix in suffixes and not is_hidden:
+            # Hidden files with other suffixes, and files of text, are left out without being counted.
+            if suffix in suffixes and is_hidden:
+                rejected.add("hidden file", path.relative_to(within))
+            elif suffix in suffixes:
                 below.append(path)
-            elif suffix in suffixes or not (suffix in TEXTS or is_hidden):
-                reason = "hidden file" if is_hidden else f"file {suffix or 'without suffix'}"
-                rejected.add(reason, path.relative_to(within))
+            elif suffix not in TEXTS and not is_hidden:
+                rejected.add(f"file {suffix or 'without suffix'}", path.relative_to(within))
     yield from sorted(below)
 
 
@@ -235,8 +237,8 @@ def read_unlabelled(source: Path, settings: Settings) -> Content:
         raise DataError(f"{source} is not a folder of images")
     rejected = Rejected()
     images = [
-        Encoded(p, p.relative_to(source).as_posix(), None)
-        for p in files_below(source, source, rejected)
+        Encoded(path, path.relative_to(source).as_posix(), None)
+        for path in files_below(source, source, rejected)
     ]
     return encoded_images.content({"train": images}, (), settings, rejected=rejected)
 

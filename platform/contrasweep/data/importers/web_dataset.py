@@ -95,12 +95,12 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                 if base.startswith(".") or not info.isreg():
                     continue
                 stem, _, extension = base.partition(".")
-                group = f"{folder}/{stem}" if folder else stem
+                key_of_member = f"{folder}/{stem}" if folder else stem
                 # A sample ends where another one begins; the last one ends with the tar.
-                if group != key:
+                if key_of_member != key:
                     if key is not None:
                         yield key, members
-                    key = group
+                    key = key_of_member
                     members = {}
                 if extension.lower() in wanted and info.size <= MOST_BYTES:
                     opened = archive.extractfile(info)
