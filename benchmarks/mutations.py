@@ -497,8 +497,8 @@ MUTANTS = (
         ),
         (
             "nobody is asked before the marker",
-            "        check()\n        earlier",
-            "        earlier",
+            "        check()\n        # The best",
+            "        # The best",
             f"{ATTEMPTS} {CHECKPOINTS}",
         ),
     ),
