@@ -299,7 +299,8 @@ def parameters_of(entry: Any) -> type:
     """
     if dataclasses.is_dataclass(entry) and isinstance(entry, type):
         return entry
-    if isinstance(settings := getattr(entry, "settings", None), type):
+    settings = getattr(entry, "settings", None)
+    if isinstance(settings, type):
         return settings
     # A partial or an object that can be called has no name of its own.
     name = getattr(entry, "__name__", type(entry).__name__)
@@ -312,14 +313,16 @@ def signature_fields(function: Callable[..., Any], after: int | None = None) -> 
     With `after` None, they are the keyword-only parameters and those with a default. Otherwise they are all but the
     first `after` parameters. `*args` and `**kwargs` are left out always: they have no names that a setting could have.
     """
-    parameters = [
-        p
-        for p in list(inspect.signature(function).parameters.values())[after or 0 :]
-        if p.kind is p.KEYWORD_ONLY
-        or (p.kind is p.POSITIONAL_OR_KEYWORD and (after is not None or p.default is not p.empty))
-    ]
+    parameters = []
+    for parameter in list(inspect.signature(function).parameters.values())[after or 0 :]:
+        has_default = parameter.default is not parameter.empty
+        by_place = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        if parameter.kind is parameter.KEYWORD_ONLY or (
+            by_place and (after is not None or has_default)
+        ):
+            parameters.append(parameter)
     hints = _hints(function, parameters)
-    return {p.name: _field(p, hints) for p in parameters}
+    return {parameter.name: _field(parameter, hints) for parameter in parameters}
 
 
 def _hints(

@@ -175,7 +175,8 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         loc = (names[loc[0]], *loc[1:])
     place = _place(loc)
     # A rule of ours that pydantic ran says its line itself.
-    if isinstance(cause := first.get("ctx", {}).get("error"), SpecError):
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, SpecError):
         return cause.at(place)
 
     # A finding of pydantic's own, by its type.
@@ -198,7 +199,9 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         rule = f"its kind must be named in `{tag_field}`"
         return SpecError(rule, place=place, value=tag, hint=hint)
     rule = first["msg"][0].lower() + first["msg"][1:]
-    hint = (quoting(value) if "valid string" in rule else "") or help_text
+    hint = help_text
+    if "valid string" in rule:
+        hint = quoting(value) or help_text
     return SpecError(rule.removeprefix("value error, "), place=place, value=value, hint=hint)
 
 

@@ -443,10 +443,9 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
         "what the function returns: name in metrics where the script prints or writes it"
     )
     # Of the scripts that use Hydra, one that names this config, and lies less deep, is meant.
+    config_name = file.stem.encode()
     scripts = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
-    scripts.sort(
-        key=lambda script: (file.stem.encode() not in script.read_bytes(), len(script.parts))
-    )
+    scripts.sort(key=lambda script: (config_name not in script.read_bytes(), len(script.parts)))
     script = str(scripts[0]) if scripts else "main.py"
     found.arm = {"command": ["python", script, "{args:hydra}"]}
 
@@ -531,16 +530,17 @@ class _Script:
         self._functions = {
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
+        self._assigned: dict[str, ast.expr] = {}  # name -> what is assigned to it
         nodes = list(ast.walk(self.tree))
         # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
-        times_set = Counter(
-            getattr(node, "id", "") or getattr(node, "arg", "")
-            for node in nodes
-            if isinstance(node, ast.arg) or isinstance(getattr(node, "ctx", None), ast.Store)
-        )
-        # Name -> what is assigned to it. Only the value of a name that is set once is known without running the script.
-        self._assigned: dict[str, ast.expr] = {}
+        times_set = Counter[str]()
         for node in nodes:
+            if isinstance(node, ast.arg):
+                times_set[node.arg] += 1
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                times_set[node.id] += 1
+        for node in nodes:
+            # Only the value of a name that is set once is known without running the script.
             if isinstance(node, ast.Assign) and times_set[ast.unparse(node.targets[0])] == 1:
                 self._assigned[ast.unparse(node.targets[0])] = node.value
             elif isinstance(node, ast.If | ast.IfExp | ast.Match):
@@ -548,8 +548,10 @@ class _Script:
             elif isinstance(node, ast.FunctionDef):
                 parts = list(ast.walk(node))
                 ends = [part.lineno for part in parts if isinstance(part, ast.Return | ast.Raise)]
-                last = min(ends, default=math.inf)
-                self.doubtful.update(part for part in parts if getattr(part, "lineno", 0) > last)
+                first_end = min(ends, default=math.inf)
+                for part in parts:
+                    if getattr(part, "lineno", 0) > first_end:
+                        self.doubtful.add(part)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 module = getattr(node, "module", None) or node.names[0].name
                 self.imports_search |= module.partition(".")[0] in ("optuna", "ray")
@@ -604,11 +606,12 @@ class _Script:
 
         `places` are the names of arguments by place. What has no counterpart is noted.
         """
-        placed = {
-            places[i] if i < len(places) else f"argument {i + 1}": argument
-            for i, argument in enumerate(call.args)
-        }
-        for key, argument in (placed | {w.arg or "**": w.value for w in call.keywords}).items():
+        arguments: dict[str, ast.expr] = {}
+        for i, argument in enumerate(call.args):
+            arguments[places[i] if i < len(places) else f"argument {i + 1}"] = argument
+        for word in call.keywords:
+            arguments[word.arg or "**"] = word.value
+        for key, argument in arguments.items():
             node = self._resolved(argument)
             text = ast.unparse(node)
             if key in FUNCTIONS:
@@ -633,9 +636,10 @@ class _Script:
 
         What else `node` says, such as by `partial` or `tune.with_resources`, is noted.
         """
-        names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-        inner = [self._assigned[name] for name in names if name in self._assigned]
-        names += [part.id for top in inner for part in ast.walk(top) if isinstance(part, ast.Name)]
+        names = _names_in(node)
+        for name in list(names):
+            if name in self._assigned:
+                names += _names_in(self._assigned[name])
         function = next((name for name in names if name in self._functions), "")
         self.function = self.function or function
         if function and not isinstance(node, ast.Name):
@@ -689,6 +693,11 @@ class _Script:
                 self.names[name] = flag
 
 
+def _names_in(node: ast.expr) -> list[str]:
+    """Return the names that an expression has, in the order of `ast.walk`."""
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
 def _read_script(found: Found, file: Path, text: str) -> None:
     """Read the script `file`, with this `text`, that searches with Ray Tune or Optuna, or takes flags, into `found`.
 
@@ -718,18 +727,20 @@ def _read_script(found: Found, file: Path, text: str) -> None:
         if is_drawn and call not in script.spaces:
             found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
     # The function that the search calls suggests a parameter always; what it calls may not.
-    trained = [part for part in script.tree.body if getattr(part, "name", "") == script.function]
-    always = {part for function in trained for part in ast.walk(function)} - script.doubtful
-    found.left_out += [
-        f"{name}: line {call.lineno} may suggest it under a condition; write `when` if so"
-        for name, call in script.suggested.items()
-        if call not in always
-    ]
-    # Optuna minimises where nothing else is said, Ray Tune maximises. The first three letters of "minimize", as Optuna
-    # says it, are our word.
+    always: set[ast.AST] = set()
+    for part in script.tree.body:
+        if getattr(part, "name", "") == script.function:
+            always.update(ast.walk(part))
+    for name, call in script.suggested.items():
+        if call not in always or call in script.doubtful:
+            found.left_out.append(
+                f"{name}: line {call.lineno} may suggest it under a condition; write `when` if so"
+            )
+    # Without a direction Optuna minimises and Ray Tune maximises. The first three letters of Optuna's "minimize" are
+    # our word.
     search = script.search
-    usual = "min" if "optuna" in text and not script.is_tune else "max"
-    found.study["mode"] = str(search.get("direction", search.get("mode", usual)))[:3]
+    default = "min" if "optuna" in text and not script.is_tune else "max"
+    found.study["mode"] = str(search.get("direction", search.get("mode", default)))[:3]
     found.study["name"] = _name(search.get("name", "")) or found.study["name"]
     path = _from_here(file.resolve())
     if found.space and script.function:
@@ -773,7 +784,8 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
         found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")
     elif "grid_search(" in text:
         found.searcher = "grid"
-        if (samples := search.get("num_samples", 1)) > 1:
+        samples = search.get("num_samples", 1)
+        if samples > 1:
             found.left_out.append(f"num_samples: {samples}; `seeds` repeats each point of a grid")
 
 

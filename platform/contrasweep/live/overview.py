@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,7 +13,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.lease import living_holder
 from contrasweep.storage.planned import planned_rows
-from contrasweep.storage.record import Phase, Status
+from contrasweep.storage.record import Phase, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
@@ -120,17 +120,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         state = "budget used up"
     removed = removed_trials(records) if state == "stopped" else set()
 
-    # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
-    confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
-    best: float | None = None
-    best_arm = ""
-    sign = 1 if document.mode == "max" else -1
-    # Of several arms with the best score it is the first by name, as in `RunState.best`.
-    for record in sorted(confirmed or recorded, key=lambda record: record.arm):
-        score = record.value(document.metric)
-        if score is not None and (best is None or sign * score > sign * best):
-            best = score
-            best_arm = record.arm
+    best, best_arm = _best(recorded, document)
     times = [document.created, *(record.ended for record in recorded)]
     if live is not None:
         times.append(live.updated)
@@ -154,6 +144,22 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         labels=document.labels,
         codes=sorted(codes - {""}),
     )
+
+
+def _best(recorded: Sequence[Record], document: StudyDocument) -> tuple[float | None, str]:
+    """Return the best score of a trial and its arm; None and "" where no trial has a score."""
+    # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
+    confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
+    best: float | None = None
+    best_arm = ""
+    sign = 1 if document.mode == "max" else -1
+    # Of several arms with the best score it is the first by name, as in `RunState.best`.
+    for record in sorted(confirmed or recorded, key=lambda record: record.arm):
+        score = record.value(document.metric)
+        if score is not None and (best is None or sign * score > sign * best):
+            best = score
+            best_arm = record.arm
+    return best, best_arm
 
 
 def _is_whole(document: StudyDocument, live: RunState | None, recorded: int) -> bool:

@@ -109,9 +109,9 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     """Return one row for each trial of a sweep with its phase and settings, the confirmation first; None for a grid."""
     if not results.document.search:
         return None
-    names = dict.fromkeys(
-        name for arm in results.document.arms for name in results.document.space(arm)
-    )
+    names: dict[str, None] = {}  # of the settings that any arm searches
+    for arm in results.document.arms:
+        names |= dict.fromkeys(results.document.space(arm))
     # The trials of the search are in no table: what would be planned of them is in their records.
     fields = ["trial_id", "arm", "fold", "seed"]
     searched = [

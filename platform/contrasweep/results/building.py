@@ -220,17 +220,8 @@ def comparisons(
     comparisons that the rule may decide are its family, whose size counts what is planned; others are exploratory.
     """
     unjudged_pairs = list(_evidence(trials, layout, rule, items))
-    # The size of the family, by the arms that are planned in each cell, whether or not their trials have ended.
     decisive = layout.answers(rule.question)
-    size = len(unjudged_pairs)
-    if decisive:
-        arms_of_cells = []
-        for _, part in groups_of(trials, layout.axes):
-            arms = {arm for (arm,) in distinct(part, ("arm",))}
-            if rule.family_arms:
-                arms &= {*rule.family_arms}
-            arms_of_cells.append(arms)
-        size = family_size(arms_of_cells, rule.reference, rule.question or "overall")
+    size = _planned_size(trials, layout.axes, rule) if decisive else len(unjudged_pairs)
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     # Every arm may collapse as deep as the worst collapse of any arm.
     deepest = max((pair.evidence.collapse_depth for pair in unjudged_pairs), default=0.0)
@@ -277,6 +268,17 @@ def comparisons(
             a, b, comparison = b, a, comparison.reversed()
         pairs.append(Pair(context, a, b, replace(comparison, names=(a, b)), metric))
     return pairs
+
+
+def _planned_size(trials: pd.DataFrame, axes: Key, rule: DecisionRule) -> int:
+    """Return the size of the family, by the arms that are planned in each cell, whether or not trials have ended."""
+    arms_of_cells = []
+    for _, part in groups_of(trials, axes):
+        arms = {arm for (arm,) in distinct(part, ("arm",))}
+        if rule.family_arms:
+            arms &= {*rule.family_arms}
+        arms_of_cells.append(arms)
+    return family_size(arms_of_cells, rule.reference, rule.question or "overall")
 
 
 def _evidence(

@@ -277,10 +277,8 @@ def _rows_from_own_files(
     # Short trials have no system.parquet, and a request for a missing file costs as much as a page of a listing. A page
     # has TRIALS_PER_LISTING trials. So where more trials are read than there are pages, the listing is cheaper.
     if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(etags):
-        with_files = {
-            key.split("/")[-2]
-            for key in records.store.etags(f"{records.study}/trials/", SYSTEM_FILE)
-        }
+        keys = records.store.etags(f"{records.study}/trials/", SYSTEM_FILE)
+        with_files = {key.split("/")[-2] for key in keys}
     else:
         with_files = set(trial_ids)
 

@@ -87,22 +87,29 @@ def main() -> None:
     followers = [Follower(records, target) for target in targets(trackers, study, records)]
     # From here on followers work in threads of their own; this thread waits for the driver, and notifies meanwhile.
     threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))
-    notifier = Notifier(setup["notify"], records, setup["began"]) if setup["notify"] else None
-    while (outcome := driver.outcome(POLL_S if notifier else math.inf)) is None:
+    notifier = None
+    if setup["notify"]:
+        notifier = Notifier(setup["notify"], records, setup["began"])
+    pause_s = POLL_S if notifier else math.inf
+    outcome = driver.outcome(pause_s)
+    while outcome is None:
         if notifier is not None:
             with contextlib.suppress(StorageError):  # away for now: nothing is known of the run
                 notifier.look()
+        outcome = driver.outcome(pause_s)
     # The driver has ended: from now on SIGTERM may end this process, though it may still have something to show.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if notifier is not None:
         notifier.close(outcome, lost=driver.lost)
     # A follower that still shows the end must not keep the driver's pipe open for whoever reads it.
-    while busy := [thread for thread in threads if thread.is_alive()]:
-        busy[0].join(0.5)
-        driver.leave_output()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.5)
+            driver.leave_output()
     notified = notifier is None or notifier.join(PATIENCE_S)
     # The last word to the driver: what trackers lack, and whether all notifications are delivered.
-    _say({"gaps": [gap for follower in followers if (gap := follower.gap())], "told": notified})
+    gaps = [follower.gap() for follower in followers]
+    _say({"gaps": list(filter(None, gaps)), "told": notified})
     driver.leave_output()
 
 

@@ -586,21 +586,22 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
         return ""
     root = library.partition(".")[0]
     for name, value in now.items():
+        is_private = name.startswith("_")
         if name not in before:
-            # Values that the library itself defines, and names that come and go in `sys`, such as `last_value`.
-            is_of_library = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
-            may_be_added = is_of_library or root == "sys"
-            if not (may_be_added or isinstance(value, ModuleType) or name.startswith("_")):
-                return name
-        elif value is not before[name] and (
-            callable(before[name]) or (root == "numpy" and not name.startswith("_"))
-        ):
+            # In `sys` names come and go, such as `last_value`.
+            defined_by = str(getattr(value, "__module__", None) or "").partition(".")[0]
+            if is_private or isinstance(value, ModuleType) or root in ("sys", defined_by):
+                continue
+            return name
+        if value is before[name]:
+            continue
+        if callable(before[name]) or (root == "numpy" and not is_private):
             # Torch's compiler wraps some functions of torch itself: the code of these is in a private file of torch.
             file = getattr(getattr(value, "__code__", None), "co_filename", "")
             if "/torch/_" not in file:
                 return name
-    # Removed names.
-    return next((name for name in before if name not in now and root != "sys"), "")
+    removed = [name for name in before if name not in now]
+    return removed[0] if removed and root != "sys" else ""
 
 
 def _contents(module: ModuleType) -> Values:
