@@ -139,7 +139,7 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
         raise SubmissionError(f"the folder to send, {root}, does not exist or is not a folder")
     top = root.resolve()
     listed = set(_by_git(top) or _by_names(top))
-    chosen: dict[str, Path] = {}
+    sent: dict[str, Path] = {}
     for path in sorted(listed):
         name = path.relative_to(top).as_posix()
         target = path.resolve()
@@ -150,22 +150,23 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
             )
         # What a link leads to is sent only if it is listed itself.
         if target in listed and target.is_file():
-            chosen[name] = target
+            sent[name] = target
         # A link to a folder stands for the files there, unless the folder is around the link.
         elif path.is_symlink() and target.is_dir() and not path.is_relative_to(target):
             for below in listed:
                 if below.is_relative_to(target) and below.is_file() and not below.is_symlink():
-                    chosen[f"{name}/{below.relative_to(target).as_posix()}"] = below
-    chosen |= files or {}
-    sizes = {name: path.stat().st_size / 2**20 for name, path in chosen.items()}
-    if (total := sum(sizes.values())) > LIMIT_MIB:
+                    sent[f"{name}/{below.relative_to(target).as_posix()}"] = below
+    sent |= files or {}
+    sizes = {name: path.stat().st_size / 2**20 for name, path in sent.items()}
+    total = sum(sizes.values())
+    if total > LIMIT_MIB:
         names = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:3]
         largest = ", ".join(f"{name} ({sizes[name]:.0f} MiB)" for name in names)
         raise SubmissionError(
             f"the folder to send, {root}, holds {total:.0f} MiB, more than {LIMIT_MIB:.0f}: {largest}; "
             "exclude them and stage data with `contrasweep data stage`"
         )
-    return chosen
+    return sent
 
 
 def _by_git(top: Path) -> list[Path]:

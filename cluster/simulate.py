@@ -65,24 +65,25 @@ def simulate(
     """
     # Hosts without GPUs are filled first: trials without one then spare the cores beside the GPUs.
     nodes = sorted(inventory.nodes, key=lambda node: node.gpus)
-    hosts = [
-        _Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus)
-        for node in nodes
-        for _ in range(node.count)
-    ]
+    hosts = []
+    for node in nodes:
+        for _ in range(node.count):
+            hosts.append(_Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus))
     placements = place(footprints, inventory)
     kinds = {way: _Kind(way, inventory) for way in dict.fromkeys(placements) if way}
     held = used = spent = 0.0
     # The longest come first: so a run ends that puts the longest of the last trials before the others.
-    lengths = [round(math.log(max(one, 1e-3), SIMILAR)) for one in seconds]
+    lengths = [round(math.log(max(length_s, 1e-3), SIMILAR)) for length_s in seconds]
     for turn, i in enumerate(sorted(range(len(lengths)), key=lambda i: -lengths[i])):
-        if way := placements[i]:
-            kind = kinds[way]
-            duration_s = start_s + seconds[i] / kind.speed
-            kind.waiting.append((turn, duration_s))
-            held += duration_s * (float(way.share) or 1.0)  # without a GPU its hours count whole
-            used += duration_s * (float(way.share) if inventory.gpus else way.cpus)
-            spent += duration_s * kind.cost_per_hour
+        way = placements[i]
+        if way is None:
+            continue
+        kind = kinds[way]
+        duration_s = start_s + seconds[i] / kind.speed
+        kind.waiting.append((turn, duration_s))
+        held += duration_s * (float(way.share) or 1.0)  # without a GPU its hours count whole
+        used += duration_s * (float(way.share) if inventory.gpus else way.cpus)
+        spent += duration_s * kind.cost_per_hour
     end_s = _end_s(hosts, list(kinds.values()))
     capacity = inventory.gpus or inventory.cpus
     infeasible = placements.count(None)

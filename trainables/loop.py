@@ -246,10 +246,10 @@ def _sum_of_squared_weights(method: Method) -> float | None:
 
     Two equal sums say that no weight has changed.
     """
-    networks = [part for part in method.parts.values() if isinstance(part, nn.Module)]
-    squares = [
-        p.detach().double().square().sum() for network in networks for p in network.parameters()
-    ]
+    squares = []
+    for part in method.parts.values():
+        if isinstance(part, nn.Module):
+            squares += [weight.detach().double().square().sum() for weight in part.parameters()]
     return float(torch.stack(squares).sum()) if squares else None
 
 

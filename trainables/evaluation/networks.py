@@ -69,9 +69,12 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
     seeding.reseed(trial.seed, trial.fold, "evaluation")
     model = _model(source, config, storage).to(device).eval()
     # Names of scores begin with those of the dataset and of the function, where there are such.
-    name = config["function"]
-    function = import_path(name, kind="function") if name else None
-    function_prefix = f"{name.rpartition(':')[2]}/" if name else ""
+    path = config["function"]
+    function = None
+    function_prefix = ""
+    if path:
+        function = import_path(path, kind="function")
+        function_prefix = f"{path.rpartition(':')[2]}/"
     metrics = {EVALUATED: 1.0}
     items = FrameRow()
     with torch.no_grad():
@@ -89,9 +92,9 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
             else:
                 dataset = other.dataset if other else open_dataset(trial.data)
                 scored = function(model, dataset, source)
-            checked_scores, checked_items = _checked(scored, name, alone=len(others) < 2)
-            metrics |= {f"{prefix}{metric}": value for metric, value in checked_scores.items()}
-            items |= {f"{prefix}{metric}": values for metric, values in checked_items.items()}
+            scores, scores_of_items = _checked(scored, path, alone=len(others) < 2)
+            metrics |= {f"{prefix}{name}": value for name, value in scores.items()}
+            items |= {f"{prefix}{name}": values for name, values in scores_of_items.items()}
     yield Report(1, metrics, items=items)
 
 

@@ -114,22 +114,25 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
     for part in map(dataset.split, filter(dataset.manifest.rows, ("train", "test"))):
         # Ids of reviews may repeat among products.
         columns = (part.column(name).to_pylist() for name in ("product_id", "review_id", "text"))
-        texts |= {
-            review: text for owner, review, text in zip(*columns, strict=True) if owner == product
-        }
-    scores = [reviews[f"score {arm}"] for arm in arms]
-    ranks = [of_arm.rank(ascending=False, method="first") for of_arm in scores]
+        for product_of_review, review, text in zip(*columns, strict=True):
+            if product_of_review == product:
+                texts[review] = text
+    # The score of each review with its rank, by arm.
+    columns_of_scores = []
+    for arm in arms:
+        scores = reviews[f"score {arm}"]
+        ranks = scores.rank(ascending=False, method="first")
+        columns_of_scores.append(
+            [f"{score:.3f} ({rank:.0f})" for score, rank in zip(scores, ranks, strict=True)]
+        )
     lines = [
         f"product {product} of {data}: {about}"[:SHOWN],
         "",
         _line("label", arms, "review; each score's rank beside it"),
     ]
-    for i, (review, label) in enumerate(zip(reviews["review_id"], reviews["label"], strict=True)):
-        scored = [
-            f"{of_arm.iloc[i]:.3f} ({rank.iloc[i]:.0f})"
-            for of_arm, rank in zip(scores, ranks, strict=True)
-        ]
-        lines.append(_line(label, scored, texts[review][:SHOWN]))
+    ids = reviews["review_id"]
+    for review, label, *cells in zip(ids, reviews["label"], *columns_of_scores, strict=True):
+        lines.append(_line(label, cells, texts[review][:SHOWN]))
     return "\n".join(lines)
 
 

@@ -202,7 +202,8 @@ def run(
             for line in results.unused_settings:
                 print(f"warning: {line}", file=sys.stderr)
             if results.stopped or not results.complete:
-                if waiting := ", ".join(other.name for other in studies[len(done) :]):
+                waiting = ", ".join(other.name for other in studies[len(done) :])
+                if waiting:
                     print(
                         f"{results.name} is not complete, so that {waiting} did not begin",
                         file=sys.stderr,
@@ -235,8 +236,9 @@ def _print_results(
     from contrasweep.tracking.links import read_links
 
     print(results.table().to_text(width() or WIDTH))
-    if advised := results.advice().to_text(width() or WIDTH).rstrip():
-        print("\n" + advised)
+    advice = results.advice().to_text(width() or WIDTH).rstrip()
+    if advice:
+        print("\n" + advice)
     if results.spent():
         print("\n" + search_notes(results).to_text(width()))
     print(

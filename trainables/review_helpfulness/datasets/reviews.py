@@ -150,13 +150,12 @@ def _reviews(
 
     `reviews_of` has the reviews of each product, and `rows` each product's row in the split `products`.
     """
-    flat = [
-        PlacedReview(product, position, review)
-        for product in products
-        for position, review in enumerate(reviews_of[product.product_id])
-    ]
-    for start in range(0, len(flat), BATCH):
-        chosen = flat[start : start + BATCH]
+    placed_reviews = []
+    for product in products:
+        for position, review in enumerate(reviews_of[product.product_id]):
+            placed_reviews.append(PlacedReview(product, position, review))
+    for start in range(0, len(placed_reviews), BATCH):
+        chosen = placed_reviews[start : start + BATCH]
         reviews = [placed.review for placed in chosen]
         roi = None
         if features is not None:
