@@ -76,9 +76,9 @@ class Component:
     def parameters(self) -> MutableConfig:
         """Parameter -> value, as keywords for the entry; parameters whose value is left to the entry are not there."""
         return {
-            k: v
-            for k, v in vars(self.settings).items()
-            if not k.startswith("__") and v is not UNSET
+            name: value
+            for name, value in vars(self.settings).items()
+            if not name.startswith("__") and value is not UNSET
         }
 
     def build(self, *args: Any) -> Any:
@@ -90,7 +90,9 @@ class Component:
         # A parameter declared with OMIT_DEFAULT is no part of a trial's identity while it has its default.
         omitted = omitted_fields(type(self.settings))  # type: ignore[arg-type]  # a class can be hashed
         chosen = {
-            k: v for k, v in self.parameters.items() if not (k in omitted and v == omitted[k])
+            name: value
+            for name, value in self.parameters.items()
+            if not (name in omitted and value == omitted[name])
         }
         return {"name": self.name, **{name: plain(value) for name, value in chosen.items()}}
 
@@ -170,7 +172,7 @@ class Table(dict[str, E], Generic[E]):
         # The parameters that were given must be known to the entry.
         parameters = {key: item for key, item in chosen.items() if key != "name"}
         settings_class = self.takes(entry, {**(defaults or {}), **parameters})
-        field_names = {f.name for f in dataclasses.fields(settings_class)}
+        field_names = {field.name for field in dataclasses.fields(settings_class)}
         takes_others = getattr(settings_class, "__pydantic_config__", {}).get("extra") == "allow"
         for key in parameters:
             if key not in field_names and not takes_others:
@@ -334,7 +336,11 @@ def _hints(
     if not inspect.isfunction(annotated_by):  # a partial or built-in one
         return {}
     # `get_type_hints` resolves all annotations of an object, so it is given an object that has these alone.
-    declared = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
+    declared = {
+        parameter.name: parameter.annotation
+        for parameter in parameters
+        if parameter.annotation is not parameter.empty
+    }
     annotated = types.SimpleNamespace(__annotations__=declared)
     try:
         return typing.get_type_hints(annotated, annotated_by.__globals__, include_extras=True)

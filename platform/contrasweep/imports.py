@@ -183,9 +183,15 @@ def import_path(
     module = import_module(module_name, path, place, kind, missing_hint)
     if not hasattr(module, name):
         # The hint has what the module defines; what it imports only where it defines nothing.
-        public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
+        public = {
+            name: value
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
+        }
         defined_there = [
-            n for n, v in public.items() if getattr(v, "__module__", "") == module_name
+            name
+            for name, value in public.items()
+            if getattr(value, "__module__", "") == module_name
         ]
         raise SpecError(
             f"the {kind}'s module has no such function or class",
@@ -274,10 +280,12 @@ def failing_line(error: BaseException) -> str:
     # Frames of the import system and of this file are in every such traceback.
     machinery = ("<", __file__, importlib.__file__)
     frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(machinery)
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(machinery)
     ]
     # The user's own frames, not those of libraries that they called, if there are any.
-    frames = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames
+    frames = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 

@@ -103,7 +103,9 @@ def _core_schema(_cls: Any, source: Any, handler: pydantic.GetCoreSchemaHandler)
             part |= number
         for inner in part.values():
             parts += [
-                p for p in (inner if isinstance(inner, list) else [inner]) if isinstance(p, dict)
+                part
+                for part in (inner if isinstance(inner, list) else [inner])
+                if isinstance(part, dict)
             ]
     return schema
 
@@ -152,11 +154,11 @@ class _ClassSignature:
         }
         return ReadableSignature(
             [
-                p.replace(
-                    annotation=hints.get(p.name, p.annotation),
-                    default=defaults.get(p.name, p.default),
+                parameter.replace(
+                    annotation=hints.get(parameter.name, parameter.annotation),
+                    default=defaults.get(parameter.name, parameter.default),
                 )
-                for p in parameters
+                for parameter in parameters
             ]
         )
 
@@ -221,9 +223,13 @@ def _joined_types(errors: list[Any], cls: Any) -> Any:
         return first
     # The errors of all types about this very value.
     alternatives = [
-        e for e in errors if [*e["loc"][:-1]] == parent and e.get("input") is first.get("input")
+        finding
+        for finding in errors
+        if [*finding["loc"][:-1]] == parent and finding.get("input") is first.get("input")
     ]
-    rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in alternatives)
+    rules = dict.fromkeys(
+        finding["msg"][0].lower() + finding["msg"][1:] for finding in alternatives
+    )
     # Where two types have the same rule, joined rules would repeat it.
     if len(alternatives) == 1 or len(rules) < len(alternatives):
         return first
@@ -238,7 +244,7 @@ def unknown_field(
     For a key that lies inside a nested field (`temperature`), the nearest name is the dotted one (`loss.temperature`).
     `kind` is what the fields are called, a plural.
     """
-    fields = [f.name for f in dataclasses.fields(cls)]
+    fields = [field.name for field in dataclasses.fields(cls)]
     if inside := _key_inside(cls, key):
         return SpecError(
             rule,
@@ -270,7 +276,11 @@ def _class_at(cls: Any, loc: Sequence[int | str]) -> Any:
     """
     union_members: list[Any] = []  # the dataclasses that the type of the last field names
     for part in loc:
-        named = [c for c in union_members if part in (c.__name__, getattr(c, "type", None))]
+        named = [
+            member
+            for member in union_members
+            if part in (member.__name__, getattr(member, "type", None))
+        ]
         hints = typing.get_type_hints(cls) if dataclasses.is_dataclass(cls) else {}
         # Keys of mappings and indexes of lists lead to no other class.
         if named:

@@ -222,9 +222,9 @@ class Campaign:
         """Return the fields that may not change while the campaign goes on: all but budgets, noise and description."""
         # The incumbent's trainable is written as its path, so that a function and its path are the same declaration.
         fields = {
-            k: v
-            for k, v in to_plain(self).items()
-            if not k.startswith(("budget", "noise", "descr"))
+            name: value
+            for name, value in to_plain(self).items()
+            if not name.startswith(("budget", "noise", "descr"))
         }
         return fields | {"incumbent": plain_arm(self.incumbent)}
 

@@ -472,8 +472,8 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
     if json:
         print_json("doctor", {"findings": findings})
     else:
-        print("\n".join(str(f) for f in findings))
-    raise typer.Exit(0 if all(f.works for f in findings) else 1)
+        print("\n".join(str(finding) for finding in findings))
+    raise typer.Exit(0 if all(finding.works for finding in findings) else 1)
 
 
 @app.command()

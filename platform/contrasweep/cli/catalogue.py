@@ -197,7 +197,7 @@ def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
             else field.type
         )
         # A nested class is listed by its own fields, and as a whole only where the field has help of its own.
-        nested = [c for c in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(c)]
+        nested = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
         if not nested or description:
             yield Setting(
                 prefix + field.name, _type_name(field.type), _default_of(field), description

@@ -84,7 +84,9 @@ def list_(
         print(f"nothing is staged in {storage}; `contrasweep data list --known` lists what can be")
     else:
         if not known:
-            rows = [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
+            rows = [
+                {**row, "rows": _counts(row["rows"]), "digest": row["digest"][:12]} for row in rows
+            ]
         # The head has the names of the columns, which are those of the rows.
         cells = [list(rows[0]), *(list(map(str, row.values())) for row in rows)]
         print_table(cells)

@@ -624,7 +624,8 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
         limit = MAX_LOG if place in ("log", "ending") else MAX_TEXT
         # A sign that cannot be printed stands as its escape, without the quotes of `repr`.
         text = "".join(
-            c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in value[-limit:]
+            character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
+            for character in value[-limit:]
         )
         if len(value) > limit:
             cut.append(f"{place}: the last {limit} of {len(value)} characters")
@@ -634,8 +635,10 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
         if len(value) > MAX_LIST:
             cut.append(f"{place}: {MAX_LIST} of {len(value)} members")
         return {
-            bounded(str(k), cut, place): bounded(v, cut, f"{place}.{k}" if place else str(k))
-            for k, v in entries
+            bounded(str(key), cut, place): bounded(
+                item, cut, f"{place}.{key}" if place else str(key)
+            )
+            for key, item in entries
         }
     if isinstance(value, list):
         if len(value) > MAX_LIST:

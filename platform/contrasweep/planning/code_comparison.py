@@ -177,9 +177,9 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
 def texts(code: Code) -> dict[str, str]:
     """Return file -> text of the code's sources, for those kinds of files that a snapshot keeps (`KEPT`)."""
     return {
-        s.file: s.data.decode("utf-8", "replace")
-        for s in code.sources.values()
-        if s.file.endswith(KEPT)
+        source.file: source.data.decode("utf-8", "replace")
+        for source in code.sources.values()
+        if source.file.endswith(KEPT)
     }
 
 

@@ -57,7 +57,7 @@ class Durations:
         None where the seconds of a trial are not known. The time that a trial takes beside its training (start,
         staging, saving) is the median over finished trials.
         """
-        known = [s for s in seconds if s is not None]
+        known = [duration for duration in seconds if duration is not None]
         if len(known) < len(seconds):
             return None
         # A trial that was interrupted has waited too, so it does not count.

@@ -84,7 +84,11 @@ class Capacity:
             "gpu": on_gpu and on_gpu.gpu,
             "share": on_gpu and str(on_gpu.share),
             "per_gpu": on_gpu and on_gpu.per_gpu,
-            "types": [{"gpu": p.gpu, "share": str(p.share)} for p in self.placements if p.gpu],
+            "types": [
+                {"gpu": option.gpu, "share": str(option.share)}
+                for option in self.placements
+                if option.gpu
+            ],
             "slots": self.slots,
             "infeasible": self.why_not or None,
         }

@@ -219,7 +219,12 @@ class GridPlan(PlanBase):
         """
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
-            replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials))
+            replace(
+                cell,
+                trials=tuple(
+                    replace(trial, data=moved[trial.data.digest]) for trial in cell.trials
+                ),
+            )
             for cell in self.cells
         )
         return replace(self, cells=cells)
@@ -229,9 +234,15 @@ class GridPlan(PlanBase):
         import pandas as pd
 
         rows = [
-            {"trial_id": t.id, "arm": c.arm, **c.axes, "fold": t.fold, "seed": t.seed}
-            for c in self.cells
-            for t in c.trials
+            {
+                "trial_id": trial.id,
+                "arm": cell.arm,
+                **cell.axes,
+                "fold": trial.fold,
+                "seed": trial.seed,
+            }
+            for cell in self.cells
+            for trial in cell.trials
         ]
         columns = ["trial_id", "arm", *self.study.axis_names, "fold", "seed"]
         frame = pd.DataFrame(rows, columns=columns)

@@ -275,7 +275,7 @@ def looks_before(plan: PlanBase, records: StudyRecords, finished: Collection[str
         return looks + max(0, len(read_confirmations(records)) - 1)
     stored = {row["trial_id"] for row in planned_rows(records)}
     if stored and stored <= set(finished):
-        looks += any(t.arm in document.arms and t.id not in stored for t in plan.trials)
+        looks += any(trial.arm in document.arms and trial.id not in stored for trial in plan.trials)
     return looks
 
 

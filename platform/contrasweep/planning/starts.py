@@ -276,9 +276,19 @@ class Sources:
             raise self._not_trained(start.study, not_ended)
         trials = []
         for row in rows:
-            r = ended[row["trial_id"]]
+            record = ended[row["trial_id"]]
             axes = {axis: row[axis] for axis in axes_of(frame)}
-            trials.append(SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, axes, r))
+            trials.append(
+                SourceTrial(
+                    record.trial_id,
+                    record.config,
+                    record.data,
+                    record.fold,
+                    record.seed,
+                    axes,
+                    record,
+                )
+            )
         return trials
 
     def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:

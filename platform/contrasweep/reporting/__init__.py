@@ -263,7 +263,9 @@ def report_data(results: Results, table: Table) -> ReportData:
                 str(count),
                 f"{code.commit or '–'}{' with changes' if code.dirty else ''}",
             ]
-            for code, count in Counter(r.code for r in results.all_records.values()).items()
+            for code, count in Counter(
+                record.code for record in results.all_records.values()
+            ).items()
             if code.digest
         ],
         archived=sum(len(part.trial_ids) for part in list_archived(results.records)),

@@ -62,7 +62,12 @@ def drawn_metrics(data: ReportData) -> list[str]:
         if pd.api.types.is_numeric_dtype(values) and values.min() < values.max():
             metrics.append(str(column))
     return sorted(
-        metrics, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m)
+        metrics,
+        key=lambda metric: (
+            metric != data.metric,
+            not metric.startswith("loss"),
+            "_class_" in metric,
+        ),
     )[:METRICS]
 
 

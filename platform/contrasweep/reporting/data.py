@@ -76,7 +76,7 @@ class ReportData:
         values = frame.get(self.metric, pd.Series(dtype="float64")).astype("float64")
         named = frame.assign(value=values)
         for axis in self.axes:
-            named[axis] = [label(v) for v in frame[axis]]
+            named[axis] = [label(value) for value in frame[axis]]
         return named[named["value"].abs() <= LARGEST]
 
     def colour(self, arm: str) -> int:

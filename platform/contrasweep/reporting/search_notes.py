@@ -44,7 +44,7 @@ def search_notes(results: Results) -> SearchNotes:
         return SearchNotes()
     names = results.names
     costs = [f"{names(arm)}: {cost}" for arm, cost in results.spent().items()]
-    best, importance = (_rows(f, names) for f in (results.best(), results.importance()))
+    best, importance = (_rows(frame, names) for frame in (results.best(), results.importance()))
     return SearchNotes(tuple(costs), best, importance)
 
 

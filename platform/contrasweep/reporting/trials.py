@@ -150,7 +150,7 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
     wide = wide.iloc[:, ::-stride].iloc[:, ::-1]
     drawn = set(random.Random(0).sample(trials, min(len(trials), CURVE_VALUES // wide.shape[1])))
     rows = {
-        str(name): [float(f"{v:.4g}") if math.isfinite(v) else None for v in row]
+        str(name): [float(f"{value:.4g}") if math.isfinite(value) else None for value in row]
         for name, row in zip(wide.index, wide.to_numpy(), strict=True)
         if name in drawn
     }
@@ -163,9 +163,11 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
 def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: int) -> Column:
     """Return the column of a setting: of numbers where all of its values are numbers, else of words."""
     known = values.dropna()
-    if len(known) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
+    if len(known) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in known
+    ):
         return _numbers(name, values, digits)
-    return _words(name, [names(label(v)) for v in values])
+    return _words(name, [names(label(value)) for value in values])
 
 
 def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> Column:
@@ -180,10 +182,13 @@ def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) 
 def _numbers(name: str, values: "pd.Series[Any]", digits: int = DIGITS) -> Column:
     """Return a column of numbers rounded to `digits`, whole ones as integers; what is no number is None."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
-    shown = (float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in numbers)
+    shown = (float(f"{number:.{digits}g}") if math.isfinite(number) else None for number in numbers)
     return {
         "name": name,
-        "values": [int(v) if v is not None and v.is_integer() else v for v in shown],
+        "values": [
+            int(number) if number is not None and number.is_integer() else number
+            for number in shown
+        ],
     }
 
 

@@ -148,10 +148,12 @@ class Answer:
         comparisons = comparisons or [pair.comparison for pair in self.pairs]
         family = comparisons[0].family
         # A difference of 0 needs no test; where all differences are 0, the design says which test it would be.
-        tests = list(dict.fromkeys(c.test for c in comparisons if c.difference)) or [
-            comparisons[0].evidence.common.design.test(family.level)
-        ]
-        over = list(dict.fromkeys(replicates_text(c.evidence.common) for c in comparisons))
+        tests = list(
+            dict.fromkeys(comparison.test for comparison in comparisons if comparison.difference)
+        ) or [comparisons[0].evidence.common.design.test(family.level)]
+        over = list(
+            dict.fromkeys(replicates_text(comparison.evidence.common) for comparison in comparisons)
+        )
         parts = [" or ".join(tests) + (f" over {over[0]}" if len(over) == 1 else "")]
         if not self.decisive:
             return [*parts, "p not adjusted, no verdicts"]
@@ -235,7 +237,7 @@ class Answer:
 
 def _head(pairs: Sequence[Pair]) -> list[str]:
     """The titles of the columns that `Pair.numbers` fills after the difference."""
-    correction = next((p.comparison.family.correction for p in pairs if p.has_verdict), "")
+    correction = next((pair.comparison.family.correction for pair in pairs if pair.has_verdict), "")
     units = sorted({f"{_unit(pair.comparison.evidence.common)}s" for pair in pairs})
     return ["interval", f"p by {correction}" if correction else "p", " or ".join(units), "verdict"]
 
@@ -361,7 +363,9 @@ class Versus:
         rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
         for pair in pairs:
             where = dict(pair.context)
-            place = [self.names(where[f]) if f in where else "all" for f in self.factors]
+            place = [
+                self.names(where[factor]) if factor in where else "all" for factor in self.factors
+            ]
             rows.append([*place, *pair.numbers()])
         return rows
 

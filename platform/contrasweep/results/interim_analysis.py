@@ -212,7 +212,7 @@ class _Tested:
         NaN where the comparison was not tested.
         """
         earlier = [None if entry is None else getattr(entry, name) for entry in self.history]
-        return [math.nan if p is None else p for p in (*earlier, getattr(self, name))]
+        return [math.nan if value is None else value for value in (*earlier, getattr(self, name))]
 
     def entry(self, standing: Standing, ready: bool, mode: Literal["max", "min"]) -> LookAt:
         """Return what the log keeps of the comparison; without an interval where it is not `ready` for a verdict."""
@@ -261,7 +261,8 @@ def _log_entries(
     # Where t statistics of more and more seeds are looked at, the chance of a false verdict exceeds alpha a little.
     # Looks over folds keep their folds, and the chance is smaller.
     of_seeds = not any(
-        c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs
+        comparison.evidence.common.design.folds or comparison.evidence.common.design.items
+        for comparison in pairs
     )
     inflation = looks.t_inflation(family.level) if of_seeds else 1.0
     tested = [_Tested.of(pair, log, looks, family, mode, inflation) for pair in pairs]

@@ -220,19 +220,23 @@ class Ledger:
     def number_of(self, digest: str) -> int | None:
         """The number of the candidate with this digest; None where none has it."""
         return next(
-            (i for i, e in enumerate(self.entries) if isinstance(e, Asked) and e.digest == digest),
+            (
+                number
+                for number, entry in enumerate(self.entries)
+                if isinstance(entry, Asked) and entry.digest == digest
+            ),
             None,
         )
 
     def decision(self, candidate: int) -> Decided | None:
         """Return the newest decision on a candidate; None before the first, and where it was superseded."""
-        decisions = [e for e in self.decisions if e.asked == candidate]
+        decisions = [entry for entry in self.decisions if entry.asked == candidate]
         return None if not decisions or decisions[-1].superseded else decisions[-1]
 
     @property
     def incumbent(self) -> int:
         """The number of the present incumbent: the candidate that was kept last; before one was kept, `FIRST`."""
-        return next((e.asked for e in reversed(self.decisions) if e.kept), FIRST)
+        return next((entry.asked for entry in reversed(self.decisions) if entry.kept), FIRST)
 
     def better_than_all_before(self, incumbent: int) -> int:
         """Return the number of the last candidate that was kept because it is better, not because it is simpler.
@@ -275,9 +279,9 @@ class Ledger:
 
     def fresh_seeds(self, count: int) -> tuple[int, ...]:
         """Return the next `count` seeds, which no trial of the campaign has had, numbered as in `screening_seeds`."""
-        seeds_used = sum(len(e.seeds) for e in self.grants)
+        seeds_used = sum(len(grant.seeds) for grant in self.grants)
         # The first incumbent, and one for each candidate that was kept.
-        incumbents = 1 + len([e for e in self.decisions if e.kept])
+        incumbents = 1 + len([entry for entry in self.decisions if entry.kept])
         first_seed = seeds_used + incumbents * (self.began.screening if self.began else 0)
         return tuple(range(first_seed, first_seed + count))
 
@@ -286,7 +290,11 @@ class Ledger:
 
         `candidate` and `incumbent` are the numbers of both.
         """
-        entries = [e for e in self.grants if (e.asked, e.incumbent) == (candidate, incumbent)]
+        entries = [
+            grant
+            for grant in self.grants
+            if (grant.asked, grant.incumbent) == (candidate, incumbent)
+        ]
         if not entries:
             return None
         return Granted(
@@ -303,7 +311,11 @@ class Ledger:
         grants: dict[tuple[int, int], Granted] = {}
         for grant in self.grants:
             grants.setdefault((grant.asked, grant.incumbent), grant)
-        decisions = {(e.asked, e.incumbent): e for e in self.decisions if e.stage == "confirm"}
+        decisions = {
+            (entry.asked, entry.incumbent): entry
+            for entry in self.decisions
+            if entry.stage == "confirm"
+        }
         confirmations = []
         # A confirmation that is not decided, or was decided without a p, has kept nothing and counts with p = 1.
         for pair, grant in grants.items():
@@ -322,12 +334,17 @@ class Ledger:
         """
         # A settled candidate trains no more: its decisions have all that it has spent.
         decided = self.decisions
-        settled = {e.asked for e in decided if not e.superseded and e.verdict != "undecided"}
+        settled = {
+            entry.asked
+            for entry in decided
+            if not entry.superseded and entry.verdict != "undecided"
+        }
         incumbents = [
-            self.screening_study(i) for i in (FIRST, *(e.asked for e in decided if e.kept))
+            self.screening_study(number)
+            for number in (FIRST, *(entry.asked for entry in decided if entry.kept))
         ]
         counted = [
-            *(Spent(e.trials, e.gpu_hours, e.cost) for e in decided),
+            *(Spent(entry.trials, entry.gpu_hours, entry.cost) for entry in decided),
             *(
                 self.spent_on(number)
                 for number, entry in enumerate(self.entries)
@@ -339,8 +356,10 @@ class Ledger:
 
     def spent_on(self, candidate: int) -> Spent:
         """Return what the trials of a candidate have spent beyond what stands in its decisions."""
-        decided = [e for e in self.decisions if e.asked == candidate]
-        counted = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
+        decided = [entry for entry in self.decisions if entry.asked == candidate]
+        counted = sum(
+            (Spent(entry.trials, entry.gpu_hours, entry.cost) for entry in decided), Spent()
+        )
         return sum(map(self.measured, self.studies_of(candidate)), Spent()).beyond(counted)
 
     def measured(self, study: str) -> Spent:
@@ -367,7 +386,9 @@ class Ledger:
 
     def studies_of(self, candidate: int) -> list[str]:
         """Return the names of the studies that train a candidate: that of its screen, and one for each confirmation."""
-        incumbents = dict.fromkeys(e.incumbent for e in self.grants if e.asked == candidate)
+        incumbents = dict.fromkeys(
+            grant.incumbent for grant in self.grants if grant.asked == candidate
+        )
         confirmations = [self.confirmation_study(candidate, incumbent) for incumbent in incumbents]
         return [self.candidate_study(candidate), *confirmations]
 

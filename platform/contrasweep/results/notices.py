@@ -246,7 +246,9 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> 
     if not stale:
         return replace(table, notes=(*table.notes, *notes)) if notes else table
     cells = {
-        place: replace(cell, other_code=sum(r.trial_id in stale for r in cell.replicates))
+        place: replace(
+            cell, other_code=sum(replicate.trial_id in stale for replicate in cell.replicates)
+        )
         for place, cell in table.cells.items()
     }
     return replace(table, cells=cells, notes=(*table.notes, *(f"† {note}" for note in notes)))

@@ -353,7 +353,7 @@ class StudyData:
         for name, value in at.items():
             axis = self.known_name("axis", name, self.axes)
             # 1 and 1.0 are one value, 1 and True are not.
-            has_value = [canonical.same(v, value) for v in frame[axis]]
+            has_value = [canonical.same(label, value) for label in frame[axis]]
             if not any(has_value):
                 hint = choose_from("values", set(map(canonical.label, frame[axis])), value)
                 raise SpecError("no trial has this value", place=axis, value=value, hint=hint)

@@ -107,9 +107,9 @@ def innermost(stack: str) -> str:
     if not frames:
         return ""
     users = [
-        f
-        for f in frames
-        if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])
+        frame
+        for frame in frames
+        if not re.search(r"site-packages|/lib/python|contrasweep/running", frame["place"])
     ]
     frame = (users or frames)[0]
     return f"{frame['function']} ({frame['place'].rsplit('/', 1)[-1]})"

@@ -70,21 +70,21 @@ def removable(records: StudyRecords, arm: str | None, status: str | None) -> lis
     recorded = compact.read_records(records)
     document = records.document()
     declared = document.arms if document else ()
-    arms = list(dict.fromkeys([*declared, *(r.arm for r in recorded.values())]))
+    arms = list(dict.fromkeys([*declared, *(record.arm for record in recorded.values())]))
     if arm is not None:
         check_known(arm, "arms", arms, "there is no such arm in this study", place="--arm")
     if status is not None:
         check_known(
             status,
             "statuses",
-            [s.value for s in Status],
+            [status.value for status in Status],
             "there is no such status",
             place="--status",
         )
     chosen = [
-        r.trial_id
-        for r in recorded.values()
-        if (arm is None or r.arm == arm) and (status is None or r.status == status)
+        record.trial_id
+        for record in recorded.values()
+        if (arm is None or record.arm == arm) and (status is None or record.status == status)
     ]
     # The arm of a trial without a record is not known, so such trials are returned only where no arm is asked for.
     if arm is None and (status is None or Status(status).pending):

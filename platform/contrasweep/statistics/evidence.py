@@ -208,7 +208,7 @@ class Evidence:
         upper = [self.common, self.b_loses]
         if mode == "min":
             lower, upper = upper, lower
-        return [c for c in lower if c], [c for c in upper if c]
+        return [contrast for contrast in lower if contrast], [c for c in upper if c]
 
 
 def _interval(view: Contrast, alpha: float, level: float) -> tuple[float, float]:

@@ -256,7 +256,10 @@ def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
         )
     recorded = read_confirmations(records)
     if len(recorded) > 1:
-        dates = ", ".join(time.strftime("%Y-%m-%d", time.gmtime(c.began)) for c in recorded[:-1])
+        dates = ", ".join(
+            time.strftime("%Y-%m-%d", time.gmtime(confirmation.began))
+            for confirmation in recorded[:-1]
+        )
         notes.append(
             f"this is confirmation {len(recorded)} of the study (before: {dates}), with other seeds, folds or "
             "configurations; each earlier one counts as a look"

@@ -159,12 +159,14 @@ def to_plain(value: Any) -> Any:
     Functions stay functions, and NumPy's numbers become Python's. Fields that are None are left out.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {name: v for name, v in fields.items() if v is not None}
+        fields = {
+            field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+        return {name: plain for name, plain in fields.items() if plain is not None}
     if isinstance(value, Mapping):
-        return {k: to_plain(v) for k, v in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(v) for v in value]
+        return [to_plain(item) for item in value]
     is_numpy_scalar = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     return value.item() if is_numpy_scalar else value
 
@@ -242,7 +244,7 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
     if isinstance(declared, kinds):
         return declared
     # The hint names the objects of this kind that the module does have.
-    candidates = [n for n, v in vars(module).items() if isinstance(v, kinds)]
+    candidates = [name for name, value in vars(module).items() if isinstance(value, kinds)]
     raise SpecError(
         f"there is no such {noun} in this module",
         place=module_name,

@@ -422,5 +422,5 @@ def fits(space: Space, config: Config, whole: Config) -> bool:
 
     `config` is dotted name -> value, `whole` the nested config of these values and of the fixed settings.
     """
-    names = {name for name, p in space.items() if active(p.when, whole)}
+    names = {name for name, parameter in space.items() if active(parameter.when, whole)}
     return set(config) == names and all(space[name].holds(value) for name, value in config.items())

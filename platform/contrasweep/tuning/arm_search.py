@@ -166,7 +166,9 @@ class ArmSearch:
             if same.records is candidate.records and same.learned:
                 same.learned = False
                 self.searcher.replay(same.config)
-        self._add_to_pruner(next(t for t in candidate.trials if t.id == trial_id), candidate.number)
+        self._add_to_pruner(
+            next(trial for trial in candidate.trials if trial.id == trial_id), candidate.number
+        )
         return True
 
     @property
@@ -181,8 +183,12 @@ class ArmSearch:
         """
         metric = self.study.metric
         sign = 1 if self.study.mode == "max" else -1  # so that the largest is the best
-        candidates = [c for c in self.candidates if c.counts and math.isfinite(c.value(metric))]
-        return max(candidates, key=lambda c: sign * c.value(metric), default=None)
+        candidates = [
+            candidate
+            for candidate in self.candidates
+            if candidate.counts and math.isfinite(candidate.value(metric))
+        ]
+        return max(candidates, key=lambda candidate: sign * candidate.value(metric), default=None)
 
     @property
     def _running(self) -> list[str]:
@@ -373,7 +379,9 @@ class ArmSearch:
             if candidate.records.pop(trial_id, None) is not None:
                 self.spending.reopen(trial_id)
                 self.records.reopen(trial_id)
-                self.waiting.append(next(t for t in candidate.trials if t.id == trial_id))
+                self.waiting.append(
+                    next(trial for trial in candidate.trials if trial.id == trial_id)
+                )
         self._tell()
 
     @property
@@ -413,7 +421,9 @@ class ArmSearch:
             value = candidate.value(self.study.metric)
             usable = candidate.trained and math.isfinite(value)
             # If trials were stopped early, the candidate counts as pruned at the smallest of their steps.
-            pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
+            pruned = [
+                record.step for record in candidate.records.values() if record.status.stopped_early
+            ]
             self.searcher.tell(
                 candidate.config, value if usable else None, min(pruned) if pruned else None
             )

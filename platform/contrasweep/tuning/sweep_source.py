@@ -141,5 +141,5 @@ class SweepSource(Source):
         finished = self.records.finished() - self.run_again
         for arm in ended:
             self.confirmation[arm] = deque(
-                t for t in self.plan.trials if t.arm == arm and t.id not in finished
+                trial for trial in self.plan.trials if trial.arm == arm and trial.id not in finished
             )

@@ -65,7 +65,7 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
             of_split.append(folder)
             if len(of_split) > 1:
                 raise DataError(
-                    f"{source} has two folders of {split}: {' and '.join(f.name for f in of_split)}"
+                    f"{source} has two folders of {split}: {' and '.join(folder.name for folder in of_split)}"
                 )
     if "train" not in by_split:
         if by_split and len(by_split) == len(children):
@@ -138,7 +138,9 @@ def _folders(folder: Path) -> list[Path]:
 
 def _images(folder: Path) -> list[Path]:
     """Return the visible image files directly in a folder, sorted by name."""
-    return [p for p in _visible(folder) if p.suffix.lower() in SUFFIXES and not p.is_dir()]
+    return [
+        path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()
+    ]
 
 
 def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:

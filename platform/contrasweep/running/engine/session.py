@@ -132,7 +132,9 @@ def _connection() -> Iterator[None]:
     cluster are not those of this process.
     """
     # Ray reads these as it starts.
-    os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
+    os.environ.update(
+        {name: value for name, value in TUNE_ENVIRONMENT.items() if name.startswith("RAY_")}
+    )
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address = _address()
     # A Ray that starts here sets this variable, which is put back at the end of the block.

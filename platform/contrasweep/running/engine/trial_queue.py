@@ -144,7 +144,11 @@ class TrialQueue:
 
     def _request_hosts(self) -> None:
         """Request a host for each trial that waits and fits none."""
-        unplaced = (c.trial for c in self.waiting if not self.placements.fits(c.trial))
+        unplaced = (
+            candidate.trial
+            for candidate in self.waiting
+            if not self.placements.fits(candidate.trial)
+        )
         self.hosts.request({self.placements.footprints.of(trial).footprint for trial in unplaced})
 
     def _retried(self) -> NextTrial | None:

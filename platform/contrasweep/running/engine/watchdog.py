@@ -158,7 +158,7 @@ class Watchdog:
     def _in_thread(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call a slow check in a thread of its own, because Tune's loop must go on."""
         thread = threading.Thread(target=call, args=arguments, name="watchdog", daemon=True)
-        self._threads = [*(t for t in self._threads if t.is_alive()), thread]
+        self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
         thread.start()
 
     def end(self) -> None:

@@ -445,7 +445,9 @@ class Isolation:
 def _read(library: str = "") -> Values:
     """Return the values of all states whose libraries are imported; with `library`, of that library alone."""
     return {
-        s.name: s.read() for s in STATES if s.library in sys.modules and library in ("", s.library)
+        state.name: state.read()
+        for state in STATES
+        if state.library in sys.modules and library in ("", state.library)
     }
 
 

@@ -90,7 +90,7 @@ class Asha(StoppingRule):
         """
         rung = self.min_step
         while rung <= step:
-            at_or_past = [s for s in values if s >= rung]
+            at_or_past = [reported for reported in values if reported >= rung]
             # A trial is judged once at a rung: by its first report at or past it.
             if min(at_or_past) == step:
                 peer_values = (first_from(history, rung) for history in peers.values())

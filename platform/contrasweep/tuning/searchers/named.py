@@ -97,7 +97,10 @@ def _tpe(problem: Problem, **options: Any) -> Searcher:
     parallel suggestions differ. `options` are options of Optuna's `TPESampler`, and override these choices.
     """
     # With conditional settings not every configuration has all settings, so that they are grouped.
-    joint = {"multivariate": True, "group": any(p.when for p in problem.space.values())}
+    joint = {
+        "multivariate": True,
+        "group": any(parameter.when for parameter in problem.space.values()),
+    }
     return optuna_searcher(
         "TPESampler",
         problem,
