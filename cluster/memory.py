@@ -232,7 +232,9 @@ def count(
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
             # Frozen weights have neither gradients nor states, and are not counted.
             parameters = sum(
-                p.numel() * p.element_size() for p in model.parameters() if p.requires_grad
+                weight.numel() * weight.element_size()
+                for weight in model.parameters()
+                if weight.requires_grad
             )
             # In full precision autocast is off, and its type does not matter.
             autocast = torch.autocast(
@@ -264,7 +266,7 @@ def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
     import torch
 
     kept_anyway = {
-        storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())
+        storage_key(tensor.untyped_storage()) for tensor in (*model.parameters(), *model.buffers())
     }
     sizes: dict[int, int] = {}
     alive = []  # a storage that is freed could hand its identity to the next

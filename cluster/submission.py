@@ -53,7 +53,12 @@ def submit(
         env = {"PYTHONPATH": "platform"} if is_checkout else {}
         version = "" if is_checkout else preflight.versions()["contrasweep"]
         preflight.check_there(dashboard, probe, to_probe, version, Path(folder), env)
-        slug = "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:40] or "study"
+        slug = (
+            "".join(character if character.isalnum() else "-" for character in name.lower()).strip(
+                "-"
+            )[:40]
+            or "study"
+        )
         return dashboard.submit(
             shlex.join(entrypoint),
             id=f"contrasweep-{slug}-{uuid.uuid4().hex[:8]}",

@@ -247,12 +247,13 @@ class _Nvml:
         for handle in self.handles:
             # What this process holds on the GPU: NVML lists all processes there.
             contexts = [
-                p
-                for p in self._query(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-                if p.pid == os.getpid()
+                process
+                for process in self._query(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+                or []
+                if process.pid == os.getpid()
             ]
             if contexts:
-                memory += sum(p.usedGpuMemory or 0 for p in contexts)
+                memory += sum(process.usedGpuMemory or 0 for process in contexts)
                 busy.append(self._busy(handle))
         return memory, sum(busy) / len(busy) if busy else None
 
@@ -263,8 +264,8 @@ class _Nvml:
         """
         # Samples since the last one seen, in microseconds, of all processes on the GPU.
         samples = self._query(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []
-        self.last_us = max([self.last_us, *(s.timeStamp for s in samples)])
-        mine = [s.smUtil / 100 for s in samples if s.pid == os.getpid()]
+        self.last_us = max([self.last_us, *(sample.timeStamp for sample in samples)])
+        mine = [sample.smUtil / 100 for sample in samples if sample.pid == os.getpid()]
         if mine:
             return float(sum(mine) / len(mine))
         device_busy = self._query(self.nvml.nvmlDeviceGetUtilizationRates, handle)

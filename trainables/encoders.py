@@ -101,7 +101,8 @@ class ExternalEncoder(External):
         # set.
         after = None if isinstance(self.target, functools.partial) else 1
         is_open = any(
-            p.kind is p.VAR_KEYWORD for p in inspect.signature(self.target).parameters.values()
+            parameter.kind is parameter.VAR_KEYWORD
+            for parameter in inspect.signature(self.target).parameters.values()
         )
         return parameters_class("Encoder", signature_fields(self.target, after=after), more=is_open)
 
@@ -277,7 +278,7 @@ def _timm(
 def _first_conv(net: "nn.Module", channels: int) -> None:
     """Replace the first convolution by one for so many channels, with new weights and the same other parameters."""
     convolutions = [
-        (p, module) for p, module in net.named_modules() if isinstance(module, nn.Conv2d)
+        (path, module) for path, module in net.named_modules() if isinstance(module, nn.Conv2d)
     ]
     path, first = convolutions[0]
     same: MutableConfig = {

@@ -230,7 +230,7 @@ class StreamedImages(Images):
         """Return `moments`, computed once on a node, since this reads every image; kept there as `moments_name`."""
         mean, std = self.part.once_per_node(
             self.moments_name,
-            lambda: np.stack([m.cpu().numpy() for m in moments(self.stretches())]),
+            lambda: np.stack([moment.cpu().numpy() for moment in moments(self.stretches())]),
         )
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 

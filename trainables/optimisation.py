@@ -80,10 +80,10 @@ class _Momentum:
     states: ClassVar[float] = 1.0
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float) -> None:
-        self.parameters = [p for p in parameters if p.requires_grad]
+        self.parameters = [weight for weight in parameters if weight.requires_grad]
         self.lr = lr
         self.momentum = momentum
-        self.velocity = [torch.zeros_like(p) for p in self.parameters]
+        self.velocity = [torch.zeros_like(weight) for weight in self.parameters]
 
     def move(self, gradients: list[Tensor]) -> None:
         """Move the parameters along their velocities, to which `gradients` are added."""
@@ -147,14 +147,14 @@ class AdamW:
         eps: NotNegative = 1e-8,
         decay_on: Annotated[DecayOn, OMIT_DEFAULT] = "all",
     ) -> None:
-        self.parameters = [p for p in parameters if p.requires_grad]
+        self.parameters = [weight for weight in parameters if weight.requires_grad]
         self.decayed_indices = decayed_indices(self.parameters, decay_on)
         self.lr = lr
         self.weight_decay = weight_decay
         self.betas = betas
         self.eps = eps
-        self.mean = [torch.zeros_like(p) for p in self.parameters]
-        self.square = [torch.zeros_like(p) for p in self.parameters]
+        self.mean = [torch.zeros_like(weight) for weight in self.parameters]
+        self.square = [torch.zeros_like(weight) for weight in self.parameters]
         self.steps = 0
 
     def step(self, gradients: list[Tensor]) -> None:
@@ -271,10 +271,10 @@ class TorchOptimizer:
         decay_on: DecayOn,
         options: Config,
     ) -> None:
-        self.parameters = [p for p in parameters if p.requires_grad]
+        self.parameters = [weight for weight in parameters if weight.requires_grad]
         indices = decayed_indices(self.parameters, decay_on)
         with_decay = [self.parameters[i] for i in indices]
-        without_decay = [p for i, p in enumerate(self.parameters) if i not in indices]
+        without_decay = [weight for i, weight in enumerate(self.parameters) if i not in indices]
         groups: list[dict[str, object]] = [{"params": with_decay}] if with_decay else []
         if without_decay:
             groups.append({"params": without_decay, "weight_decay": 0.0})

@@ -40,17 +40,19 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     from contrasweep.trainables.contrastive.method import build
 
     # Further processes of the trial build the same method by its dotted path.
-    s = Settings(**trial.config)
-    size = s.resources.size
+    settings = Settings(**trial.config)
+    size = settings.resources.size
     path = f"{build.__module__}:build"
-    with process_group.start_group(trial, resume, size=size, build=path, device=s.device) as group:
+    with process_group.start_group(
+        trial, resume, size=size, build=path, device=settings.device
+    ) as group:
         method = group.method(build(trial))
         yield from loop.run(
             method,
             trial,
             resume,
-            evaluate_every=s.evaluate_every,
-            checkpoint_every=s.checkpoint_every,
+            evaluate_every=settings.evaluate_every,
+            checkpoint_every=settings.checkpoint_every,
         )
 
 
@@ -87,39 +89,39 @@ def memory(config: Config, data: Manifest) -> Workload:
     - the networks of targets (BYOL, MoCo);
     - the second encoding of each chunk.
     """
-    s = Settings(**config)
-    shape = view_shape(data, s.view_size)
+    settings = Settings(**config)
+    shape = view_shape(data, settings.view_size)
     pixels = math.prod(shape)
-    processes = s.resources.size
+    processes = settings.resources.size
     # Rows of one forward pass: the views of this process's images, or one chunk of them.
-    rows = s.n_views * s.batch_size // processes
+    rows = settings.n_views * settings.batch_size // processes
     chunks = 1
-    if s.chunk_rows:
-        chunks = math.ceil(rows / s.chunk_rows)
-        rows = min(rows, s.chunk_rows)
-    image_bytes = resident_bytes(data, shape, s)
+    if settings.chunk_rows:
+        chunks = math.ceil(rows / settings.chunk_rows)
+        rows = min(rows, settings.chunk_rows)
+    image_bytes = resident_bytes(data, shape, settings)
     # The views of some batches are drawn at once, in float32, beside a copy of the images that they are drawn from.
-    ahead = min(data.rows("train", "test"), max(s.batch_size, CHUNK["cuda"] // pixels))
-    view_bytes = (s.n_views + 1) * ahead * pixels * FLOAT
+    ahead = min(data.rows("train", "test"), max(settings.batch_size, CHUNK["cuda"] // pixels))
+    view_bytes = (settings.n_views + 1) * ahead * pixels * FLOAT
     # Prefetched batches of streamed images wait too, and one is in use.
     if not image_bytes:
-        view_bytes += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
+        view_bytes += (AHEAD + 1) * settings.n_views * settings.batch_size * pixels * FLOAT
     # Each weight of the loss counts for itself, for its gradient, and for each of the optimizer's states.
-    states = optimizer_states(s.optimizer)
-    loss_bytes = int(s.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
+    states = optimizer_states(settings.optimizer)
+    loss_bytes = int(settings.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
     return Workload(
-        architecture=f"{s.encoder.name} {s.precision}",
-        shape=(shape, rows, s.network_text),
-        build=lambda: s.build_network(shape),
+        architecture=f"{settings.encoder.name} {settings.precision}",
+        shape=(shape, rows, settings.network_text),
+        build=lambda: settings.build_network(shape),
         inputs=(rows, *shape),
-        step=known_step(s.network_text, shape, rows, s.precision),
+        step=known_step(settings.network_text, shape, rows, settings.precision),
         optimizer_states=states,
-        precision=s.precision,
+        precision=settings.precision,
         resident_bytes=image_bytes + view_bytes + loss_bytes,
-        device=s.device,
-        cpus=float(s.threads * processes),
-        gpus=max(1, s.resources.gpus),
-        steps=s.epochs * max(1, rows_to_train(data) // s.batch_size) * chunks,
+        device=settings.device,
+        cpus=float(settings.threads * processes),
+        gpus=max(1, settings.resources.gpus),
+        steps=settings.epochs * max(1, rows_to_train(data) // settings.batch_size) * chunks,
     )
 
 

@@ -97,8 +97,8 @@ def chunked_step(
 def _mixes_rows(encoder: nn.Module) -> bool:
     """Whether an embedding depends on other rows: batch normalisation that has no statistics to use in their place."""
     return any(
-        isinstance(m, _BatchNorm) and (m.training or m.running_mean is None)
-        for m in encoder.modules()
+        isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+        for module in encoder.modules()
     )
 
 

@@ -296,7 +296,7 @@ class Settings(TrainingSettings):
             with torch.no_grad():
                 dim = self.build_network(shape).eval()(torch.zeros(1, *shape)).shape[1]
         weights = self.build_loss(dim, classes).weights
-        return sum(p.numel() for p in weights.parameters()) if weights is not None else 0
+        return sum(weight.numel() for weight in weights.parameters()) if weights is not None else 0
 
     def _positives_by_label(self, loss: losses.AnyLoss) -> bool:
         """Whether labels say which pairs are positive: not with losses of views, nor with targets that use no loss."""

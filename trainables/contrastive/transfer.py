@@ -131,11 +131,11 @@ def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n
         yield resized(values, (sides[0], sides[1]))
 
 
-def _check_channels(given: int, wanted: int) -> None:
+def _check_channels(stored: int, wanted: int) -> None:
     """Raise `DataError` where images with so many channels cannot become images with as many as are wanted."""
-    if given not in (1, wanted) and (given, wanted) != (3, 1):
+    if stored not in (1, wanted) and (stored, wanted) != (3, 1):
         raise DataError(
-            f"transfer: images with {given} channels cannot become those with {wanted} of the network; take a dataset "
+            f"transfer: images with {stored} channels cannot become those with {wanted} of the network; take a dataset "
             f"with 1 or {wanted if wanted > 1 else 3}"
         )
 

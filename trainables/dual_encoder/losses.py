@@ -44,7 +44,7 @@ def siglip(scores: Scores, *, temperature: Positive = 0.1, bias: FiniteNumber = 
 
 LOSSES: Table[Callable[..., Tensor]] = Table(
     "loss of two sides",
-    {f.__name__: f for f in (clip, multiple_negatives, siglip)},
+    {loss.__name__: loss for loss in (clip, multiple_negatives, siglip)},
     plural="losses of two sides",
 )
 """name -> (scores [n m], parameters) -> scalar."""

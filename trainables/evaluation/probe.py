@@ -29,7 +29,8 @@ def linear_probe(
     std = features.float().std(0, correction=0)
     # Standardised, with a last column of ones, whose weight is the bias.
     train_x, test_x = (
-        F.pad((f.float() - mean) / (std + 1e-6), (0, 1), value=1.0) for f in (features, queries)
+        F.pad((rows.float() - mean) / (std + 1e-6), (0, 1), value=1.0)
+        for rows in (features, queries)
     )
     one_hot = F.one_hot(labels, classes).float()
 

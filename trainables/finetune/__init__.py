@@ -49,12 +49,14 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     from contrasweep.trainables.finetune.method import network
 
     # The training part has the images' shape, and the moments by which they are normalised.
-    s = Settings(**trial.config)
+    settings = Settings(**trial.config)
     part = open_dataset(trial.data).parts(trial.fold)[0]
-    train_part = images.open_images(part, torch.device("cpu"), s.resident_gib, s.view_size)
-    model = network(s, train_part.shape, len(trial.data.classes))
+    train_part = images.open_images(
+        part, torch.device("cpu"), settings.resident_gib, settings.view_size
+    )
+    model = network(settings, train_part.shape, len(trial.data.classes))
     model.load_state_dict(checkpoint.part(folder, "model"))
-    return FromPixels(model[0], *train_part.moments(), size=s.view_size or None)
+    return FromPixels(model[0], *train_part.moments(), size=settings.view_size or None)
 
 
 def memory(config: Config, data: Manifest) -> Workload:
@@ -62,17 +64,17 @@ def memory(config: Config, data: Manifest) -> Workload:
 
     A step has gradients of the encoder where the encoder is trained. Images above `resident_gib` are not counted.
     """
-    s = Settings(**config)
-    image_shape = view_shape(data, s.view_size)
+    settings = Settings(**config)
+    image_shape = view_shape(data, settings.view_size)
     classes = len(data.classes)
     return Workload(
-        architecture=f"{s.encoder.name} {s.precision}",
+        architecture=f"{settings.encoder.name} {settings.precision}",
         # All that the count of a step depends on: trials for which it is equal are counted once.
-        shape=(image_shape, s.batch_size, classes, s.network_text),
-        build=lambda: s.build_network(image_shape, classes),
-        inputs=(s.batch_size, *image_shape),
-        resident_bytes=resident_bytes(data, image_shape, s),
-        **s.workload(int(rows_to_train(data) * s.label_fraction)),
+        shape=(image_shape, settings.batch_size, classes, settings.network_text),
+        build=lambda: settings.build_network(image_shape, classes),
+        inputs=(settings.batch_size, *image_shape),
+        resident_bytes=resident_bytes(data, image_shape, settings),
+        **settings.workload(int(rows_to_train(data) * settings.label_fraction)),
     )
 
 

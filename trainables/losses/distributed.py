@@ -38,9 +38,9 @@ def gather(values: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "N ..."]:
     count = torch.tensor([len(values)], device=values.device)
     counts = [torch.empty_like(count) for _ in range(processes())]
     dist.all_gather(counts, count)
-    most = max(int(c) for c in counts)
+    most = max(int(count) for count in counts)
     padded = values.new_zeros(most, *values.shape[1:])
     padded[: len(values)] = values
     parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
-    return torch.cat([part[: int(c)] for part, c in zip(parts, counts, strict=True)])
+    return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])

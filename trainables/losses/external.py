@@ -55,7 +55,8 @@ class ExternalEntry(External):
             if name not in (*DIMS, *CLASSES)
         }
         is_open = any(
-            p.kind is p.VAR_KEYWORD for p in inspect.signature(self.target).parameters.values()
+            parameter.kind is parameter.VAR_KEYWORD
+            for parameter in inspect.signature(self.target).parameters.values()
         )
         compared = one_of(f"similarity of {path}", f"similarities of {path}", ("own",))
         return parameters_class(
@@ -157,6 +158,8 @@ def _names_taken(kind: type) -> set[str]:
         if "__init__" in vars(base):
             parameters = inspect.signature(base.__init__).parameters  # type: ignore[misc]
             names |= parameters.keys()
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            if not any(
+                parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+            ):
                 break
     return names

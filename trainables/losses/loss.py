@@ -19,7 +19,7 @@ from contrasweep.trainables.pytorch import Float, Tensor
 from contrasweep.trainables.similarities import SIMILARITIES, own_similarity
 
 ANY = tuple(SIMILARITIES)
-SIGNED = tuple(name for name, s in SIMILARITIES.items() if s.signed)
+SIGNED = tuple(name for name, similarity in SIMILARITIES.items() if similarity.signed)
 
 
 class Terms(NamedTuple):

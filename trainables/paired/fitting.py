@@ -142,7 +142,11 @@ class PairedTraining(loop.Trained):
         assert last is not None
         # The mean of each of the loss's parts over the steps that were taken.
         means = {
-            name: float(torch.stack([t[name] for t in steps_taken]).double().mean())
+            name: float(
+                torch.stack([metrics_of_step[name] for metrics_of_step in steps_taken])
+                .double()
+                .mean()
+            )
             for name in steps_taken[0]
         }
         diagnosed = self._diagnose(last, epoch)

@@ -57,40 +57,48 @@ def memory(config: Config, data: Manifest) -> Workload:
 
     Both images of a pair go through the network in one pass (LOCAL, Table 1).
     """
-    s = Settings(**config).resolve(data)
-    columns = COLUMNS[s.input]
+    settings = Settings(**config).resolve(data)
+    columns = COLUMNS[settings.input]
     channels = image_shape(data, columns[0])[0]
-    stored_shape = (channels, s.image_size, s.image_size)
+    stored_shape = (channels, settings.image_size, settings.image_size)
     # One side as the network takes it.
-    side_shape = (s.copies * channels, s.image_size, s.image_size)
-    rows = s.batch_size * s.n_views
+    side_shape = (settings.copies * channels, settings.image_size, settings.image_size)
+    rows = settings.batch_size * settings.n_views
     # One side that is fed twice lies on the device once.
     images = data.rows("train", "test") * len(set(columns))
-    network = [plain(part) for part in (s.encoder, s.projection, s.classifier, s.colour_units)]
+    network = [
+        plain(part)
+        for part in (
+            settings.encoder,
+            settings.projection,
+            settings.classifier,
+            settings.colour_units,
+        )
+    ]
 
     def build() -> "nn.Module":
         """Build the network, where a plan counts what it takes."""
         from contrasweep.trainables.paired_images.network import image_model
 
-        return image_model(s, stored_shape, len(data.classes) or TYPICAL_CLASSES)
+        return image_model(settings, stored_shape, len(data.classes) or TYPICAL_CLASSES)
 
     def inputs() -> tuple[Tensor, ...]:
         """Return a batch as the network takes it: the sides, then as many colour statistics where it reads them."""
         from contrasweep.trainables.paired_images import colours
 
         shapes: list[tuple[int, ...]] = [side_shape]
-        if s.colour_units:
+        if settings.colour_units:
             shapes.append((colours.count(channels),))
         return tuple(torch.empty(rows, *shape) for shape in shapes for _ in columns)
 
     # What l is made of; None where there is no l.
-    latent = (s.latent.blocks, s.latent.size) if s.beta > 0 else None
+    latent = (settings.latent.blocks, settings.latent.size) if settings.beta > 0 else None
     return Workload(
-        architecture=f"{s.encoder.name} {s.precision}",
+        architecture=f"{settings.encoder.name} {settings.precision}",
         shape=(
             side_shape,
             rows,
-            s.paired,
+            settings.paired,
             json.dumps(network, sort_keys=True),
             latent,
             len(data.classes),
@@ -98,8 +106,8 @@ def memory(config: Config, data: Manifest) -> Workload:
         build=build,
         inputs=inputs,
         loss=network_output_sum,
-        **s.workload(rows_to_train(data)),
-        resident_bytes=images * channels * s.image_size**2,
+        **settings.workload(rows_to_train(data)),
+        resident_bytes=images * channels * settings.image_size**2,
     )
 
 

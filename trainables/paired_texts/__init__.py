@@ -38,38 +38,42 @@ def memory(config: Config, data: Manifest) -> Workload:
     Two numbers are guesses, since they are known only once the data is read. The vocabulary is taken to have as many
     words as there are rows, and there are three classes where the dataset names none.
     """
-    s = Settings(**config)
+    settings = Settings(**config)
     words = data.rows("train")
     # Three as in entailment. The only layer whose size depends on it, the last, is a small part of the network.
     classes = len(data.classes) or 3
     # Networks with the same settings have the same size, which is measured once.
-    network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
+    network = [
+        plain(part)
+        for part in (settings.encoder, settings.latent, settings.projection, settings.classifier)
+    ]
 
     def build() -> "nn.Module":
         """Build the network, where a plan counts what it takes."""
         from contrasweep.trainables.paired_texts.inputs import text_model
 
-        return text_model(s, words, classes)
+        return text_model(settings, words, classes)
 
     return Workload(
-        architecture=f"paired_texts {s.precision}",
+        architecture=f"paired_texts {settings.precision}",
         shape=(
             words,
             classes,
-            s.batch_size,
-            s.n_views,
-            s.max_words,
+            settings.batch_size,
+            settings.n_views,
+            settings.max_words,
             json.dumps(network, sort_keys=True),
-            s.beta > 0,  # whether there is l
+            settings.beta > 0,  # whether there is l
         ),
         build=build,
         inputs=lambda: tuple(
-            torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)
+            torch.ones(settings.batch_size * settings.n_views, settings.max_words, dtype=torch.long)
+            for _ in range(2)
         ),
         loss=network_output_sum,
         # Word indices of both sides, 8 bytes each.
-        resident_bytes=8 * 2 * s.max_words * data.rows("train", "test"),
-        **s.workload(rows_to_train(data)),
+        resident_bytes=8 * 2 * settings.max_words * data.rows("train", "test"),
+        **settings.workload(rows_to_train(data)),
     )
 
 

@@ -55,7 +55,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return the same batch on `device`."""
-        return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return Batch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
     def with_review(
         self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]

@@ -110,7 +110,9 @@ def random_order_metrics(
         )
         for _ in range(draws)
     ]
-    return PerProduct({m: np.mean([run.values[m] for run in runs], axis=0) for m in METRICS})
+    return PerProduct(
+        {metric: np.mean([run.values[metric] for run in runs], axis=0) for metric in METRICS}
+    )
 
 
 RELATIONS = {

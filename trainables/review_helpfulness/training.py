@@ -97,7 +97,7 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
     fields |= {name: torch.ones(rows, regions, roi) for name in ("roi_p", "roi_r")}
     fields |= {name: torch.ones(rows, dtype=torch.bool) for name in ("has_image_p", "has_image_r")}
     # All other fields have a number for each pair.
-    numbers = {f.name for f in dataclasses.fields(Batch)} - set(fields)
+    numbers = {field.name for field in dataclasses.fields(Batch)} - set(fields)
     return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in numbers})
 
 

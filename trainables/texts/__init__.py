@@ -41,18 +41,18 @@ def memory(config: Config, data: Manifest) -> Workload:
     Two numbers are guesses, since they are known only once the data is read. There are taken to be as many different
     words, and as many pairs of sentences that are alike, as there are rows.
     """
-    s = Settings(**config)
+    settings = Settings(**config)
     words = data.rows("train")
     # Two sides of each pair, and at most one hard negative.
-    rows = s.batch_size * (3 if s.uses_hard_negatives else 2)
+    rows = settings.batch_size * (3 if settings.uses_hard_negatives else 2)
     return Workload(
-        architecture=f"texts {s.encoder.name} {s.precision}",
-        shape=(words, rows, s.max_words, s.network_text),
-        build=lambda: s.build_network(words),
-        inputs=lambda: (torch.ones(rows, s.max_words, dtype=torch.long),),
+        architecture=f"texts {settings.encoder.name} {settings.precision}",
+        shape=(words, rows, settings.max_words, settings.network_text),
+        build=lambda: settings.build_network(words),
+        inputs=lambda: (torch.ones(rows, settings.max_words, dtype=torch.long),),
         # Word indices of both sides of each row, 8 bytes each.
-        resident_bytes=8 * 2 * s.max_words * words,
-        **s.workload(rows_to_train(data)),
+        resident_bytes=8 * 2 * settings.max_words * words,
+        **settings.workload(rows_to_train(data)),
     )
 
 

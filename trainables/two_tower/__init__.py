@@ -39,29 +39,29 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
 
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory and the work of a trial with this config: a step in both towers, and the images as uint8."""
-    s = Settings(**config)
-    shape = view_shape(data, s.view_size)
+    settings = Settings(**config)
+    shape = view_shape(data, settings.view_size)
     # The size of the vocabulary. Without captions, texts are prompts with the names of classes: a plan assumes that
     # each class brings ten different words.
     vocabulary = ASSUMED_VOCABULARY if data.kind == "image-text" else 10 * len(data.classes)
 
     def inputs() -> tuple[Tensor, Tensor]:
         """Return a batch as the network takes it: images and word indices."""
-        words_of_texts = torch.ones(s.batch_size, s.max_words, dtype=torch.long)
-        return torch.zeros(s.batch_size, *shape), words_of_texts
+        words_of_texts = torch.ones(settings.batch_size, settings.max_words, dtype=torch.long)
+        return torch.zeros(settings.batch_size, *shape), words_of_texts
 
     def loss(out: tuple[Tensor, Tensor]) -> Tensor:
         """Return a number that all embeddings have a gradient from, in place of the loss."""
         return out[0].sum() + out[1].sum()
 
     return Workload(
-        architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {s.precision}",
-        shape=(shape, s.batch_size, vocabulary, s.max_words, s.network_text),
-        build=lambda: s.build_network(shape, vocabulary),
+        architecture=f"two_tower {settings.encoder.name} {settings.text_encoder.name} {settings.precision}",
+        shape=(shape, settings.batch_size, vocabulary, settings.max_words, settings.network_text),
+        build=lambda: settings.build_network(shape, vocabulary),
         inputs=inputs,
         loss=loss,
-        resident_bytes=resident_bytes(data, shape, s),
-        **s.workload(rows_to_train(data)),
+        resident_bytes=resident_bytes(data, shape, settings),
+        **settings.workload(rows_to_train(data)),
     )
 
 

@@ -228,7 +228,7 @@ def cross_view_cross_entropy(
 
     Each list has a tensor for each view; `targets` may be of the first views only.
     """
-    logs = [(s / temperature).log_softmax(1) for s in scores]
+    logs = [(similarities / temperature).log_softmax(1) for similarities in scores]
     values = []
     for target_view, target in enumerate(targets):
         for scored_view, log in enumerate(logs):

@@ -125,9 +125,16 @@ def _products(products: list[Product], features: Lookup | None, specs: Any) -> I
     """Yield the products in tables."""
     for start in range(0, len(products), BATCH):
         chosen = products[start : start + BATCH]
-        roi = [features(p.split, p.product_id) for p in chosen] if features else None
+        roi = (
+            [features(product.split, product.product_id) for product in chosen]
+            if features
+            else None
+        )
         names = ("product_id", "category", "split", "name", "description", "brand")
-        table = {name: pa.array([getattr(p, name) for p in chosen], pa.string()) for name in names}
+        table = {
+            name: pa.array([getattr(product, name) for product in chosen], pa.string())
+            for name in names
+        }
         yield columns.table(table | _images(chosen, roi, specs), specs)
 
 
@@ -162,17 +169,19 @@ def _reviews(
             roi = [features(placed.product.split, placed.review.review_id) for placed in chosen]
         yield columns.table(
             {
-                "review_id": pa.array([r.review_id for r in reviews], pa.string()),
-                "product_id": pa.array([r.product_id for r in reviews], pa.string()),
-                "product_row": pa.array([rows[r.product_id] for r in reviews], pa.int32()),
-                "group": pa.array([r.product_id for r in reviews], pa.string()),
+                "review_id": pa.array([review.review_id for review in reviews], pa.string()),
+                "product_id": pa.array([review.product_id for review in reviews], pa.string()),
+                "product_row": pa.array(
+                    [rows[review.product_id] for review in reviews], pa.int32()
+                ),
+                "group": pa.array([review.product_id for review in reviews], pa.string()),
                 "row_in_product": pa.array([placed.position for placed in chosen], pa.int32()),
                 "category": pa.array([placed.product.category for placed in chosen], pa.string()),
-                "title": pa.array([r.title for r in reviews], pa.string()),
-                "text": pa.array([r.text for r in reviews], pa.string()),
-                "votes": pa.array([r.votes for r in reviews], pa.int32()),
-                "label": pa.array([label(r.votes) for r in reviews], pa.int32()),
-                "rating": pa.array([r.rating for r in reviews], pa.float32()),
+                "title": pa.array([review.title for review in reviews], pa.string()),
+                "text": pa.array([review.text for review in reviews], pa.string()),
+                "votes": pa.array([review.votes for review in reviews], pa.int32()),
+                "label": pa.array([label(review.votes) for review in reviews], pa.int32()),
+                "rating": pa.array([review.rating for review in reviews], pa.float32()),
                 **_images(reviews, roi, specs),
             },
             specs,
