@@ -382,13 +382,13 @@ def _nvml_gpus() -> list[Gpu]:
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return [
-            Gpu(
-                short_name(pynvml.nvmlDeviceGetName(h)),
-                pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30,
-            )
-            for h in (handles if visible is None else _chosen(visible, handles, pynvml))
-        ]
+        if visible is not None:
+            handles = list(_chosen(visible, handles, pynvml))
+        gpus = []
+        for handle in handles:
+            memory_gib = pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
+            gpus.append(Gpu(short_name(pynvml.nvmlDeviceGetName(handle)), memory_gib))
+        return gpus
     finally:
         pynvml.nvmlShutdown()
 

@@ -103,16 +103,16 @@ class Decision:
         For example `ocl is better than the incumbent and is kept: accuracy +0.021 [+0.008, +0.034] (98 % interval) on
         12 fresh seeds, one-sided p of no gain = 0.004 at a level of 0.025`.
         """
-        equivalent = f"differs from {self.incumbent} by less than matters and is not kept"
-        if self.kept:
-            equivalent = f"is not worse than {self.incumbent} by more than {self.allowed:g} and is kept, being simpler"
-        words = {
-            "keep": f"is better than {self.incumbent} and is kept",
-            "equivalent": equivalent,
-            "discard": "is discarded",
-            "undecided": "is undecided",
-        }[self.verdict]
-        text = f"{self.candidate} {words}"
+        text = f"{self.candidate} is {self.verdict}"
+        if self.verdict == "keep":
+            text = f"{self.candidate} is better than {self.incumbent} and is kept"
+        elif self.verdict == "equivalent" and self.kept:
+            text = f"{self.candidate} is not worse than {self.incumbent} by more than {self.allowed:g} and is kept, "
+            text += "being simpler"
+        elif self.verdict == "equivalent":
+            text = f"{self.candidate} differs from {self.incumbent} by less than matters and is not kept"
+        elif self.verdict == "discard":
+            text = f"{self.candidate} is discarded"
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
@@ -122,11 +122,14 @@ class Decision:
             text += f": {self.metric} {difference} on {self.seeds} fresh seeds"
             hypothesis = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
             text += f", one-sided p of {hypothesis} = {self.p:.2g} at a level of {self.level:.2g}"
-        text += f"; {self.reason}" if self.reason else ""
+        if self.reason:
+            text += f"; {self.reason}"
         if self.more is not None:
             takes = amounts(self.more.trials, self.more.gpu_hours, self.more.cost)
             text += f"; --more {self.more.seeds} ({takes}) decide it with a chance of {self.more.chance:.0%}"
-        return text + (" (from the ledger; nothing was trained)" if self.remembered else "")
+        if self.remembered:
+            text += " (from the ledger; nothing was trained)"
+        return text
 
     def __str__(self) -> str:
         return self.sentence()

@@ -168,7 +168,8 @@ def status(
     # `since`, with --json alone, is the token of an earlier answer; the new one names what has changed.
     study = reports.name(name)
     records = StudyRecords(storage, study)
-    if (document := records.document()) is not None:
+    document = records.document()
+    if document is not None:
         from contrasweep.live.overview import overview
 
         entry = overview(records, document)
@@ -176,8 +177,9 @@ def status(
             watching.print_polled("status", vars(entry), since)
         else:
             watching.print_overview(entry)
-            if not entry.alive and (living := watching.living_job(records, address)):
-                print(f"job {living}")
+            job_of_study = "" if entry.alive else watching.living_job(records, address)
+            if job_of_study:
+                print(f"job {job_of_study}")
         return
     if address is None:  # raises, with the names of the studies that there are
         _stored(name, storage)

@@ -380,9 +380,14 @@ class Tools:
         with contextlib.suppress(ValueError, IndexError):
             document = json.loads(begun.printed[0])
             document.pop("rows", None)  # of trials
-        said = b"".join(begun.printed[1:]).decode("utf-8", "replace")[-MAX_TEXT:]
-        told = {"exit_status": begun.process.returncode, "document": document, "said": said}
-        return {"state": "ended", "budget": budget, **told}
+        errors = b"".join(begun.printed[1:]).decode("utf-8", "replace")
+        return {
+            "state": "ended",
+            "budget": budget,
+            "exit_status": begun.process.returncode,
+            "document": document,
+            "said": errors[-MAX_TEXT:],
+        }
 
     def _spend(
         self,

@@ -149,8 +149,8 @@ class Metrics:
         # Step and numbers of the report before; -1 before the first.
         self.step = -1
         self.numbers = dict[str, float]()
-        if resume is not None and (reported := resume / REPORTED).exists():
-            self.step, self.numbers = json.loads(reported.read_text())
+        if resume is not None and (resume / REPORTED).exists():
+            self.step, self.numbers = json.loads((resume / REPORTED).read_text())
         self.resumed_at = max(self.step, 0)  # the step after which rows are numbered
         self.lines = 0  # that were read of `file`
         self.printed = 0  # lines of output

@@ -92,7 +92,10 @@ def _wait(
     """
     pipes = [woken] if control is None else [woken, control]
     until = time.monotonic() + seconds
-    while command.poll() is None and (seconds_left := until - time.monotonic()) > 0:
+    while command.poll() is None:
+        seconds_left = until - time.monotonic()
+        if seconds_left <= 0:
+            return
         # `select` takes no infinite time; after a million seconds it is called again.
         ready, _, _ = select.select(pipes, [], [], min(seconds_left, 1e6))
         if control in ready:

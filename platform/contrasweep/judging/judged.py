@@ -239,13 +239,12 @@ def judge(
     table = replace(table, notes=(*table.notes, *declared.get("notes", ())))
     # A single run of each arm tells nothing of the noise, and no verdict may look as if it did. Where one arm has
     # several runs, the reason begins with `one run:` (`spread_beside`) and tells how these spread.
-    replicated = False
-    for pair_of_arms in table.pairs:
-        comparison = pair_of_arms.comparison
-        judgement = comparison.judgement
-        if comparison.n > 1 or (judgement and judgement.reason.startswith("one run:")):
-            replicated = True
-    if not replicated:
+    several_runs = False
+    for entry in table.pairs:
+        judgement = entry.comparison.judgement
+        one_run = judgement is not None and judgement.reason.startswith("one run:")
+        several_runs = several_runs or one_run or entry.comparison.n > 1
+    if not several_runs:
         hint = "give seeds (--pair), items (--item) or tasks (--block)"
         raise SpecError(
             "one run of each arm, or none in common, tells nothing of the noise",

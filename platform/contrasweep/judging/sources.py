@@ -451,10 +451,18 @@ def read_table(
             value=at.text,
             hint="leave --at out",
         )
+    return as_line(name), _cleaned(frame, place), curves
+
+
+def _cleaned(frame: pd.DataFrame, place: str) -> pd.DataFrame:
+    """Return the rows of a source that count, with the columns that may have a role.
+
+    `place` names the source in errors. `SpecError` for two columns of one name, and where no row is left.
+    """
     # The index may name seeds or arms.
-    named = [name for name in frame.index.names if name is not None and name not in frame]
-    if named:
-        frame = frame.reset_index(named)
+    in_index = [name for name in frame.index.names if name is not None and name not in frame]
+    if in_index:
+        frame = frame.reset_index(in_index)
     # An empty column has no role, such as that of folds where a study has none.
     frame = frame.dropna(axis=1, how="all")
     frame.columns = pd.Index([as_line(str(name)).strip() for name in frame.columns])
@@ -478,7 +486,7 @@ def read_table(
         raise SpecError(
             "a table of results has a row for each run", place=place, value=f"{len(frame)} rows"
         )
-    return as_line(name), frame.reset_index(drop=True), curves
+    return frame.reset_index(drop=True)
 
 
 def _of_file(path: Path) -> pd.DataFrame:

@@ -62,7 +62,8 @@ class Lines:
 
     def show(self, state: RunState) -> None:
         """Print a line, if one is due; none of a run that has ended, which `close` prints."""
-        if (now := time.monotonic()) >= self.due and not state.ended:
+        now = time.monotonic()
+        if now >= self.due and not state.ended:
             self.due = now + self.every_s
             self.say(progress_line(state))
 

@@ -268,7 +268,8 @@ class StudyData:
                 f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"
             )
         pending = {*self.planned["trial_id"]} - self.trial_records.keys()
-        if pending and (removed := removed_trials(self.records) & pending):
+        removed = removed_trials(self.records) & pending if pending else set()
+        if removed:
             lines.append(
                 f"{len(removed)} of {len(self.planned)} trials were removed; `contrasweep restore` puts them back"
             )
