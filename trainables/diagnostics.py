@@ -96,10 +96,12 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
     )
     # Each row has the terms of its computed row; then they are reduced as in training.
     pairs = (counts[member] - 1).double()
-    return sum(
-        float(REDUCTIONS[loss.reduction](Terms(*(t[computed_row_of] for t in part)), pairs))
-        for part in terms
-    )
+    reduce = REDUCTIONS[loss.reduction]
+    value = 0.0
+    for part in terms:
+        of_all_rows = Terms(*(values[computed_row_of] for values in part))
+        value += float(reduce(of_all_rows, pairs))
+    return value
 
 
 def typical_score(loss: ComposedLoss, z: Matrix | None) -> float:

@@ -35,11 +35,12 @@ class Objective:
                 "or more",
                 stacklevel=2,
             )
-        # WCE, the classifier's part of the loss, has the weight 1 - alpha.
-        if all(
-            alpha_of(settings.alpha_schedule, epoch, settings.epochs, settings.alpha) == 1
+        alphas = {
+            alpha_of(settings.alpha_schedule, epoch, settings.epochs, settings.alpha)
             for epoch in range(settings.epochs)
-        ):
+        }
+        # WCE, the classifier's part of the loss, has the weight 1 - alpha.
+        if alphas == {1}:
             warnings.warn(
                 "alpha is 1 in every epoch: the classifier is never trained and its scores are chance; lower "
                 "alpha or take a schedule that falls, over more than one epoch",

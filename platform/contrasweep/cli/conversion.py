@@ -705,15 +705,7 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     command with its flags. `SyntaxError` where it is no Python.
     """
     script = _Script(found, text, file)
-    # What the top of the module calls would run as soon as the study imports it.
-    searches = r"\.(fit|optimize|run)\("
-    for part in script.tree.body:
-        runs = re.search(searches, ast.unparse(part))
-        if runs and isinstance(part, ast.FunctionDef):  # a call of it runs the search too
-            searches += rf"|\b{part.name}\("
-        elif runs and isinstance(part, ast.Assign | ast.Expr):
-            line = f"line {part.lineno} runs as the module is imported"
-            found.left_out.append(f'{line}; put it below `if __name__ == "__main__":`')
+    found.left_out += _run_by_import(script.tree)
     calls = [node for node in ast.walk(script.tree) if isinstance(node, ast.Call)]
     for call in calls:
         try:
@@ -751,6 +743,18 @@ def _read_script(found: Found, file: Path, text: str) -> None:
         found.left_out.append(
             "metric: name what the script reports; accuracy stands there as a guess"
         )
+
+
+def _run_by_import(tree: ast.Module) -> Iterator[str]:
+    """Yield a sentence on each statement at the top of a script that would run the search as a study imports it."""
+    searches = r"\.(fit|optimize|run)\("
+    for statement in tree.body:
+        runs = re.search(searches, ast.unparse(statement))
+        if runs and isinstance(statement, ast.FunctionDef):  # a call of it runs the search too
+            searches += rf"|\b{statement.name}\("
+        elif runs and isinstance(statement, ast.Assign | ast.Expr):
+            line = f"line {statement.lineno} runs as the module is imported"
+            yield f'{line}; put it below `if __name__ == "__main__":`'
 
 
 def _as_trainable(script: _Script, path: str, text: str) -> None:

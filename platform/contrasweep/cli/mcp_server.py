@@ -193,8 +193,9 @@ class Tools:
         """
         file = None if noise is None else self._file(noise, "noise")
         document = self._command("plan", self._study(study), noise=file)
-        is_counted = self.allowance and "table" in document
-        return document | ({"counts": _to_run(document)} if is_counted else {})
+        if self.allowance and "table" in document:
+            document = document | {"counts": _to_run(document)}
+        return document
 
     def status(self, study: str, since: str | None = None) -> Answer:
         """Return how far a study is; with the `token` of an earlier answer as `since`, what has `changed`."""
@@ -677,7 +678,8 @@ def make_server(tools: Tools) -> Any:
                     document = error.document
                 raise ToolError(json.dumps(bounded(document, cut))) from None
             # The client is told what is missing. Many short texts can still be too much together.
-            answer |= {"cut": cut} if cut else {}
+            if cut:
+                answer["cut"] = cut
             if len(json.dumps(answer)) > MAX_ANSWER:
                 raise ToolError(
                     json.dumps({"error": f"the answer is longer than {MAX_ANSWER:,} characters"})

@@ -76,7 +76,8 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
         else:
             suffix += f", in each {tasks}"
 
-    # Else a replicate is an item, a seed crossed with items, a fold, a seed, or a run that nothing pairs.
+    # Without tasks as replicates, a replicate is an item, a seed crossed with items, a fold, a seed, or a run that
+    # nothing pairs.
     if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
         return _of_items(runs, axes, suffix)
     if "item" in has and axes:

@@ -332,26 +332,22 @@ class Ledger:
         What was spent up to a decision stands in the decision. For candidates under way, and for the screening trials
         of incumbents, it is counted from the records, so that a killed process loses nothing.
         """
-        # A settled candidate trains no more: its decisions have all that it has spent.
-        decided = self.decisions
-        settled = {
-            entry.asked
-            for entry in decided
-            if not entry.superseded and entry.verdict != "undecided"
-        }
-        incumbents = [
-            self.screening_study(number)
-            for number in (FIRST, *(entry.asked for entry in decided if entry.kept))
-        ]
-        counted = [
-            *(Spent(entry.trials, entry.gpu_hours, entry.cost) for entry in decided),
-            *(
-                self.spent_on(number)
-                for number, entry in enumerate(self.entries)
-                if isinstance(entry, Asked) and number not in settled
-            ),
-            *map(self.measured, incumbents),
-        ]
+        counted = []
+        settled = (
+            set()
+        )  # candidates that train no more: their decisions have all that they have spent
+        incumbents = [FIRST]
+        for decided in self.decisions:
+            counted.append(Spent(decided.trials, decided.gpu_hours, decided.cost))
+            if not decided.superseded and decided.verdict != "undecided":
+                settled.add(decided.asked)
+            if decided.kept:
+                incumbents.append(decided.asked)
+        for number, entry in enumerate(self.entries):
+            if isinstance(entry, Asked) and number not in settled:
+                counted.append(self.spent_on(number))
+        for number in incumbents:
+            counted.append(self.measured(self.screening_study(number)))
         return sum(counted, Spent())
 
     def spent_on(self, candidate: int) -> Spent:

@@ -80,7 +80,7 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
 def _opened(records: StudyRecords) -> Iterator[pa.Table]:
     """Give the table of the stored plan; `BrokenFileError` where it is missing or broken.
 
-    It counts as broken too where the block finds a value that cannot be read.
+    The table counts as broken too where the body of `with` finds a value in it that cannot be read.
     """
     key = f"{records.study}/{PLAN}"
     file = f"{records.store.uri}/{key}"

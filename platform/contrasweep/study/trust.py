@@ -36,12 +36,18 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
 
 def _naming(value: object) -> Iterator[str]:
     """Yield the texts among nested values that may name code or an address; keys are not among them."""
-    # Any word of a command may be a program. Its other settings may name a file where they are more than a word.
     if isinstance(value, Mapping) and "command" in value:
+        # Any word of a command may be a program.
         yield from _texts(value["command"])
-        yield from (text for text in _texts(value) if not _WORD.fullmatch(text))
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
+        # Another setting of the command may name a file, unless the setting is a plain word.
+        for text in _texts(value):
+            if not _WORD.fullmatch(text):
+                yield text
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _naming(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
             yield from _naming(item)
     elif isinstance(value, str) and ":" in value:
         yield value
