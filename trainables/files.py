@@ -84,7 +84,7 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
 
 
 def _weights_file(file: str) -> Path:
-    """Return the file of weights, as it stands or within the project; `SpecError` where there is none."""
+    """Return the path of a file of weights, relative to here or to the project; `SpecError` where there is none."""
     for path in (local_path(file, "weights"), *(folder / file for folder in project_folders())):
         if path.is_file():
             return path

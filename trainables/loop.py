@@ -126,7 +126,10 @@ class Method(Protocol):
         """Return what a checkpoint saves; everything else follows from the trial and the epoch's number."""
 
     def epoch(self, epoch: int) -> dict[str, float]:
-        """Train epoch 1, 2, ... and return its metrics. Seeds all that is random in it, so that it can be resumed."""
+        """Train the epoch of this number, from 1, and return its metrics.
+
+        All that is random in an epoch is seeded by the method, so that training can be resumed.
+        """
 
     def ends(self, epoch: int) -> bool:
         """Whether training ends after this epoch; may depend on what was learned so far (early stopping)."""

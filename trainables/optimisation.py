@@ -114,10 +114,8 @@ class SGD(_Momentum):
         decay_on: Annotated[DecayOn, OMIT_DEFAULT] = "all",
     ) -> None:
         super().__init__(parameters, lr, momentum)
-        self.weight_decay, self.decayed_indices = (
-            weight_decay,
-            decayed_indices(self.parameters, decay_on),
-        )
+        self.weight_decay = weight_decay
+        self.decayed_indices = decayed_indices(self.parameters, decay_on)
 
     def step(self, gradients: list[Tensor]) -> None:
         """Move the parameters against `gradients`, which this may overwrite."""

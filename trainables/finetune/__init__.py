@@ -41,7 +41,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
     """Return the encoder in a checkpoint of `trial`, without its classifier.
 
-    It takes uint8 images [n c h w] to features, float32 [n d].
+    The encoder maps uint8 images [n c h w] to features, float32 [n d].
     """
     from contrasweep.data import open_dataset
     from contrasweep.trainables import checkpoint, images

@@ -115,7 +115,8 @@ class ExternalStages(ExternalEncoder):
     def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
         """Build the module, whose `dims` are the channels of its maps.
 
-        One with `dim` features is a single stage. `SpecError` where it cannot be built, or has neither.
+        A module without `dims`, whose output has `dim` features, counts as a single stage. `SpecError` where the module
+        cannot be built, or has neither attribute.
         """
         with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
             module = self.target(shape, **options)

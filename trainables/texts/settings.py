@@ -97,5 +97,5 @@ class Settings(DualEncoderSettings):
 
     @property
     def uses_hard_negatives(self) -> bool:
-        """Whether a batch has contradictions as further negatives: for losses of two sides, which know them as such."""
+        """Whether a batch has contradictions as further negatives, which losses of two sides alone can use."""
         return self.positives == "entailed" and self.hard_negatives and self.of_two_sides

@@ -40,7 +40,7 @@ def examine(storage: str, tracking: str) -> list[Finding]:
 
 
 def _try(what: str, check: Callable[[], str]) -> Finding:
-    """Return the line that `check` gives as a finding that works; any error of it as one that does not."""
+    """Return a finding that `what` works, with the line that `check` returns; that it does not, where `check` fails."""
     try:
         return Finding(what, True, check())
     except Exception as error:  # whatever is broken here is what doctor is asked for

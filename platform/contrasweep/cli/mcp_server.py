@@ -334,7 +334,8 @@ class Tools:
     def stop(self, study: str) -> Answer:
         """Stop the run of a study, or a campaign's decision; its finished trials are kept.
 
-        `run` or `decide`, called as before, then says how it ended; called once more, it goes on from there.
+        Afterwards call `run` or `decide` with the same arguments: the first call says how the work ended, and a second
+        one goes on from there.
         """
         # The command prints text, not a document, and says in it why nothing was stopped.
         name = self._study(study)

@@ -37,7 +37,7 @@ class DeepImage(BrokenImage):
 def decode(data: bytes, shape: Sequence[int] | None = None) -> Pixels:
     """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if it cannot be decoded.
 
-    It is turned upright, as its EXIF data say and viewers show it.
+    The image is turned upright, as its EXIF data say and viewers show it.
 
     Without `shape` the image keeps its size; a grey image has one channel and any other three. With `shape` [h w c] it
     has c channels. An image of another size is then scaled to cover h x w (bicubic, antialiased) and cut about its

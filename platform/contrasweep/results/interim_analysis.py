@@ -171,22 +171,19 @@ class _Tested:
         past = log.latest.get(pair.key)
         # The comparison is tested where it has more pairs of trials than at its newest look.
         fresh = past is None or evidence.gaps.planned > past.pairs
-        tested_at = [
-            k
-            for k, earlier in enumerate(history)
-            if earlier is not None and earlier.p_value is not None
-        ]
+        tested_at = []
+        for number, earlier in enumerate(history):
+            if earlier is not None and earlier.p_value is not None:
+                tested_at.append(number)
         # The level of the first step chooses the test: at the present look, or at the one that tested the comparison
         # last. There is such a look, since the comparison stands in the log. To divide the level by the inflation is
         # the same as to multiply p by it.
         look = len(log.looks) if fresh else max(tested_at)
         level = looks.level_at(family.level / inflation, look)
         p_value = evidence.p_value(level, mode) if fresh else None
-        equivalence_p = (
-            evidence.equivalence_p(family.margin, level, mode)
-            if fresh and family.margin is not None
-            else None
-        )
+        equivalence_p = None
+        if fresh and family.margin is not None:
+            equivalence_p = evidence.equivalence_p(family.margin, level, mode)
         return cls(pair, history, past, level, p_value, equivalence_p)
 
     @property

@@ -275,10 +275,10 @@ def living_holder(records: StudyRecords) -> Holder | None:
 
 
 def stop_listening(records: StudyRecords) -> Holder | None:
-    """Ask the process that is `listening` by the name of the study or campaign to stop (SIGTERM); None where none is.
+    """Ask the process that is `listening` by the name of the study or campaign to stop, by SIGTERM.
 
-    The kernel says which process listens, so that neither a file nor another user can name another one. Returned is the
-    process, without waiting for its end.
+    Return the process without waiting for its end; None where no process listens. The kernel says which process
+    listens, so that no file and no other user can name a wrong one.
     """
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
         asking.setblocking(False)

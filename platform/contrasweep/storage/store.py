@@ -134,7 +134,7 @@ class LocalStore:
             return file.read()
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write and flush a hidden file, then rename it to its place; return whether it was, as in `Store.write`."""
+        """Write and flush a hidden file, then rename it to its place; return whether that was done (`Store.write`)."""
         return self._place(key, lambda temporary: _flushed(temporary, io.BytesIO(data)), if_absent)
 
     def put_file(self, key: str, path: Path) -> None:

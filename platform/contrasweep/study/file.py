@@ -174,7 +174,7 @@ def to_plain(value: Any) -> Any:
 def with_commands(fields: MutableConfig) -> MutableConfig:
     """Declare the commands in plain fields of a study, a campaign or an arm as a file does; return the fields.
 
-    `with_sets` then takes the paths that it takes for a file.
+    `with_sets` then accepts the same paths as for a file.
     """
     for arm in (*fields.get("arms", {}).values(), fields.get("incumbent", fields)):
         if arm.get("trainable") == PATH:

@@ -339,9 +339,10 @@ def _build(function: Function, config: Config) -> Any:
 def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
     """Return the config that follows from these settings on `data`: all fields, defaults too.
 
-    `config` itself where the settings are no dataclass and no pydantic model; None is neither.
+    `config` is returned as it is where the settings are None, or of a class that is no dataclass and no pydantic model.
     """
-    if callable(resolve := getattr(settings, "resolve", None)):
+    resolve = getattr(settings, "resolve", None)
+    if callable(resolve):
         with errors_named(f"the settings for {data.name} cannot be built"):
             try:
                 settings = resolve(data)

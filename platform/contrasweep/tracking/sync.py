@@ -83,9 +83,9 @@ class ToldTracker(Target):
         self._kept = True  # whether the storage has `told` as it is now
 
     def connect(self, began: float | None = None) -> None:
-        """Build the tracker at the first call, and read from the storage what it was told before.
+        """Build the tracker at the first call, and read from the storage what the tracker was told before.
 
-        A broken file counts as none.
+        A broken file counts as one that is not there.
         """
         if self.tracker is None:
             try:

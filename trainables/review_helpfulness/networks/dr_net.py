@@ -80,7 +80,8 @@ class DRNet(HelpfulnessModel):
         regions = Sequences(
             self.regions(batch.roi_r) * batch.roi_mask_r[..., None], batch.roi_mask_r
         )
-        # What both modalities share and what each has alone, then regions with the own words and the product's text.
+        # What both modalities share and what each has alone, then the regions with the review's words and with the
+        # product's text.
         features = [
             *self._decompose(masked_mean(*words), masked_mean(*regions)),
             self.within(regions, words),

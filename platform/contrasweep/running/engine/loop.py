@@ -256,7 +256,7 @@ class TrialLoop:
     def ended(self, trial_id: str) -> None:
         """End a trial that the engine has finished: its worker has written the record, or it was stopped early.
 
-        A trial without either stays active, such as when Tune ended by a fault.
+        A trial that has no record and was not stopped stays active, such as when Tune ended by a fault.
         """
         active = self.accounts.active.get(trial_id)
         if active is None:

@@ -488,12 +488,10 @@ class _Importing:
         """
         if name not in self.names:
             return None
-        others = (
-            finder.find_spec(name, path, target)
-            for finder in sys.meta_path
-            if not isinstance(finder, _Importing)
-        )
-        spec = next((spec for spec in others if spec is not None), None)
+        spec = None
+        for finder in sys.meta_path:
+            if spec is None and not isinstance(finder, _Importing):
+                spec = finder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
