@@ -40,7 +40,7 @@ def guard(
 def _gpu_limit(share: float) -> Iterator[None]:
     """Limit what torch may allocate on this process's first GPU to `share` of it, within the `with` block.
 
-    Does nothing without a GPU. At the end all of it is allowed, and what torch holds in reserve is freed.
+    Without a GPU nothing is done. At the end the whole GPU is allowed, and what torch holds in reserve is freed.
     """
     import torch
 

@@ -80,7 +80,7 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
 
 
 def _core_schema(_cls: Any, source: Any, handler: pydantic.GetCoreSchemaHandler) -> Any:
-    """Return pydantic's schema of a `@checked` class, in which a truth value is no number and a number none of those.
+    """Return pydantic's schema of a `@checked` class, in which True is no number, and 1 is no truth value.
 
     Strict types of pydantic's would refuse NumPy's numbers too, and a mapping for a class.
     """

@@ -165,7 +165,7 @@ ENCODERS: Table[Any] = Table(
 def stage_side(side: int, stem: str, stage: int) -> int:
     """Return the side of the map of stage 1 to 4, for square images of `side` pixels and this `stem`.
 
-    Each stride of 2 halves it, rounded up; ImageNet's stem has two of them.
+    Each stride of 2 halves the side, rounded up; ImageNet's stem has two of them.
     """
     for _ in range(stage - 1 + (2 if stem == "imagenet" else 0)):
         side = -(-side // 2)

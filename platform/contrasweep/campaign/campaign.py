@@ -967,8 +967,8 @@ class Referee:
     def _advice(self, rule: Rule, grant: Granted, differences: Sequence[float]) -> More | None:
         """Return how many more seeds decide an undecided candidate with a chance of `ENOUGH`, and their cost.
 
-        It is the smallest such number of whole steps, or else the largest up to `MOST_TIMES` the seeds so far. None
-        where a single step is more than that.
+        The number is the smallest one of whole steps with that chance. Where no number up to `MOST_TIMES` the seeds so
+        far has it, the largest of these is returned; None where a single step is more than that.
         """
         trials_per_seed = self._arm_count(grant.incumbent) * self._trials_per_seed()
         spent = self.ledger.spent

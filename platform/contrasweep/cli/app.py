@@ -492,7 +492,7 @@ def mcp(
 ) -> None:
     """Serve a storage and its studies over the Model Context Protocol.
 
-    It speaks on standard input and output, and needs the extra `mcp`.
+    The server speaks on standard input and output, and needs the extra `mcp`.
     """
     from contrasweep.cli.mcp_server import Allowance, Tools, make_server
 

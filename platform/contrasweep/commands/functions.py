@@ -115,7 +115,7 @@ def generator(function: Callable[..., Any]) -> Trainable:
         reports = _current = _Reports()
 
         def run() -> None:
-            """Call the function; its error, and then None, stand behind its last report."""
+            """Call the function; put its error, if there is one, and then None behind its last report."""
             try:
                 function(trial, resume=resume)
             except Stopped:

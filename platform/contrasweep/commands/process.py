@@ -51,8 +51,8 @@ class Process:
         self.returncode: int | None = None
         self.lines: deque[str] = deque()  # of its output that nobody has taken yet
         self._unread = b""  # of the supervisor's messages, what was not taken yet
-        # The supervisor reads the pipe `control`: when this process closes that, the supervisor ends the command. To the
-        # pipe `status` the supervisor writes what became of the command.
+        # The supervisor reads the pipe `control`: when this process closes that, the supervisor ends the command. What
+        # became of the command the supervisor writes to the pipe `status`.
         control_read, self._control = os.pipe()
         self._status, status_write = os.pipe()
         try:

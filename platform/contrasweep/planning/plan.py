@@ -17,7 +17,7 @@ Resolve = Callable[[str], Manifest]
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of arm and axis values, with its trials; those of its confirmation for a search."""
+    """One combination of an arm and values of the axes, with its trials; in a sweep the trials of a confirmation."""
 
     arm: str
     axes: Config

@@ -87,7 +87,10 @@ def _answer(data: ReportData) -> Variables:
 
 
 def _group(answer: Answer) -> Variables:
-    """Return the leading comparisons of an answer; `rows` has all where they are many or exploratory."""
+    """Return what the page shows of an answer: the leading comparisons as sentences, and how many are decided.
+
+    `rows` has all comparisons where there are many or they are exploratory; else it is empty.
+    """
     pairs = answer.pairs
     few = len(pairs) <= MAX_SENTENCES + 2
     return {

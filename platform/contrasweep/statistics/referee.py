@@ -436,7 +436,8 @@ class Gains:
 def surely_smaller(savings: ArrayLike, level: float) -> bool:
     """Whether a size is surely smaller, by its `savings` [seeds].
 
-    It is where the saving is above 0 and the same in every seed, or where the test at `level` shows savings above 0.
+    A size is so where the saving is above 0 and the same in every seed, or where the test at `level` shows savings
+    above 0. False where no seed has a finite saving.
     """
     saved = floats(savings)
     saved = saved[np.isfinite(saved)]

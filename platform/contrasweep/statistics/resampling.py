@@ -67,7 +67,7 @@ def smallest_p(n: int) -> float:
 def attained_level(n: int, level: float) -> float:
     """Return the largest p-value up to `level` that the exact sign-flip test of n replicates can have.
 
-    The test has 2^(n-1) possible p-values, in steps of 2 / 2^n. It is 0 where `smallest_p` is above `level`.
+    The test has 2^(n-1) possible p-values, in steps of 2 / 2^n. Where all are above `level` (`smallest_p`), return 0.
     """
     patterns: int = 2 ** (n - 1)
     return math.floor(level * patterns + 1e-9) / patterns

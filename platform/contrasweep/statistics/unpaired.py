@@ -143,7 +143,7 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
 def unpaired_evidence(
     a: Floats, b: Floats, failed: tuple[int, int], mode: str = "max"
 ) -> Evidence | None:
-    """Return the evidence of two arms from the values of their runs, `a` [n] and `b` [m]; None where one has none.
+    """Return the evidence of two arms from the values of their runs, `a` [n] and `b` [m]; None where an arm has no run.
 
     `failed` counts the failed runs of a and of b. Each counts as a loss, with a value that is worse than the worst run
     by the range of all runs. `mode` is "max" where larger values are better, else "min". Runs have no partners: `pairs`

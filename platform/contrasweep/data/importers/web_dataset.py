@@ -80,7 +80,7 @@ def _classes(source: Path, largest_label: int, samples: int) -> tuple[str, ...]:
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
     """Yield (key, extension -> bytes) for each sample of a tar, whose members KEY.EXTENSION follow each other.
 
-    Only members with the extensions `wanted` (in small letters) and at most `MOST_BYTES` are read; a sample may have
+    Only members with the extensions `wanted` (in lower case) and at most `MOST_BYTES` are read; a sample may have
     none. `DataError` where the tar is broken or cut.
     """
     # The sample that is being read: its key, None before the first, and its members so far.

@@ -378,10 +378,10 @@ class Isolation:
         return reason
 
     def _left_behind(self) -> str:
-        """Return a predicate on what the trial closed or left behind, or "".
+        """Return the end of a sentence on what the trial closed or left running; "" where it did neither.
 
-        It may close a standard stream, or leave threads or processes that do not end within `GRACE_S` seconds. Those
-        from before the trial do not count.
+        A trial may close a standard stream, or leave threads or processes that do not end within `GRACE_S` seconds.
+        Those from before the trial do not count.
         """
         deadline = time.monotonic() + GRACE_S
         for attempt in range(1000):  # more turns than there is time for

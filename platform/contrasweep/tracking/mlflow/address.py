@@ -97,7 +97,7 @@ def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
 
 
 def sqlite_address(path: Path) -> str:
-    """Return the address of a sqlite file, with % and ? encoded: SQLAlchemy decodes it, and reads options behind a ?."""
+    """Return the address of a sqlite file. % and ? are encoded: SQLAlchemy decodes %, and reads options behind a ?."""
     return f"sqlite:///{path}".replace("%", "%25").replace("?", "%3F")
 
 

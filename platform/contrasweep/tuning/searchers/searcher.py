@@ -36,8 +36,8 @@ class Searcher(Protocol):
     ) -> None:
         """Learn the result of `config`, which was asked for or replayed before. By default do nothing.
 
-        `value` is its value of the metric; None: it failed. With `pruned_at` it was stopped at that step, where it had
-        the value.
+        `value` is the configuration's value of the metric; None: its trial failed. With `pruned_at` the trial was
+        stopped at that step, and `value` is of that step.
         """
         return
 
