@@ -208,7 +208,7 @@ def _by_names(top: Path) -> Iterator[Path]:
 def _stays(path: Path) -> bool:
     """Whether a file or folder is not sent: because of its name, or because of what a folder holds.
 
-    The latter are environments of Python, folders that cannot be read, and storages with studies in them.
+    By what they hold these folders stay: environments of Python, folders that cannot be read, and storages of studies.
     """
     is_folder = path.is_dir()
     # A package in a package is code, whatever its name.
@@ -217,11 +217,8 @@ def _stays(path: Path) -> bool:
     if _matches(path.name, EXCLUDES) or is_secret(path.name):
         return True
     if is_folder:
-        if (
-            not os.access(path, os.R_OK | os.X_OK)
-            or (path / "pyvenv.cfg").exists()
-            or (path / "conda-meta").exists()
-        ):
+        is_environment = (path / "pyvenv.cfg").exists() or (path / "conda-meta").exists()
+        if is_environment or not os.access(path, os.R_OK | os.X_OK):
             return True
         below = [Path(entry) for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
         return any(map(_is_study, [path, *below]))

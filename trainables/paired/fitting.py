@@ -141,14 +141,10 @@ class PairedTraining(loop.Trained):
         self.guard.require_steps(len(steps_taken), epoch)
         assert last is not None
         # The mean of each of the loss's parts over the steps that were taken.
-        means = {
-            name: float(
-                torch.stack([metrics_of_step[name] for metrics_of_step in steps_taken])
-                .double()
-                .mean()
-            )
-            for name in steps_taken[0]
-        }
+        means = {}
+        for name in steps_taken[0]:
+            values = torch.stack([values_of_step[name] for values_of_step in steps_taken])
+            means[name] = float(values.double().mean())
         diagnosed = self._diagnose(last, epoch)
         loss = self.objective.contrast
         ends = self.ends(epoch)

@@ -1,5 +1,6 @@
 """A trial of `trainables.two_tower` in training: captioned images, retrieval both ways, zero-shot classification."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -36,11 +37,11 @@ class Captions:
         if settings.captions == "dataset":
             texts_by_image = part.column("captions").to_pylist()
         else:
-            texts_by_image = [
-                [prompt.format(classes[label]) for prompt in settings.prompts]
-                for label in part.labels.tolist()
+            texts_of_class = [
+                [prompt.format(name) for prompt in settings.prompts] for name in classes
             ]
-        self.all_texts = [text for texts in texts_by_image for text in texts]
+            texts_by_image = [texts_of_class[label] for label in part.labels.tolist()]
+        self.all_texts = list(itertools.chain.from_iterable(texts_by_image))
         # Distinct texts are numbered in the order in which they first come.
         self.distinct_texts = list(dict.fromkeys(self.all_texts))
         number = {text: i for i, text in enumerate(self.distinct_texts)}

@@ -748,8 +748,10 @@ class Referee:
                 if not objection and BETTER in arms:
                     from_better = self._differences(values, self._values(results, BETTER), seeds)
                     if confirm(from_better).verdict not in ("keep", "equivalent"):
-                        last_better = called(self.ledger, better)
-                        objection = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
+                        last = called(self.ledger, better)
+                        objection = (
+                            f"it may be worse by {rule.margin:g} than {last}, the last better one"
+                        )
                 is_kept = not objection
                 # More seeds may remove an objection. After the last look the candidate is equivalent, and not kept.
                 if objection:

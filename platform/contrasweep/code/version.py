@@ -672,8 +672,8 @@ def _is_study(statement: ast.stmt) -> bool:
 def _names_set(node: ast.AST) -> set[str]:
     """Return the names that a statement at the top of a module sets.
 
-    `train.settings` for an attribute, `options['lr']` for an item. A function and a class set their own name alone,
-    whatever they set within.
+    The name of an attribute is `train.settings`, that of an item `options['lr']`. A function or a class sets its name
+    alone, whatever it sets within.
     """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}

@@ -126,9 +126,9 @@ def sign_flip_interval(
     # The ends are the k-th smallest of the lower means and the k-th largest of the higher means. For a mean beyond them
     # fewer than k flips are as extreme as the observed signs, so that its p is at most alpha.
     k = int(np.floor(alpha * (len(low) + 1) + 1e-9))
-    return float(np.partition(low, k - 1)[k - 1]), float(
-        np.partition(high, len(high) - k)[len(high) - k]
-    )
+    lower_end = np.partition(low, k - 1)[k - 1]
+    upper_end = np.partition(high, len(high) - k)[len(high) - k]
+    return float(lower_end), float(upper_end)
 
 
 def constant(x: ArrayLike) -> bool:

@@ -105,13 +105,15 @@ class SweepDesign:
         """
         # Slots and start points are a part only where they are declared, so that digests of earlier versions stay the
         # same.
+        fields = {name: self.shared_fields.get(name) for name in SEARCH_FIELDS}
+        if self.study.slots:
+            fields["slots"] = self.study.slots
         parts = [
             arm,
             self.study.arms[arm].path,
             to_plain(self.study.arms[arm].space),
             [trial.config for trial in self.examples(arm)],
-            {key: self.shared_fields.get(key) for key in SEARCH_FIELDS}
-            | ({"slots": self.study.slots} if self.study.slots else {}),
+            fields,
             self.search_folds,
             self.search_data.digest,
         ]
