@@ -750,8 +750,8 @@ MUTANTS = (
         ),
         (
             "a replicate may lack a cell",
-            "(len(np.unique(self.cell[known])) if in_all_cells else 1)",
-            "1",
+            "needed = len(np.unique(self.cell[known])) if in_all_cells else 1",
+            "needed = 1",
         ),
         (
             "arms stand the other way round",

@@ -8,7 +8,7 @@ is over the same cells.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -204,11 +204,9 @@ class Evidence:
 
         A loss of a lowers a - b where larger values are better, and raises it where smaller ones are.
         """
-        lower = [self.common, self.a_loses]
-        upper = [self.common, self.b_loses]
-        if mode == "min":
-            lower, upper = upper, lower
-        return [contrast for contrast in lower if contrast], [c for c in upper if c]
+        with_a = [self.common, self.a_loses] if self.a_loses else [self.common]
+        with_b = [self.common, self.b_loses] if self.b_loses else [self.common]
+        return (with_a, with_b) if mode == "max" else (with_b, with_a)
 
 
 def _interval(view: Contrast, alpha: float, level: float) -> tuple[float, float]:
@@ -261,13 +259,8 @@ def paired_evidence(
     Any other row without a value is still to run. `weights` [rows] are the numbers of items of the folds. With `items`,
     on one split, seeds are crossed with test items.
     """
-    arm_a, arm_b = (
-        _Arm(
-            floats(pairs[arm]),
-            *(_mask(pairs, f"{cause}_{arm}") for cause in ("failed", "missing", "collapsed")),
-        )
-        for arm in ("a", "b")
-    )
+    arm_a = _Arm.of(pairs, "a")
+    arm_b = _Arm.of(pairs, "b")
     a = arm_a.values
     b = arm_b.values
     ended = arm_a.failed | arm_b.failed | arm_a.missing | arm_b.missing
@@ -321,6 +314,12 @@ class _Arm(NamedTuple):
     failed: Any
     missing: Any
     collapsed: Any
+
+    @classmethod
+    def of(cls, pairs: pd.DataFrame, arm: str) -> Self:
+        """Return the arm "a" or "b" of a frame that has the columns of `paired_evidence`."""
+        causes = [_mask(pairs, f"{cause}_{arm}") for cause in ("failed", "missing", "collapsed")]
+        return cls(floats(pairs[arm]), *causes)
 
 
 def _worst_contrast(
@@ -498,9 +497,8 @@ class _Rows:
         With `in_all_cells` these have a row in each cell that has any; without, a row in any cell.
         """
         count = self._sums(np.ones(len(known)), known)
-        return count, np.flatnonzero(
-            count >= (len(np.unique(self.cell[known])) if in_all_cells else 1)
-        )
+        needed = len(np.unique(self.cell[known])) if in_all_cells else 1
+        return count, np.flatnonzero(count >= needed)
 
     def _sums(self, values: Any, known: Any) -> Any:
         """Return the sum of `values` [n] over the rows in the mask `known` [n] of each replicate, by its code."""
