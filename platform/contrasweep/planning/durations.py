@@ -41,13 +41,13 @@ class Durations:
         The seconds are the median over the row's finished trials. Where none has finished, they are that over equal
         trials of other studies, else over the arm's finished trials, and for an arm without any the median of all.
         """
-        keys = [*(cell_key(*cell_of(trial)) for trial in row.examples), row.arm]
-        seconds = (
-            [self._seconds(self.done[trial.id]) for trial in row.trials if trial.id in self.done]
-            or [self.usual[key] for key in keys if key in self.usual][:1]
-            or self.usual.values()
-        )
-        return stats.median(seconds) if seconds else None
+        done = [self.done[trial.id] for trial in row.trials if trial.id in self.done]
+        if done:
+            return stats.median(map(self._seconds, done))
+        for key in [*(cell_key(*cell_of(trial)) for trial in row.examples), row.arm]:
+            if key in self.usual:
+                return self.usual[key]
+        return stats.median(self.usual.values()) if self.usual else None
 
     def makespan(
         self, footprints: Sequence[Footprint], seconds: Sequence[float | None]
