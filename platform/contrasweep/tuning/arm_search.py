@@ -196,7 +196,7 @@ class ArmSearch:
         return [i for i, candidate in self.candidate_of.items() if i not in candidate.records]
 
     def _ask_more(self) -> bool:
-        """Add a candidate, or close the search where the searcher has none left; return whether it did either.
+        """Add a candidate, or close the search where the searcher has none left; return whether either was done.
 
         False where the budget has no room, or where earlier candidates must end first (see `_due`).
         """
@@ -280,9 +280,8 @@ class ArmSearch:
         recorded = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
-                if (
-                    self.candidate_of[trial.id] is not candidate
-                ):  # an earlier one has the same trials
+                # An earlier candidate may have the same trials.
+                if self.candidate_of[trial.id] is not candidate:
                     continue
                 # Without a pruner, only reports of trials without a record are read, to count their steps.
                 rows: list[Row] = []
@@ -309,9 +308,8 @@ class ArmSearch:
         """Return whether the budget has room for an existing candidate, as if it were asked for only now."""
         # The candidate itself counts neither among the candidates nor among the running trials.
         trial_ids = {trial.id for trial in candidate.trials}
-        return self.spending.room(
-            len(self.candidates) - 1, [i for i in self._running if i not in trial_ids]
-        )
+        running = [trial_id for trial_id in self._running if trial_id not in trial_ids]
+        return self.spending.room(len(self.candidates) - 1, running)
 
     def _leave_infeasible(self) -> None:
         """Keep the records of infeasible trials for which no budget is left, so that these trials do not run again.
