@@ -719,7 +719,7 @@ MUTANTS = (
         ),
         (
             "a verdict does not wait",
-            "        if not e.gaps.pending:\n            low, high",
+            "        if not pair.gaps.pending:\n            low, high",
             "        if True:\n            low, high",
         ),
         ("equivalence ignores the lower end", "max(-low, high) < margin", "high < margin"),

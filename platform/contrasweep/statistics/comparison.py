@@ -147,7 +147,7 @@ def judge(
     """
     factors = [LEVEL_DIVISOR**count for count in looks or [0] * len(evidence)]
     # The gaps decide a comparison whose verdict is another one in the same family without gaps.
-    without_gaps = [Evidence(e.common, constant=e.constant) for e in evidence]
+    without_gaps = [Evidence(pair.common, constant=pair.constant) for pair in evidence]
     judgements = _judge(evidence, family, mode, factors)
     others = _judge(without_gaps, family, mode, factors)
     return [
@@ -163,23 +163,23 @@ def _judge(
     # Arms whose values are all equal cannot be decided wrongly, so that they are no part of the family. With a margin
     # they are: they may be called equivalent.
     margin = declared.margin
-    family = declared.without(sum(e.arms_equal for e in evidence))
+    family = declared.without(sum(pair.arms_equal for pair in evidence))
     levels = [family.level / factor for factor in factors]
     # The p of each comparison: of the present data, and with the looks before. While trials are to run the latter is 1,
     # which decides nothing.
     raw_ps = []
     looked_ps = []
-    for e, factor, level in zip(evidence, factors, levels, strict=True):
-        p = e.p_value(level, mode)
+    for pair, factor, level in zip(evidence, factors, levels, strict=True):
+        p = pair.p_value(level, mode)
         raw_ps.append(p)
-        looked_ps.append(1.0 if e.gaps.pending else min(1.0, factor * p))
+        looked_ps.append(1.0 if pair.gaps.pending else min(1.0, factor * p))
     # Those of the family, in which comparisons to come have a p of 1.
-    members = [i for i, e in enumerate(evidence) if margin is not None or not e.arms_equal]
+    members = [i for i, pair in enumerate(evidence) if margin is not None or not pair.arms_equal]
     family_ps = [looked_ps[i] for i in members] + [1.0] * max(0, family.size - len(members))
     adjusted_ps = family.adjusted(family_ps)
 
     judgements = []
-    for i, e in enumerate(evidence):
+    for i, pair in enumerate(evidence):
         share = family.level
         p_value = 1.0
         if i in members:
@@ -189,11 +189,11 @@ def _judge(
         low = -math.inf
         high = math.inf
         equivalence_p = None if margin is None else 1.0
-        if not e.gaps.pending:
-            low, high = e.interval(share / factors[i], levels[i], mode)
+        if not pair.gaps.pending:
+            low, high = pair.interval(share / factors[i], levels[i], mode)
             # Equivalence by two one-sided tests, adjusted over the whole family by Bonferroni's correction.
             if margin is not None:
-                equivalence_p = factors[i] * e.equivalence_p(margin, levels[i], mode)
+                equivalence_p = factors[i] * pair.equivalence_p(margin, levels[i], mode)
                 equivalence_p = min(1.0, equivalence_p * max(1, family.size))
         judgements.append(
             Judgement(
@@ -683,13 +683,13 @@ def judged_comparisons(
     `looks` are as of `judge`; `bounds` are the least and the largest value of the metric.
     """
     if not decisive:
-        return [Comparison(e, family, None, mode, bounds=bounds) for e in evidence]
+        return [Comparison(pair, family, None, mode, bounds=bounds) for pair in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
     # Comparisons show the family that was judged, which leaves out arms whose values are all equal.
-    family = family.without(sum(e.arms_equal for e in evidence))
+    family = family.without(sum(pair.arms_equal for pair in evidence))
     return [
-        Comparison(e, family, j, mode, bounds=bounds)
-        for e, j in zip(evidence, judgements, strict=True)
+        Comparison(pair, family, judgement, mode, bounds=bounds)
+        for pair, judgement in zip(evidence, judgements, strict=True)
     ]
 
 
