@@ -137,7 +137,8 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
         tmp_path,
         {
             "study.yaml": "name: s\ndata: digits-lt\nreference: drifting\naxes: {gain: [0.0]}\n"
-            "arms:\n  drifting: {trainable: 'drifts:train'}\n  steady: {trainable: 'candidates:train'}\n",
+            "arms:\n  drifting: {trainable: 'drifts:train'}\n  steady: {trainable: 'candidates:train'}\n"
+            "  failing: {trainable: 'candidates:train', config: {fails: true}}\n",
             "campaign.yaml": "type: campaign\nname: c\ndata: digits-lt\nincumbent: {trainable: 'candidates:train'}\n",
             "sweep.yaml": "name: s\ndata: digits-lt\ntrials_per_arm: 2\nconfirm_on: all\n"
             "arms: {a: {trainable: 'candidates:train', space: {gain: {type: choice, options: [0, 1]}}}}\n",
@@ -150,6 +151,8 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
     steady = twice.train_twice("study.yaml", "steady", 4, [], storage)
     assert steady.first == steady.second and len(set(steady.first)) == 4
     assert twice.train_twice("campaign.yaml", "", 4, [], storage).first == steady.first
+    with refused(cs.SpecError, "an A/A is of runs that have a value, got 'accuracy'"):
+        twice.train_twice("study.yaml", "failing", 2, [], storage)
     with refused(cs.SpecError, "an arm runs twice"):
         twice.train_twice("study.yaml", "none", 4, [], storage)
     for name in ("sweep.yaml", "contrasweep.search_spaces.tuned_losses:STUDY"):

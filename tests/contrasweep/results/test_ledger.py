@@ -12,6 +12,7 @@ from refusals import refused
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.planning.budget import Spent
+from contrasweep.results import ledger as ledgers
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger, campaign_names
 from contrasweep.statistics.referee import Confirmation
 from contrasweep.storage.record import Record, Status
@@ -125,7 +126,7 @@ def test_of_two_that_append_at_once_one_has_to_look_again(tmp_path):
     assert all(len(book.entries) == 2 for book in books)  # who was late has read what was first
 
 
-def test_a_changed_a_missing_and_a_broken_entry_are_a_line_that_names_it(tmp_path):
+def test_a_changed_a_missing_and_a_broken_entry_are_a_line_that_names_it(tmp_path, monkeypatch):
     ledger(tmp_path, BEGAN, asked("a"), asked("b"), asked("c"))
     files = sorted((tmp_path / "speed/ledger").iterdir())
     kept = [file.read_bytes() for file in files]
@@ -141,6 +142,11 @@ def test_a_changed_a_missing_and_a_broken_entry_are_a_line_that_names_it(tmp_pat
         ledger(tmp_path)
     files[2].unlink()
     assert len(ledger(tmp_path).entries) == 3
+    with refused(BrokenFileError, "no candidate has this number"):
+        ledger(tmp_path).asked_for(3)
+    monkeypatch.setattr(ledgers, "MAX_ENTRIES", 2)
+    with refused(BrokenFileError, "it has 3 entries, and 2 are read"):
+        ledger(tmp_path)
 
 
 @pytest.mark.parametrize(

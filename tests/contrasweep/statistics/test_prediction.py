@@ -6,7 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from contrasweep.statistics.design import Components, Design, contrast, contrast_over_items
+from contrasweep.statistics.design import (
+    Components,
+    Design,
+    SeedPart,
+    contrast,
+    contrast_over_items,
+)
 from contrasweep.statistics.power_of_designs import detectable_effect, power
 from contrasweep.statistics.predictive import (
     MOST_TIMES,
@@ -141,6 +147,9 @@ def test_a_noise_that_is_well_known_is_drawn_as_it_is():
     for name in ("fold", "seed", "residual"):
         known = getattr(now.components, name)
         assert np.median(getattr(drawn, name)) == pytest.approx(known, rel=0.03), name
+    design = Design(folds=200, seed_part=SeedPart(0.5, 1000.0))
+    drawn = draw_predictive(contrast(d[:, 0], folds=range(200), design=design), design, fresh=True)
+    assert np.median(drawn.components.seed) == pytest.approx(0.5, rel=0.03)
 
 
 def test_nothing_is_predicted_without_an_estimate_of_noise():

@@ -16,6 +16,7 @@ from sweeps import ARMS, drive, finished, record_of, step_by_step, sweep, value_
 
 from contrasweep import Arm, Float, SpecError
 from contrasweep.data.manifest import Folds, Shard
+from contrasweep.errors import BrokenFileError
 from contrasweep.planning.planner import plan
 from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.reporting.trials import trials_of_sweep
@@ -26,6 +27,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import LogEntry
 from contrasweep.study.base import NO_RESULT, StudyBase
 from contrasweep.study.trainables import SettingsOfArms
+from contrasweep.tuning.arm_search import CANDIDATE_FILE
 from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
@@ -41,6 +43,16 @@ def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
     assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in (1, 2)]
     best = max((t for t, n in ended[:10] if t.arm == "long"), key=value_of)
     assert confirmed[-1].best["long"] == best.config
+
+
+def test_a_candidate_that_is_not_of_its_space_is_a_broken_file(tmp_path, storage):
+    drive(sweep(), tmp_path, stop_after=3)
+    key = f"toy-sweep/search/{plan(sweep()).search_digest('long')}/000000.json"
+    store = StudyRecords(storage, "toy-sweep").store
+    for forged in ({"lr": 99.0}, {"epochs": 3}):
+        CANDIDATE_FILE.write(store, key, {"config": forged})
+        with refused(BrokenFileError, f"{next(iter(forged))} is not in the arm's space"):
+            drive(sweep(), tmp_path)
 
 
 def test_a_search_has_the_dev_split_in_the_place_of_the_test_split():

@@ -138,6 +138,9 @@ def test_a_longer_study_goes_on_with_what_is_left_of_alpha(tmp_path):
     longer = grid(replicates=Replicates(first=5, step=5, most=60))
     with refused(SpecError, "--extend"):
         drive_looks(longer, tmp_path, value)
+    shorter = grid(replicates=Replicates(first=2, step=2, most=4))
+    with refused(SpecError, "a look was taken at as many replicates already"):
+        drive_looks(shorter, tmp_path, value, extend=True)
     drive_looks(longer, tmp_path, value, extend=True, stop_after=40)
     looks = log_of(tmp_path).looks
     assert looks[: len(before)] == before and len(looks) > len(before)
