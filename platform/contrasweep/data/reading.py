@@ -334,10 +334,7 @@ class Part:
                 f"split {self.split.name!r} of {self.split.manifest.name!r} has no column {name!r}; "
                 + choose_from("columns", self.split.names, name)
             )
-        column = table[name].combine_chunks()
-        # The column of a part that is the whole split needs no copy.
-        is_whole = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
-        return column if is_whole else column.take(pa.array(self.rows))
+        return table[name].combine_chunks().take(pa.array(self.rows))
 
     def batches(
         self, size: int, *, seed: int, epoch: int, drop_last: bool = False

@@ -52,11 +52,9 @@ def _sums_of(values: bytes) -> Any:
 def _sums(x: Any) -> Any:
     """Return for each of `_flips` the sum of those `x` [n] whose signs it turns.
 
-    The sums are cached, as a p and intervals of several levels are asked of the same replicates or their negatives.
+    The sums are cached, as a p and intervals of several levels are asked of the same replicates.
     """
-    # The negatives of numbers have the negative sums, so that both share an entry of the cache.
-    sign = -1.0 if x.sum() < 0 else 1.0
-    return sign * _sums_of((sign * x).tobytes())
+    return _sums_of(x.tobytes())
 
 
 def smallest_p(n: int) -> float:
