@@ -6,10 +6,7 @@ left out where there is nothing to show.
 
 import importlib.metadata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-
-from markupsafe import Markup
 
 from contrasweep.errors import error_of, plural
 from contrasweep.reporting.charts import curves_section, slices_section
@@ -26,15 +23,6 @@ MAX_SENTENCES = 6
 """How many verdicts are told as sentences where there are many."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the page with its own heading and address."""
-
-    key: str
-    title: str
-    body: Markup
-
-
 def html_report(data: ReportData, *, written: datetime | None = None) -> str:
     """Return the report of a study as one HTML document, which needs no other file and no network.
 
@@ -46,7 +34,7 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
         variables = variables_of(data)
         if variables:
             body = render_template(f"sections/{key}.html", **variables)
-            sections.append(Section(key, title, body))
+            sections.append({"key": key, "title": title, "body": body})
     document = data.document
     return render_template(
         "page.html",

@@ -72,11 +72,6 @@ class Layout:
         return not self.context if question == "overall" else not self.pooled
 
 
-def names_of(value: str | Sequence[str]) -> Key:
-    """Return the names of factors, given as one name or as several, as a tuple."""
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 NO_VALUE = "without a value"
 UNFIT = tuple(status.value for status in Status if status.infeasible)
 LOST = (

@@ -22,7 +22,7 @@ from contrasweep.planning.power import earlier_noise, user_methods
 from contrasweep.results import search
 from contrasweep.results.advice import Advice, Hours, Prices, advice
 from contrasweep.results.answer import Answer, Pair, Versus
-from contrasweep.results.building import DecisionRule, build_table, names_of
+from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import item_values
 from contrasweep.results.ledger import OF_CAMPAIGN
@@ -345,7 +345,10 @@ class Results(StudyData):
             columns = "arm" if self.axes else ()
         factors = ["arm", *self.axes]
         row_factors, column_factors = (
-            [self.known_name("rows or columns", name, factors) for name in names_of(side)]
+            [
+                self.known_name("rows or columns", name, factors)
+                for name in ([side] if isinstance(side, str) else side)
+            ]
             for side in (() if rows is None else rows, () if columns is None else columns)
         )
         placed = [*row_factors, *column_factors]

@@ -34,6 +34,8 @@ MOMENTS = ("pre", "post")
 SPLITS = ("train", "tier3", "test", "hold")
 _NUMBER = r"(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
 POINT = re.compile(rf"{_NUMBER}\s+{_NUMBER}")
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom, in pixels."""
 
 
 @checked
@@ -66,7 +68,7 @@ class Building:
     uid: str
     label: int  # index of its damage class
     # after the disaster: left, top, right, bottom, in pixels
-    box: tuple[float, float, float, float]
+    box: Box
 
 
 def read(source: Path, settings: Settings) -> Content:
@@ -148,7 +150,7 @@ def _features(path: Path) -> list[Feature]:
         raise DataError(f"{path} is not an xBD label file ({error!r})") from None
 
 
-def bounds(wkt: str) -> tuple[float, float, float, float] | None:
+def bounds(wkt: str) -> Box | None:
     """Return left, top, right and bottom, in pixels, of the polygon `POLYGON ((x y, x y, ...))`.
 
     None if it has fewer than three points.
@@ -160,9 +162,7 @@ def bounds(wkt: str) -> tuple[float, float, float, float] | None:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-def crop_box(
-    box: tuple[float, float, float, float], context: float, width: int, height: int
-) -> tuple[int, int, int, int]:
+def crop_box(box: Box, context: float, width: int, height: int) -> tuple[int, int, int, int]:
     """Return left, top, right, bottom of the square about `box`, clipped to the tile, in whole pixels.
 
     The square has the centre of the box. Its side is the longer side of the box plus `context` times that at both ends.
