@@ -20,8 +20,6 @@ MAX_KEY = 1024
 MAX_KEY_LEVELS = 100
 MAX_READ = 4 * 2**30
 """The most bytes of an object that is read at once: a forged one may have any size."""
-# Nearly all keys match this and are valid: each level has letters, digits and `_ - . =`, and does not begin with `. =`.
-_ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.ASCII)
 
 
 def check_name(name: str) -> str:
@@ -66,9 +64,6 @@ def is_key(key: str) -> bool:
     """
     if len(key) > MAX_KEY or key.count("/") >= MAX_KEY_LEVELS:
         return False
-    # One quick match decides for nearly all of the thousands of keys in a listing.
-    if _ORDINARY.fullmatch(key):
-        return True
     try:
         for part in key.split("/"):
             check_name(part)
