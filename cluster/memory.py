@@ -258,7 +258,7 @@ def count(
 
 @contextlib.contextmanager
 def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
-    """Yield the size in bytes of each storage that autograd keeps while this is open, by identity.
+    """Yield the size in bytes of each storage that autograd keeps within the `with` block, by identity.
 
     A tensor that is kept twice or as a view counts once, and the model's own weights and buffers not at all. The
     mapping is filled as the forward pass runs.

@@ -52,7 +52,7 @@ def chunked_step(
     """Return the loss of `encoder(inputs)` and its gradients, with graphs of at most `rows` inputs at a time.
 
     `loss` takes the embeddings [n d]; it may have parameters of its own among `parameters`. Dropout draws the same
-    numbers in both passes, and running statistics are updated once. Runs under the caller's autocast.
+    numbers in both passes, and running statistics are updated once. Both passes run under the caller's autocast.
     """
     if rows < 1:
         raise ValueError(f"rows: a chunk must hold at least 1 input, got {rows}")

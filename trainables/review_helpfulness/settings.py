@@ -69,7 +69,7 @@ def threshold_of(data: Manifest, chosen: int | None) -> int:
 
 @checked
 class Settings:
-    """Settings of a review-helpfulness trial. It is optimised by Adam; the best epoch's weights are tested."""
+    """Settings of a review-helpfulness trial, which trains by Adam and is tested with the weights of its best epoch."""
 
     model: Component = MODELS.setting("proposed")
     """One of the eight models, with settings of its own."""

@@ -46,7 +46,7 @@ class Placements:
         self.places_outdated = True
 
     def place(self, trial: Trial) -> Placement:
-        """Return the place of `trial`. It stays the same until the trial ends or runs out of memory."""
+        """Return the place of `trial`, which stays the same until the trial ends or runs out of memory."""
         if trial.id not in self.placed:
             self.placed[trial.id] = trial, self._choose(trial)
         return self.placed[trial.id][1]

@@ -486,8 +486,8 @@ class Server(Target):
     def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
         """Return those of `points` that the run lacks; None where it has another value for any of the others.
 
-        Asks MLflow once for each run, and keeps the newest steps in `run.newest`. A value of the newest step that was
-        revised since then is lacked: MLflow shows the later one of two values of a step.
+        MLflow is asked once for each run, and `run.newest` keeps the newest steps. A value of the newest step that was
+        revised since then counts as missing: MLflow shows the later one of two values of a step.
         """
         # MLflow need not be asked twice: what this process has logged since is in `newest`.
         if run.newest is not None:
