@@ -111,8 +111,9 @@ class TrialQueue:
     def _suggested(self) -> NextTrial | Finished | None:
         """Return what the source has next. Arms of a search pause while enough of their candidates wait for a host."""
         counts = Counter(candidate.trial.arm for candidate in self.waiting)
-        paused = {arm for arm, count in counts.items() if count >= MAX_WAITING_PER_ARM}
-        return self.source.next(paused if self.source.adaptive else ())
+        return self.source.next(
+            {arm for arm, count in counts.items() if count >= MAX_WAITING_PER_ARM}
+        )
 
     def poll_hosts(self) -> None:
         """Ask whether hosts have joined, and place trials on them from now on."""
