@@ -50,6 +50,7 @@ def test_all_programs_have_an_example():
         "tried.py",
         "config.yaml",
         "experiments.yaml",
+        "random.yaml",
         "train.py",
     }
 
