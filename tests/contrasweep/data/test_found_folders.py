@@ -478,6 +478,9 @@ def test_a_column_that_may_say_the_split_of_each_row_is_asked_for(tmp_path):
     with refused(DataError, "has a column 'split': if it names the split of each row, write a"):
         staged("hugging-face", tmp_path, "data")
     assert staged("hugging-face", tmp_path, "data", split="none").rows() == 2
+    pq.write_table(pq.read_table(file).drop_columns("label"), file.with_name("train-1.parquet"))
+    with refused(DataError, "train-1.parquet has no column 'label', which other files of the"):
+        staged("hugging-face", tmp_path, "data", split="none")
 
 
 def test_a_part_without_class_names_has_those_of_the_others(tmp_path):

@@ -244,6 +244,8 @@ def test_blanks_around_cells_make_no_class_and_no_group(folder):
     assert manifest.classes == ("-1", "wet"), "sorted names, as not all are numbers"
     assert {name: manifest.rows(name) for name in manifest.splits} == {"train": 2, "test": 1}
     assert rows(folder, manifest)["group"] == ["street", "street"]
+    with refused(DataError, r"labels ['-1'] are not among `classes` ['dry', 'wet']"):
+        pairs(folder, text, classes=["dry", "wet"])
 
 
 def test_grey_next_to_colour_is_not_cured_by_a_size(folder):

@@ -435,7 +435,7 @@ def test_a_zip_bomb_is_refused(tmp_path):
         safety.read_member(archive, "x.csv", 1000)
 
 
-def test_an_archive_of_arrays_is_read_once(tmp_path):
+def test_an_archive_of_arrays_is_read_once_and_others_than_a_datasets_are_named(tmp_path, to):
     path = tmp_path / "x.npz"
     np.savez(path, x=np.zeros((64, 2**16), np.uint8))
     tracemalloc.start()
@@ -443,6 +443,8 @@ def test_an_archive_of_arrays_is_read_once(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert read.shape == (64, 2**16) and peak < 1.5 * read.nbytes
+    with refused(DataError, "has no x_train, y_train, x_test, y_test; it holds x"):
+        stage("mnist", to, source=path)
 
 
 @pytest.mark.parametrize("at", [0, 3, 12, 21, -1])
@@ -547,7 +549,7 @@ PAIR = "pre,post,x,y,size,label\npre/0.png,post/0.png,{x},0,16,0\npre/1.png,post
         (
             "xbd",
             "train/labels/fire_00000001_pre_disaster.json",
-            b'{"features": {"xy": [{"properties": 1}]}}',
+            b'{"features": {"xy": [{"properties": {}}, {"properties": 1}]}}',
             {},
             "TypeError('a feature without properties')",
         ),

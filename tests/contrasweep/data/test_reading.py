@@ -11,8 +11,7 @@ import pytest
 from command_line import python
 from refusals import refused
 
-from contrasweep.data import cache, columns, inspecting, open_dataset, resolve, stage, staging
-from contrasweep.data.columns import content_digest
+from contrasweep.data import cache, inspecting, open_dataset, resolve, stage, staging
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import DATASETS
 from contrasweep.data.reading import shuffled
@@ -132,31 +131,6 @@ def test_what_cannot_be_resolved_is_one_line_that_helps(name, message, tmp_path)
 
 
 # --- the digest -------------------------------------------------------------------------------------------------
-
-
-def test_the_digest_does_not_depend_on_how_parquet_was_written(tmp_path):
-    import pyarrow.parquet as pq
-
-    table = columns.table(
-        {
-            "image": columns.from_array(np.arange(60, dtype=np.uint8).reshape(5, 3, 4)),
-            "label": pa.array([1, 2, None, 4, 5], pa.int32()),
-            "text": pa.array(["a", None, "", "ä", "bcd"]),
-            "urls": pa.array([["x"], [], ["y", "z"], None, ["w"]]),
-            "flag": pa.array([True, False, None, True, True]),
-        },
-        {"image": columns.spec("uint8", (3, 4))},
-    )
-    expected = content_digest(table)
-    for options in (
-        {"compression": "zstd", "row_group_size": 2},
-        {"compression": "none", "use_dictionary": False, "version": "1.0"},
-    ):
-        pq.write_table(table, tmp_path / "t.parquet", **options)
-        assert content_digest(pq.read_table(tmp_path / "t.parquet")) == expected
-    assert content_digest(pa.concat_tables([table.slice(0, 2), table.slice(2)])) == expected
-    changed = table.set_column(1, "label", pa.array([1, 2, 0, 4, 5], pa.int32()))
-    assert content_digest(changed) != expected, "a null is not a zero"
 
 
 def test_where_an_importers_tables_end_does_not_show(tmp_path, monkeypatch):
