@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 ERRORS = {
     "400": "InvalidRequest",
     "500": "InternalError",
+    "501": "NotImplemented",
     "503": "SlowDown",
     "403": "AccessDenied",
     "429": "TooManyRequests",

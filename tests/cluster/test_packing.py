@@ -12,7 +12,7 @@ from places import ROOT
 from refusals import refused
 
 from contrasweep.cluster import inventory as inventories
-from contrasweep.cluster.errors import ClusterError, FootprintError, InventoryError
+from contrasweep.cluster.errors import FootprintError, InventoryError
 from contrasweep.cluster.inventory import (
     GPU_MODELS,
     Gpu,
@@ -115,10 +115,8 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
 def test_a_bad_inventory_is_one_line_with_its_place(tmp_path, content, says):
     path = tmp_path / "cluster.yaml"
     path.write_text(content)
-    with refused(InventoryError, match=says) as caught:
+    with refused(InventoryError, str(path), match=says):
         read_inventory(path)
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
-    assert isinstance(caught.value, ClusterError)
 
 
 def test_a_missing_inventory(tmp_path):

@@ -32,7 +32,7 @@ import contrasweep as cs
 from contrasweep import AblationGrid, Arm, submit
 from contrasweep.cli.schemas import document_schema
 from contrasweep.cluster import jobs, preflight, submission
-from contrasweep.cluster.errors import ClusterError, SubmissionError
+from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.jobs import Dashboard, Job
 from contrasweep.cluster.package import LIMIT_MIB
 from contrasweep.cluster.preflight import compare_versions, versions
@@ -84,7 +84,6 @@ def server():
 def refused_by(address):
     with refused(SubmissionError, address) as caught:
         preflight.check_version(Dashboard(address))
-    assert isinstance(caught.value, ClusterError)
     return str(caught.value)
 
 

@@ -128,10 +128,10 @@ def test_a_step_of_output_that_begins_anew_is_refused_in_words(tmp_path):
 def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
     metrics = metrics_of(tmp_path)
     metrics.file.write_text(
-        '{"step": 1, "a": 1, "matrix": [[1]], "note": "x"}\n{"step": 2, "a": 2, "matrix": [[2]]}\n'
+        '{"step": 1, "a": 1, "matrix": [[1]], "note": "x"}\n{"step": 2, "a": 2, "matrix": [[2]], "time": 5}\n'
     )
     assert ended(metrics) == [(1, {"a": 1}), (2, {"a": 2})]
-    assert [record.args[0] for record in caplog.records] == ["matrix", "note"]
+    assert [record.args[0] for record in caplog.records] == ["matrix", "note", "time"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path, monkeypatc
     assert list(metrics.reports()) == []
     (tmp_path / "logs").mkdir()
     file = tmp_path / "logs/metrics.csv"
-    file.write_text("step,loss,accuracy\n9,1.0,\n9,,0.5\n19,0.5,\n")
+    file.write_text("step,loss,accuracy\n19,0.5,\n9,1.0,\n9,,0.5\n")
     assert [(report.step, report.metrics) for report in metrics.reports()] == [
         (9, {"loss": 1.0, "accuracy": 0.5})
     ]
@@ -246,7 +246,7 @@ def test_a_number_that_two_runs_have_otherwise_is_left_out(tmp_path, caplog):
         )
     metrics = metrics_of(tmp_path, "log.csv")
     losses = [(step, {"test_loss": step, "train_loss": step}) for step in (1, 2)]
-    assert ended(metrics) == losses
+    assert next(metrics.reports()).step == 1 and ended(metrics) == losses[1:]
     assert [record.args[0] for record in caplog.records] == ["accuracy"]
 
 

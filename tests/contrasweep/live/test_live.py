@@ -278,10 +278,13 @@ def test_how_a_run_ends_is_told_by_the_words_of_a_study(error, used_up, ended_as
         if error:
             raise error
     assert watched.state.ended == ended_as
-    watched.ended(ended(trial(), None, Status.INFEASIBLE))
-    with watched.shown(str):
-        pass
-    assert watched.state.ended == "failures"
+    unconfirmed = replace(ended(trial(), 0.5), notes=TrialNotes(phase=Phase.SEARCH))
+    for record in (ended(trial(), None, Status.INFEASIBLE), unconfirmed):
+        watched = progress([trial()])
+        watched.ended(record)
+        with watched.shown(str):
+            pass
+        assert watched.state.ended == "failures"
 
 
 def test_a_line_names_metric_and_best():

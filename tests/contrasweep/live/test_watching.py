@@ -78,17 +78,6 @@ def keep(records, **fields):
     return state
 
 
-@pytest.mark.parametrize("arms", [("zeta", "alpha"), ("alpha", "zeta")])
-@pytest.mark.parametrize("mode", ["max", "min"])
-def test_of_equal_trials_status_names_the_first_arm_by_name(tmp_path, mode, arms):
-    records = StudyRecords(str(tmp_path), "s")
-    records.claim(StudyDocument(name="s", metric="f1", mode=mode, arms=arms))
-    for at, arm in enumerate(arms):
-        trial = dataclasses.replace(TRIALS[0], arm=arm, config={"lr": at})
-        records.write(Record.of(trial, status=Status.DONE, metrics={"f1": 0.5}))
-    assert [entry.best_arm for entry in overviews(records.storage)] == ["alpha"]
-
-
 def test_trials_that_were_removed_are_counted_until_they_run_again_or_come_back(
     records, tmp_path, monkeypatch
 ):
@@ -138,20 +127,27 @@ def test_a_study_that_grew_is_not_complete_by_the_run_before(records):
     assert (entry.state, entry.trials, sum(entry.statuses.values())) == ("stopped", 3, 2)
 
 
-def test_confirmations_of_what_is_no_longer_the_best_are_not_counted(tmp_path):
+@pytest.mark.parametrize("number", range(4))
+def test_confirmations_of_what_is_no_longer_the_best_are_not_counted_and_of_equal_arms_the_first_is_best(
+    number, tmp_path
+):
     records = StudyRecords(str(tmp_path), "s")
-    records.claim(StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",)))
+    records.claim(StudyDocument(name="s", metric="f1", trials=4, arms=("ocl",)))
     search, before, now = (dataclasses.replace(TRIALS[0], config={"lr": n}) for n in range(3))
-    for trial, phase in ((search, "search"), (before, "confirm"), (now, "confirm")):
-        notes = TrialNotes(phase=Phase(phase))
-        value = 0.5 if trial is now else 0.9
+    equal = dataclasses.replace(now, arm="abc", config={"lr": number})
+    for trial in (search, before, now, equal):
+        notes = TrialNotes(phase=Phase.SEARCH if trial is search else Phase.CONFIRM)
+        value = 0.5 if trial in (now, equal) else 0.9
         record = Record.of(trial, status=Status.DONE, metrics={"f1": value}, notes=notes)
         code = CodeRef("c0de" if trial is before else "c1", earlier=("c2",))
         records.write(dataclasses.replace(record, code=code))
-    row = {"trial_id": now.id, "arm": "ocl", "fold": None, "seed": 0}
-    write_planned(records, pd.DataFrame([row]))
+    planned = [
+        {"trial_id": trial.id, "arm": trial.arm, "fold": None, "seed": 0} for trial in (now, equal)
+    ]
+    write_planned(records, pd.DataFrame(planned))
     (entry,) = overviews(records.storage)
-    assert (entry.statuses, entry.state, entry.best) == ({"done": 2}, "stopped", 0.5)
+    assert (entry.statuses, entry.state) == ({"done": 3}, "stopped")
+    assert (entry.best, entry.best_arm) == (0.5, "abc")
     assert entry.codes == ["c1", "c2"]
 
 

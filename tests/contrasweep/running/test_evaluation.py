@@ -25,6 +25,7 @@ from contrasweep.running.publish import plan_cleaning
 from contrasweep.running.upkeep import verify
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.planned import write_planned
+from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.evaluation import Evaluation
 from contrasweep.trainables.evaluation import networks
@@ -128,6 +129,9 @@ def test_shipped_scores_and_those_of_a_function_on_the_same_data_are_two_evaluat
     results = source(tmp_path / "runs")
     assert is_evaluated(results, Evaluation(["digits"], "one_scores:hits"))
     assert not is_evaluated(results, Evaluation(["digits"]))
+    (record,) = results.trial_records.values()
+    results.records.write(dataclasses.replace(record, status=Status.FAILED))
+    assert is_evaluated(source(runs), Evaluation(["digits"])), "a failed trial has none"
 
 
 def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):

@@ -81,6 +81,12 @@ def test_a_refusal_is_final_after_a_second_and_not_logged(
     assert not caplog.records
 
 
+def test_a_server_without_conditional_writes_is_asked_what_is_there(store, faults):
+    faults.on("PUT", "there|new", "501")
+    assert [store.write(key, b"x", if_absent=True) for key in ("there", "new")] == [False, True]
+    assert [store.read(key) for key in ("there", "new")] == [b"content", b"x"]
+
+
 def test_a_refusal_that_passes_is_survived(store, faults):
     faults.on("PUT", "new", "403", "403")
     assert store.write("new", b"x")

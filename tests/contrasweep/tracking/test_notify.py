@@ -67,8 +67,7 @@ def beside(records, *addresses):
 
 
 def ended(notifier, outcome="complete", lost=False):
-    """Let it look and come to its end."""
-    notifier.look()
+    """Let it come to its end, with a last look."""
     notifier.close(outcome, lost=lost)
     assert notifier.join(240.0)
 

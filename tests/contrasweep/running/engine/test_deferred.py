@@ -105,6 +105,8 @@ def test_what_ran_out_of_memory_on_the_hosts_of_then_is_tried_on_a_larger_one_an
     while run.placements.after_error(trial, "torch.OutOfMemoryError: CUDA out of memory"):
         pass
     run.loop.give_up(trial.id, "no memory", Status.INFEASIBLE)
+    later = Run(tmp_path, Hosts(), run.records.read([trial.id]))
+    assert [later.next_arm(), later.next_arm()] == ["small", "finished"], "the same hosts"
     cluster.after(14, "T4", "H100")
     assert run.next().trial == trial and not run.placements.infeasible
 

@@ -119,15 +119,16 @@ def test_what_ended_trials_took_places_the_next_ones():
     assert placements.place(second).share == Fraction(1, 4), "2.5 GiB x 1.25 of 14.7"
 
 
-def test_out_of_memory_gets_twice_the_share_and_at_last_infeasible():
-    placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6))
+@pytest.mark.parametrize("types", [("T4", "H100"), ("T4",)])
+def test_out_of_memory_gets_twice_the_share_and_at_last_infeasible(types):
+    placements, (trial, *_) = placed(a=Footprint(gpu_memory_gib=6, gpu_types=types))
     placements.place(trial)
     error = "torch.OutOfMemoryError: CUDA out of memory"
     shares = []
     while (more := placements.after_error(trial, error)) is not None:
         shares.append((placements.place(trial).gpu, float(placements.place(trial).share)))
         assert more.bundles[0]["GPU"] == shares[-1][1]
-    assert shares == [("T4", 1.0), ("H100", 1.0)] and placements.infeasible == {trial.id}
+    assert shares == [(name, 1.0) for name in types] and placements.infeasible == {trial.id}
     assert placements.after_error(trial, "ValueError: x") is None
 
 

@@ -135,11 +135,14 @@ def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifact
 
 def test_the_reports_since_the_last_time_are_stored_before_the_record(trial, records):
     def never_saves(trial, resume=None):
-        for step in (1, 2, 3):
+        for step in (0, 1, 3):
             yield Report(step, {"accuracy": step / 10})
 
-    record = Execution(trial, never_saves, records, metric="accuracy").advance(at_least_s=60).record
-    assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3] and record.step == 3
+    execution = Execution(trial, never_saves, records, metric="accuracy")
+    execution.advance(at_least_s=1e-9)
+    assert len(records.metrics(trial.id)) == 1, "in a folder at once"
+    record = execution.advance(at_least_s=60).record
+    assert [row["step"] for row in records.metrics(trial.id)] == [0, 1, 3] and record.step == 3
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
@@ -169,8 +172,8 @@ def test_the_marker_comes_after_the_files_and_the_old_go_after_it(tmp_path):
     folder.mkdir()
     (folder / "w").write_text("1")
     checkpoints = Checkpoints(store, "c")
-    checkpoints.save(folder, 1)
-    checkpoints.save(folder, 2)
+    checkpoints.save(folder, 1, keep="best", score=0.5)
+    checkpoints.save(folder, 2, keep="best", score=0.75)
     assert store.log == ["c/1/w", "c/latest.json", "c/2/w", "c/latest.json", "-c/1/w"]
     assert checkpoints.latest().step == 2
 
