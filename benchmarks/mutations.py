@@ -504,7 +504,7 @@ MUTANTS = (
     ),
     *_mutants(
         "resume",
-        f"{PLATFORM}/running/worker/attempt.py",
+        f"{PLATFORM}/running/worker/execution.py",
         f"{EXECUTION} {CHECKPOINTS}",
         (
             "seconds before a resume are forgotten",
@@ -520,8 +520,8 @@ MUTANTS = (
         ),
         (
             "checkpoints are stored before their reports",
-            "        self.reports.write(items=True)\n        self.checkpoints",
-            "        self.checkpoints",
+            "        self.reports.write(items=True)\n        store()",
+            "        store()",
             f"{EXECUTION} {CHECKPOINTS} {ATTEMPTS}",
         ),
         (
@@ -532,7 +532,7 @@ MUTANTS = (
         ),
         (
             "a checkpoint that waits is lost at the trial's end",
-            "        try:\n            self.drain()",
+            "        try:\n            self._drain()",
             "        try:\n            pass",
             CHECKPOINTS,
         ),
@@ -587,7 +587,7 @@ MUTANTS = (
         ),
         (
             "an attempt that was superseded writes its record",
-            "            attempt.claim.check()  # last, because to drain may take long\n",
+            "            self.claim.check()  # last, because to drain may take long\n",
             "",
             ATTEMPTS,
         ),

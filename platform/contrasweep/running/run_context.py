@@ -15,7 +15,6 @@ from contrasweep.storage.record import CodeRef, Record, TrialNotes
 from contrasweep.study.trainables import as_generator
 from contrasweep.trial import Trial
 
-STATUS: Final = "contrasweep_status"
 FAULT: Final = "contrasweep_fault"
 """The key of a result that says why no trial of this study may run in this process, which ends the run."""
 
@@ -56,8 +55,8 @@ class RayTrial(Protocol):
 class StepResult(TypedDict, total=False):
     """The answer of a worker to Tune after a step: always `id` and `reports`, other keys only where they apply.
 
-    `seconds` is the training time so far. At the trial's end there are `done`, its status under `STATUS`, and its
-    `record` as bytes. `FAULT` says why no trial of this study may run in the process.
+    `seconds` is the training time so far. At the trial's end there are `done` and its `record` as bytes. `FAULT` says
+    why no trial of this study may run in the process.
     """
 
     id: str
@@ -65,7 +64,6 @@ class StepResult(TypedDict, total=False):
     seconds: float
     record: bytes
     done: bool
-    contrasweep_status: str
     contrasweep_fault: str
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +24,8 @@ from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare, run_flags
-from contrasweep.running.study_code import checked_function
-from contrasweep.running.worker.execution import Execution
+from contrasweep.running.worker.execution import begin
 from contrasweep.running.worker.isolation import Isolation
-from contrasweep.running.worker.output import Output
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.lease import exclusive_driver
 from contrasweep.storage.record import CodeRef, TrialNotes
@@ -105,33 +102,19 @@ class Task:
         record = records.read_one(trial.id)
         if record is not None:
             return record.status
-        loaded, packages = checked_function(
-            self.storage,
-            trial.study,
-            code.digest,
-            lambda: isolation.begin(
-                trial.id,
-                trial.trainable,
-                lambda: function or import_path(trial.trainable, "trainable"),
-            ),
+        execution = begin(
+            trial,
+            code,
+            lambda: as_generator(function or import_path(trial.trainable, "trainable")),
+            isolation,
+            records,
+            metric=self.metric,
+            notes=TrialNotes(gpus=float(os.environ.get("SLURM_GPUS_ON_NODE") or 0)),
+            retention=self.retention,
         )
-        notes = TrialNotes(gpus=float(os.environ.get("SLURM_GPUS_ON_NODE") or 0))
-        train = as_generator(loaded)
-        with closing(Output(records, trial.id).open()) as output:
-            execution = Execution(
-                trial,
-                train,
-                records,
-                metric=self.metric,
-                notes=notes,
-                code=code,
-                packages=packages,
-                output=output,
-                retention=self.retention,
-            )
-            # No pruner decides on the reports, so the trial advances by a second of training at a time.
-            while record is None:
-                record = execution.advance(1.0).record
+        # No pruner decides on the reports, so the trial advances by a second of training at a time.
+        while record is None:
+            record = execution.advance(1.0).record
         return record.status
 
     def checkpoint(self) -> Any:

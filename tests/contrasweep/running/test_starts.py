@@ -313,11 +313,11 @@ def test_an_unfinished_trial_starts_over_where_its_source_was_trained_again(stud
     trial = next(trial for trial in plan.trials if trial.arm == "a")
     studies.execution(trial, records, steps=1).close()
     for _ in range(2):
-        assert studies.execution(trial, records, steps=0).attempt.resume is not None, "it goes on"
+        assert studies.execution(trial, records, steps=0).resume is not None, "it goes on"
         studies.execution(trial, records, steps=1).close()
     studies.run(studies.before, rerun=["a"])
     again = next(t for t in studies.plan(studies.after).trials if t.id == trial.id)
-    assert studies.execution(again, records, steps=0).attempt.resume is None, "it starts over"
+    assert studies.execution(again, records, steps=0).resume is None, "it starts over"
     late = next(t for t in plan.trials if t.arm == "a" and t.id != trial.id)  # planned before that
     with refused(cs.StorageError, "was deleted or trained again since the study was planned"):
         studies.execution(late, records)

@@ -1,5 +1,12 @@
-"""One trial, from its generator to its record. This module knows nothing of Ray; it needs only the storage."""
+"""One attempt of a trial, from its generator to its record.
 
+This module knows nothing of Ray; it needs only the storage. In a folder of this machine each checkpoint is stored at
+once. To an object store one is uploaded every few seconds at most, because training waits for it. The trainable may
+change the files of one that waits as soon as it goes on, so they are copied to this machine's disk. A newer one
+replaces it, because a trial resumes from its newest checkpoint only.
+"""
+
+import functools
 import logging
 import math
 import shutil
@@ -7,25 +14,34 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from contrasweep import canonical
 from contrasweep.cluster import out_of_memory
 from contrasweep.cluster.usage import Meter
 from contrasweep.code.version import versions
-from contrasweep.errors import AttemptSuperseded, ProcessLostError, SpecError, StorageError
+from contrasweep.errors import (
+    AttemptSuperseded,
+    ContrasweepError,
+    ProcessLostError,
+    SpecError,
+    StorageError,
+)
 from contrasweep.processes import scratch_folder
 from contrasweep.rows import Row
 from contrasweep.running.failures import LACKS_METRIC
 from contrasweep.running.signals import Termination
-from contrasweep.running.worker.attempt import TrialAttempt
+from contrasweep.running.study_code import checked_function
+from contrasweep.running.worker.isolation import Isolation
 from contrasweep.running.worker.output import Output
 from contrasweep.running.worker.recorded_config import RecordedConfig
-from contrasweep.running.worker.reports import SystemUse
-from contrasweep.storage.checkpoints import Checkpoints, Retention
-from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
+from contrasweep.running.worker.reports import Reports, SystemUse
+from contrasweep.storage.attempts import Attempt
+from contrasweep.storage.checkpoints import Checkpoints, Extra, Retention, files_of
+from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes, unix_time
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 from contrasweep.trial import Report, Trial
@@ -34,6 +50,11 @@ log = logging.getLogger(__name__)
 NO_NOTES = TrialNotes()
 NO_CODE = CodeRef()
 NEWEST = Retention()
+EVERY_S = 5.0
+"""Seconds between the uploads of two checkpoints, at least. An upload costs some five requests; a trial that is lost
+trains these seconds again."""
+SHARE = 0.05
+"""The part of the time that uploads of checkpoints may take."""
 
 
 @dataclass
@@ -45,7 +66,7 @@ class Advance:
 
 
 class Execution:
-    """Runs one trial, from its newest checkpoint in the storage to its record.
+    """One attempt of a trial, from its newest checkpoint in the storage to its record.
 
     Metrics and checkpoints are written while it trains, and the record last. A process that is killed loses at most the
     steps since its newest checkpoint.
@@ -65,7 +86,10 @@ class Execution:
         output: Output | None = None,
         retention: Retention = NEWEST,
     ) -> None:
-        """Begin one attempt of a trial; the trainable is called by the first `advance`.
+        """Claim the trial and fetch its newest checkpoint; the trainable is called by the first `advance`.
+
+        The trial starts over where it has no checkpoint, or the reports up to its checkpoint are broken. It also does
+        where the network that it started from was trained again since.
 
         Args:
             trial: The trial.
@@ -80,29 +104,56 @@ class Execution:
             retention: Which checkpoints stay.
         """
         self.metric = metric
+        self.notes = notes
         self.packages = dict(packages or {})
         self.output = output
-        # Claim the trial and fetch its newest checkpoint.
+        self.retention = retention
+        self.local = isinstance(records.store, LocalStore)
         meter = Meter().start()
         scratch = scratch_folder("trial")
-        self.attempt = TrialAttempt(
-            trial,
-            records,
-            scratch,
-            notes=notes,
-            code=code,
-            retention=retention,
+        self.claim = Attempt(records, trial)
+        self.checkpoints = Checkpoints.of(records, trial.id)
+        self._copy = scratch / "checkpoint"  # of the files of the checkpoint that waits
+        # stores the checkpoint that waits; None: none waits
+        self._waiting: Callable[[], None] | None = None
+        self._due = time.monotonic()  # when the next checkpoint may be uploaded
+        folder = scratch / "resume"
+        folder.mkdir()
+        saved = self.checkpoints.fetch(folder)
+        # The checkpoint continues a network that was trained again since, so it is not used.
+        if saved and trial.start and saved.extra.start_ended != trial.start.ended:
+            log.warning("trial %s starts over: %s was trained again", trial.id, trial.start.trial)
+            shutil.rmtree(folder)
+            saved = None
+        # A checkpoint without its reports would leave a gap in the curve, so it is not used either.
+        self.reports = Reports(trial, records, saved)
+        saved = saved if self.reports.rows else None
+        self.resume = folder if saved else None  # the checkpoint from which training resumes
+        # Training time, start and code continue from the checkpoint.
+        before = saved.extra if saved else Extra()
+        # The other codes that trained it so far; "" is that of a checkpoint that does not name its code.
+        earlier = [*before.earlier_code, before.code or ""] if saved else []
+        others = dict.fromkeys(digest for digest in earlier if digest != code.digest)
+        self.code = replace(code, earlier=tuple(others))
+        # The fields that are the same beside each checkpoint of this attempt; `_save` replaces the others.
+        self.extra = Extra(
+            seconds=before.seconds,
+            started=unix_time() if before.started is None else before.started,
+            code=self.code.digest,
+            earlier_code=self.code.earlier,
+            gpus=notes.gpus,
+            cost_per_hour=notes.cost_per_hour,
+            unused_settings=before.unused_settings,
+            start_ended=None if trial.start is None else trial.start.ended,
         )
-        self.reports = self.attempt.reports
-        resume = self.attempt.resume
-        self.seconds = self.attempt.extra.seconds  # of training, over all attempts
-        started = self.attempt.extra.started or 0.0
-        self.use = SystemUse(trial.id, records, meter, started, resumed=resume is not None)
+        self.seconds = before.seconds  # of training, over all attempts
+        self.use = SystemUse(
+            trial.id, records, meter, self.extra.started or 0.0, resumed=saved is not None
+        )
         # Each attempt has a folder in the storage, which stays; in an object store there is none.
-        store = records.store
-        if isinstance(store, LocalStore):
-            attempt = self.attempt.claim.owner.attempts
-            trial = replace(trial, folder=store.root / records.key(trial.id, f"folder/{attempt}"))
+        if isinstance(records.store, LocalStore):
+            key = records.key(trial.id, f"folder/{self.claim.owner.attempts}")
+            trial = replace(trial, folder=records.store.root / key)
         # The trainable gets a copy of its settings, because it may change lists in them, and the record has these too.
         trial = replace(trial, config=canonical.Config(trial.config))
         # A trainable without `settings` does not declare its settings: then those that it reads are noted.
@@ -110,8 +161,8 @@ class Execution:
         if self.watched is not None:
             trial = replace(trial, config=self.watched)
         # The folder for the checkpoint that the trial starts from. A trial that resumes does not need it any more.
-        start = None if resume is not None or trial.start is None else scratch / "start"
-        self.generator = _reports(function, trial, resume, records, start)
+        start = None if saved or trial.start is None else scratch / "start"
+        self.generator = _reports(function, trial, self.resume, records, start)
         self.finished = False
         # What is closed at the trial's end, in reverse order.
         self.opened = ExitStack()
@@ -121,7 +172,7 @@ class Execution:
         if output is not None:
             self.opened.callback(output.close)
         # First the meter stops, then the generator cleans up, then the newest checkpoint is stored.
-        for close in (self.attempt.close, self.generator.close, meter.stop):
+        for close in (self._store_newest, self.generator.close, meter.stop):
             self.opened.callback(close)
 
     def advance(self, at_least_s: float = 0.0) -> Advance:
@@ -146,9 +197,9 @@ class Execution:
             if result.record is None:
                 # A pruner may let this trial or a copy of it resume from here later, so the checkpoint must be stored.
                 if not at_least_s:
-                    self.attempt.drain()
+                    self._drain()
                 # Reports are written to a folder each time, and to an object store when they are due.
-                if self.attempt.local or not at_least_s or time.monotonic() >= self.reports.due:
+                if self.local or not at_least_s or time.monotonic() >= self.reports.due:
                     self.reports.write()
                     self.use.write()
         return result
@@ -159,11 +210,10 @@ class Execution:
         `error` is the text of a failure; None without one. Raises `AttemptSuperseded` where another attempt has written
         the record already.
         """
-        attempt = self.attempt
         reports = self.reports
         with self._ended_if_superseded():
-            attempt.drain()
-            attempt.claim.check()  # last, because to drain may take long
+            self._drain()
+            self.claim.check()  # last, because to drain may take long
             reports.write(items=True)
             self.use.write()
             meter = self.use.meter
@@ -177,7 +227,7 @@ class Execution:
                 seconds=self.seconds,
                 started=self.use.started,
                 ended=time.time(),
-                attempts=attempt.claim.owner.attempts,
+                attempts=self.claim.owner.attempts,
                 error=error,
                 host=socket.gethostname(),
                 gpu_memory_gib=meter.peak_gpu_memory_gib,
@@ -185,21 +235,21 @@ class Execution:
                 host_memory_gib=meter.peak_host_memory_gib,
                 items=reports.item_names,
                 artifacts=reports.artifacts,
-                notes=attempt.notes,
+                notes=self.notes,
                 versions=self.packages | versions(),
-                code=attempt.code,
+                code=self.code,
                 unused_settings=self._unused_settings(),
                 warnings=0 if self.output is None else self.output.warnings,
             )
             # The newest checkpoint is deleted if it is not the best. This is before the record: if the process ended in
             # between, nobody would delete it later.
-            if status.counts and attempt.retention.keep == "best":
-                attempt.checkpoints.conclude("best", attempt.claim.check)
+            if status.counts and self.retention.keep == "best":
+                self.checkpoints.conclude("best", self.claim.check)
             if not reports.records.create(record):
-                raise attempt.claim.superseded("another attempt has written its record")
+                raise self.claim.superseded("another attempt has written its record")
             # With `none` all are deleted, after the record: until then the trial may resume from its checkpoint.
-            if status.counts and attempt.retention.keep == "none":
-                attempt.checkpoints.conclude("none")
+            if status.counts and self.retention.keep == "none":
+                self.checkpoints.conclude("none")
         self.close()
         return record
 
@@ -247,19 +297,78 @@ class Execution:
         the errors of the trainable, and `StopIteration` where the trainable has ended.
         """
         # A later attempt may begin while the driver decides, and while this one trains.
-        self.attempt.claim.check()
+        self.claim.check()
         began = time.perf_counter()
         try:
             report = next(self.generator)
         finally:
             self.seconds += time.perf_counter() - began
-        self.attempt.claim.check()
+        self.claim.check()
         before = self.reports.rows[-1] if self.reports.rows else {}
         row = self.reports.take(report)
         if report.checkpoint is not None:
-            self.attempt.save(Path(report.checkpoint), self.seconds, self._unused_settings())
+            self._save(Path(report.checkpoint))
         adds_metric = self.metric in row and self.metric not in before
         return row, adds_metric or row["step"] != before.get("step")
+
+    def _save(self, folder: Path) -> None:
+        """Store the files of `folder` as the checkpoint after the latest report, now or with a later one."""
+        reports = self.reports
+        keep = self.retention.keep
+        # Where an older checkpoint may stay, none is replaced by a newer one before it is stored.
+        waits = not self.local and keep in ("newest", "none") and time.monotonic() < self._due
+        if waits:
+            shutil.rmtree(self._copy, ignore_errors=True)
+            try:
+                for name, path in files_of(folder).items():
+                    (self._copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, self._copy / name)
+                folder = self._copy
+            except OSError:  # this machine's disk has no room for a copy
+                waits = False
+        extra = replace(
+            self.extra,
+            seconds=self.seconds,
+            items=reports.item_names,
+            artifacts=reports.artifacts,
+            unused_settings=self._unused_settings(),
+        )
+        self._waiting = functools.partial(
+            self.checkpoints.save,
+            folder,
+            reports.step,
+            extra,
+            check=self.claim.check,
+            keep=keep,
+            score=self.retention.score(reports.rows[-1]),
+        )
+        if not waits:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Store the checkpoint that waits, if there is one, after the reports and scores up to it.
+
+        A later attempt may have begun while the checkpoint waited, for example because this process was stopped. This
+        is checked before anything is written, and again before the marker names the checkpoint. Raises
+        `AttemptSuperseded` where it has.
+        """
+        store = self._waiting
+        self._waiting = None
+        if store is None:
+            return
+        began = time.monotonic()
+        self.claim.check()
+        self.reports.write(items=True)
+        store()
+        took_s = time.monotonic() - began
+        self._due = time.monotonic() + max(EVERY_S, took_s / SHARE)
+
+    def _store_newest(self) -> None:
+        """Store the checkpoint that waits. An error is logged: the trial then resumes from an earlier checkpoint."""
+        try:
+            self._drain()
+        except ContrasweepError as error:
+            log.warning("the newest checkpoint was not stored: %s", error)
 
     def _unused_settings(self) -> tuple[str, ...]:
         """Return the settings that neither this attempt nor the attempts before its checkpoint have read.
@@ -268,7 +377,7 @@ class Execution:
         """
         unused = () if self.watched is None else self.watched.unused_settings()
         # None: there was no attempt before.
-        unused_before = self.attempt.extra.unused_settings
+        unused_before = self.extra.unused_settings
         return tuple(name for name in unused if unused_before is None or name in unused_before)
 
     def _end(self) -> Record:
@@ -293,7 +402,7 @@ class Execution:
         except AttemptSuperseded as error:
             if not self.finished:
                 log.warning("%s", error)
-                self.attempt.abandon()
+                self._waiting = None
                 if self.output is not None:
                     self.output.abandon()
                 self.close()
@@ -347,3 +456,32 @@ def _fetch_start(trial: Trial, records: StudyRecords, folder: Path) -> None:
             f"the checkpoint of trial {trial.start.trial} of {trial.start.study}, from which this trial starts, was "
             "deleted or trained again since the study was planned; run the study again"
         )
+
+
+def begin(
+    trial: Trial,
+    code: CodeRef,
+    load: Callable[[], Callable[..., Any]],
+    isolation: Isolation,
+    records: StudyRecords,
+    **options: Any,
+) -> Execution:
+    """Begin an attempt of a trial in this process, whose states `isolation` sets for it, with its log.
+
+    `load` imports the trainable. `options` are further arguments of `Execution`. Raises `OtherCodeHere` where the code
+    here is not `code`.
+    """
+    function, packages = checked_function(
+        records.storage,
+        trial.study,
+        code.digest,
+        lambda: isolation.begin(trial.id, trial.trainable, load),
+    )
+    # If the execution cannot begin, the log is closed here; otherwise the execution closes it.
+    with ExitStack() as opened:
+        output = opened.enter_context(closing(Output(records, trial.id).open()))
+        execution = Execution(
+            trial, function, records, code=code, packages=packages, output=output, **options
+        )
+        opened.pop_all()
+    return execution

@@ -3,7 +3,7 @@
 A trainable may not declare its settings. A setting that it never reads is then probably misspelt.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from contrasweep import canonical
@@ -68,38 +68,21 @@ class RecordedConfig(canonical.Config):
         self._note(key)  # what the trainable adds is no setting that it passes over
         super().__setitem__(key, value)
 
-    def __contains__(self, key: object) -> bool:
-        self._note(key)
-        return super().__contains__(key)
-
     # Without this method, `**config` and dict(config) would not call __getitem__.
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a setting, which counts as read, or `default`."""
-        self._note(key)
-        return super().get(key, default)
-
-    def pop(self, key: str, *default: Any) -> Any:
-        """Remove a setting and return its value, which counts as read; `default` where there is none."""
-        self._note(key)
-        return super().pop(key, *default)
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value of a setting, which counts as read; where there is none, set it to `default`."""
-        self._note(key)
-        return super().setdefault(key, default)
+    # These read and set by the methods above; those of `dict` would not.
+    __contains__ = MutableMapping.__contains__
+    get = MutableMapping.get  # type: ignore[assignment]
+    pop = MutableMapping.pop  # type: ignore[assignment]
+    setdefault = MutableMapping.setdefault  # type: ignore[assignment]
+    values = MutableMapping.values  # type: ignore[assignment]
 
     def items(self) -> Any:
         """Return all keys with their values, which count as read."""
         self._note(*dict.keys(self))
         return super().items()
-
-    def values(self) -> Any:
-        """Return all values, which count as read."""
-        self._note(*dict.keys(self))
-        return super().values()
 
     def copy(self) -> MutableConfig:
         """Return a plain copy; all settings count as read."""

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from typing import Any
 
 import ray
@@ -12,13 +11,12 @@ from contrasweep.cluster.guard import guard
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory
 from contrasweep.errors import StorageDenied
 from contrasweep.processes import sweep_scratch
-from contrasweep.running.run_context import FAULT, STATUS, RunContext, StepResult, TrialDescription
+from contrasweep.running.run_context import FAULT, RunContext, StepResult, TrialDescription
 from contrasweep.running.stacks import answer_signal
-from contrasweep.running.study_code import OtherCodeHere, checked_function
-from contrasweep.running.worker.execution import Execution
+from contrasweep.running.study_code import OtherCodeHere
+from contrasweep.running.worker.execution import Execution, begin
 from contrasweep.running.worker.isolation import Isolation
 from contrasweep.running.worker.orphans import guard_children
-from contrasweep.running.worker.output import Output
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
 
@@ -108,7 +106,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         }
         if stepped.record is not None:
             result["done"] = True
-            result[STATUS] = stepped.record.status
             result["record"] = stepped.record.to_json()
             # An error of CUDA leaves the process unusable for the next trial.
             self.cuda_failed = stepped.record.status.failed and "CUDA" in (
@@ -129,47 +126,31 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     def _begin(self) -> Execution:
         """Import the trial's code, and begin its execution with its log and its limits on memory."""
         trial = self.context.trial(self.described)
-        code = self.described["code"]
-        function, packages = checked_function(
-            self.context.storage,
-            self.context.study,
-            code.digest,
-            lambda: self._function(trial.trainable),
-        )
         assigned = assigned_notes(self.context.inventory)
         place = self.described["place"]
         # A trial on one GPU, or on a share of it, is kept to its share of the memory. A share of 1 is no limit, but the
         # memory is freed at the end. Several GPUs have no limit.
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
         memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
-        # If the execution cannot begin, the log is closed here; otherwise the execution closes it.
-        with ExitStack() as opened:
-            output = opened.enter_context(closing(Output(self.records, trial.id).open()))
-            self.execution = Execution(
-                trial,
-                function,
-                self.records,
-                metric=self.context.metric,
-                notes=self.described["notes"].joined(assigned),
-                code=code,
-                packages=packages,
-                limits=guard(gpu_share=share, host_memory_gib=memory_gib),
-                output=output,
-                retention=self.context.retention,
-            )
-            opened.pop_all()
+        self.execution = begin(
+            trial,
+            self.described["code"],
+            functools.partial(self._load, trial.trainable),
+            self.isolation,
+            self.records,
+            metric=self.context.metric,
+            notes=self.described["notes"].joined(assigned),
+            limits=guard(gpu_share=share, host_memory_gib=memory_gib),
+            retention=self.context.retention,
+        )
         return self.execution
 
-    def _function(self, path: str) -> Callable[..., Any]:
-        """Return the trainable at the dotted `path`, after `Isolation.begin` has set the states of the process."""
-
-        def load() -> Callable[..., Any]:
-            function = self.context.function(path)
-            # An evaluation loads networks of other studies, so it is given the storage.
-            reads = getattr(function, "reads_storage", False)
-            return functools.partial(function, storage=self.context.storage) if reads else function
-
-        return self.isolation.begin(self.described["id"], path, load)
+    def _load(self, path: str) -> Callable[..., Any]:
+        """Import the trainable at a dotted path."""
+        function = self.context.function(path)
+        # An evaluation loads networks of other studies, so it is given the storage.
+        reads = getattr(function, "reads_storage", False)
+        return functools.partial(function, storage=self.context.storage) if reads else function
 
     def _recorded_already(self) -> StepResult | None:
         """Return the last result of a trial that has its record, because its worker was lost before it reported that.
@@ -182,7 +163,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         record = self.records.read_one(self.described["id"])
         if record is None:
             return None
-        return {"id": record.trial_id, "reports": [], "done": True, STATUS: record.status}
+        return {"id": record.trial_id, "reports": [], "done": True}
 
     def _close(self) -> None:
         """Close the present trial, if there is one."""

@@ -53,7 +53,7 @@ def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(
         first.advance()
     assert first.finished and first.reports.step == 1 and not scratch.exists()
     assert left(records) == before
-    assert (finish(second).status, second.attempt.claim.owner.attempts) == ("done", 2)
+    assert (finish(second).status, second.claim.owner.attempts) == ("done", 2)
 
 
 def test_one_that_is_stopped_after_its_last_report_writes_neither_reports_nor_a_record(
@@ -100,7 +100,7 @@ def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(
     monkeypatch.setattr(records.store, "put_file", stopped)
     with pytest.raises(AttemptSuperseded):
         first.advance()
-    assert first.attempt.checkpoints.latest().step == 3
+    assert first.checkpoints.latest().step == 3
 
 
 def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(trial, s3, no_wait):

@@ -110,7 +110,7 @@ def test_the_seconds_of_training_before_a_resume_count(trial, records):
     first.seconds = 1000.0
     first.advance()
     second = Execution(trial, train, records, metric="accuracy")
-    assert second.seconds >= 1000 and finish(second).seconds > second.attempt.extra.seconds >= 1000
+    assert second.seconds >= 1000 and finish(second).seconds > second.extra.seconds >= 1000
 
 
 def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifacts_of_all(
@@ -127,7 +127,7 @@ def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifact
 
     records = StudyRecords(str(tmp_path / "storage"), "s")
     first = Execution(trial, writes_once, records, metric="accuracy")
-    first.attempt.extra = replace(first.attempt.extra, started=1000.0)
+    first.extra = replace(first.extra, started=1000.0)
     first.advance()
     record = finish(Execution(trial, writes_once, records, metric="accuracy"))
     assert (record.status, record.started, record.artifacts) == ("done", 1000.0, ("first.txt",))
@@ -274,7 +274,7 @@ def test_a_checkpoint_knows_what_the_trial_held(trial, records):
     execution.close()
     extra = Checkpoints(records.store, records.key(trial.id, "checkpoint")).latest().extra
     assert (extra.gpus, extra.cost_per_hour) == (0.25, 2.0) and extra.seconds > 0
-    assert execution.attempt.notes.phase == "search" and not hasattr(extra, "phase")
+    assert execution.notes.phase == "search" and not hasattr(extra, "phase")
 
 
 def test_closing_runs_the_trainables_clean_up(trial, records):
