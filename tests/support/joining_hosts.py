@@ -10,9 +10,8 @@ from contrasweep.planning.budget import Budget
 from contrasweep.planning.footprints import Footprints
 from contrasweep.planning.learned import Learned
 from contrasweep.running.engine.accounts import Accounts, Overdue
-from contrasweep.running.engine.loop import StudyCode, TrialLoop
+from contrasweep.running.engine.loop import StudyCode, TrialLoop, TrialQueue
 from contrasweep.running.engine.placement import Placements
-from contrasweep.running.engine.trial_queue import TrialQueue
 from contrasweep.storage.record import Record, Status
 
 

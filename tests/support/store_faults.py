@@ -260,7 +260,9 @@ def _without_tune():
         0.0  # a report at a time, so that calls have the same numbers in each life
     )
     training.connected = lambda: contextlib.nullcontext(host)  # type: ignore[attr-defined]
-    training.TuneEngine = EngineHere  # type: ignore[attr-defined]
+    training.run_trials = lambda context, loop, **options: EngineHere(  # type: ignore[attr-defined]
+        context, loop, **options
+    ).run()
     worker.guard_children = lambda: None  # type: ignore[attr-defined]
     worker.assigned_notes = lambda inventory: TrialNotes(gpus=0.0)
 
@@ -280,7 +282,7 @@ class EngineHere:
         self.callback = tune_engine.TuneCallback(loop, Watchdog(loop))
 
     def run(self):
-        """Run the trials of the loop, as `TuneEngine.run` does."""
+        """Run the trials of the loop, as `run_trials` does."""
         from ray.tune.search import Searcher
 
         from contrasweep.errors import ContrasweepError

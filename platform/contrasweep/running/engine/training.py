@@ -20,11 +20,10 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
 from contrasweep.running.engine.accounts import Accounts, Overdue
 from contrasweep.running.engine.interim_source import InterimSource
-from contrasweep.running.engine.loop import StudyCode, TrialLoop
+from contrasweep.running.engine.loop import StudyCode, TrialLoop, TrialQueue
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.session import cluster_hosts, connected
-from contrasweep.running.engine.trial_queue import TrialQueue
-from contrasweep.running.engine.tune_engine import TuneEngine
+from contrasweep.running.engine.tune_engine import run_trials
 from contrasweep.running.prepare import Prepared
 from contrasweep.running.run_context import RunContext
 from contrasweep.running.signals import interruptible
@@ -133,13 +132,13 @@ def train(
                 inventory=inventory,
                 retention=Retention(study.keep, study.metric, study.mode),
             )
-            TuneEngine(
+            run_trials(
                 context,
                 loop,
                 max_failures=study.max_failures,
                 max_concurrent=max_concurrent,
                 own_process=study.process == "own",
-            ).run()
+            )
             compact.compact_finished(records)
         used_up = spent()
     for warning in source.warnings():

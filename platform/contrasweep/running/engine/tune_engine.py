@@ -1,6 +1,6 @@
 """Ray Tune as the engine: it places trials on hosts, keeps workers alive, and retries trials that a machine broke.
 
-`TuneEngine` runs Tune. Tune asks a searcher which trial is next, asks a scheduler which trials go on, and tells a
+`run_trials` runs Tune. Tune asks a searcher which trial is next, asks a scheduler which trials go on, and tells a
 callback what becomes of each: all three pass this on to `TrialLoop`. After a fault of Tune itself, Tune is started
 again for the trials without a record.
 """
@@ -96,120 +96,113 @@ IDLE_REPEAT_S = 300.0
 """After so long the message is repeated."""
 
 
-class TuneEngine:
-    """Runs all trials of a loop on a connected Ray."""
+def run_trials(
+    context: RunContext,
+    loop: TrialLoop,
+    *,
+    max_failures: int,
+    max_concurrent: int | None,
+    own_process: bool,
+) -> None:
+    """Run all trials of a loop on a connected Ray, until each has its record, or no trial may start any more.
 
-    def __init__(
-        self,
-        context: RunContext,
-        loop: TrialLoop,
-        *,
-        max_failures: int,
-        max_concurrent: int | None,
-        own_process: bool,
-    ) -> None:
-        """Make the engine of one run.
+    Tune may end by a fault of its own, such as a host whose memory ran out. It is then started again, up to
+    `max_failures` times in a row without a trial that ends between them. After one more, the trials that were
+    handed out end as failed.
 
-        Args:
-            context: What each worker receives.
-            loop: The loop over the trials.
-            max_failures: How often a trial, or Tune, may fail in a row without progress.
-            max_concurrent: Trials at once, at most; None: as many as fit.
-            own_process: Each trial has a process of its own. Otherwise a process trains many trials, one after the
-                other.
-        """
-        self.context = context
-        self.loop = loop
-        self.own_process = own_process
-        self.max_failures = max_failures
-        self.max_concurrent = max_concurrent
+    Args:
+        context: What each worker receives.
+        loop: The loop over the trials.
+        max_failures: How often a trial, or Tune, may fail in a row without progress.
+        max_concurrent: Trials at once, at most; None: as many as fit.
+        own_process: Each trial has a process of its own. Otherwise a process trains many trials, one after the other.
 
-    def run(self) -> None:
-        """Run until the source is empty and every trial has its record, or no trial may start any more.
-
-        Tune may end by a fault of its own, such as a host whose memory ran out. It is then started again, up to
-        `max_failures` times in a row without a trial that ends between them. After one more, the trials that were
-        handed out end as failed.
-
-        Raises `ContrasweepError` where the accounts have a fault, such as a lost lease or an error of the storage.
-        """
-        faults = 0  # of Tune, since a trial has ended
-        accounts = self.loop.accounts
-        queue = self.loop.queue
-        say = self.loop.progress.say
-        while faults <= self.max_failures:
-            ended = accounts.ended
-            try:
-                self._fit()
-            except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                # The text of the error may be a traceback, whose last line says most.
-                reason = [repr(error), *str(error).strip().splitlines()][-1]
-                say(f"Ray Tune stopped and is started again ({reason})")
-                time.sleep(FAULT_PAUSE_S)
-            # Tune has ended, by itself or by a fault. `begin_again` queues all trials without a record, so it is read
-            # first whether trials were queued again while Tune was ending.
-            requeued = bool(queue.requeued)
-            self.loop.begin_again()
-            if accounts.fault:
-                raise ContrasweepError(accounts.fault)
-            if not accounts.active or accounts.closing():
-                return
-            # Tune ends by itself once the source has no more trials. Trials that were queued again while it was ending
-            # are no fault of Tune.
-            if not requeued:
-                faults = 1 if accounts.ended > ended else faults + 1
-        # Tune had too many faults: the trials that are left end as failed.
-        for trial_id in list(accounts.active):
-            self.loop.give_up(
-                trial_id,
-                "Ray Tune stopped each time this trial was running\n",
-                cause=Cause.HOST_LOST,
-            )
-
-    def _fit(self) -> None:
-        """Run Tune once, until it has no trial left; errors of Tune are not caught here."""
-        # Tune reads from the environment how many trials may wait for resources at once. `auto` is one, or
-        # `max_concurrent`.
-        os.environ.update(TUNE_ENVIRONMENT)
-        if self.loop.queue.source.adaptive:
-            pending = "auto"
-        elif self.loop.queue.hosts.autoscaled:
-            pending = DEMANDED_TRIALS
-        else:
-            pending = MAX_PENDING_TRIALS
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = pending
-        ray_internals.adapt(self.loop.progress.say)
-        # Tune's own messages are off: `TuneCallback` reports lost workers, in one line each.
-        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-        folder = scratch_folder("tune")
-        watchdog = Watchdog(self.loop)
+    Raises `ContrasweepError` where the accounts have a fault, such as a lost lease or an error of the storage.
+    """
+    faults = 0  # of Tune, since a trial has ended
+    accounts = loop.accounts
+    queue = loop.queue
+    say = loop.progress.say
+    while faults <= max_failures:
+        ended = accounts.ended
         try:
-            tuner = tune.Tuner(
-                tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
-                tune_config=tune.TuneConfig(
-                    search_alg=TuneSearcher(self.loop),
-                    scheduler=TuneScheduler(self.loop),
-                    num_samples=-1,
-                    reuse_actors=not self.own_process,
-                    max_concurrent_trials=self.max_concurrent,
-                    trial_dirname_creator=lambda trial: trial.trial_id,
+            _fit(context, loop, max_failures, max_concurrent, own_process)
+        except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
+            # The text of the error may be a traceback, whose last line says most.
+            reason = [repr(error), *str(error).strip().splitlines()][-1]
+            say(f"Ray Tune stopped and is started again ({reason})")
+            time.sleep(FAULT_PAUSE_S)
+        # Tune has ended, by itself or by a fault. `begin_again` queues all trials without a record, so it is read
+        # first whether trials were queued again while Tune was ending.
+        requeued = bool(queue.requeued)
+        loop.begin_again()
+        if accounts.fault:
+            raise ContrasweepError(accounts.fault)
+        if not accounts.active or accounts.closing():
+            return
+        # Tune ends by itself once the source has no more trials. Trials that were queued again while it was ending
+        # are no fault of Tune.
+        if not requeued:
+            faults = 1 if accounts.ended > ended else faults + 1
+    # Tune had too many faults: the trials that are left end as failed.
+    for trial_id in list(accounts.active):
+        loop.give_up(
+            trial_id,
+            "Ray Tune stopped each time this trial was running\n",
+            cause=Cause.HOST_LOST,
+        )
+
+
+def _fit(
+    context: RunContext,
+    loop: TrialLoop,
+    max_failures: int,
+    max_concurrent: int | None,
+    own_process: bool,
+) -> None:
+    """Run Tune once, until it has no trial left, and catch no error of Tune; for the arguments see `run_trials`."""
+    # Tune reads from the environment how many trials may wait for resources at once. `auto` is one, or
+    # `max_concurrent`.
+    os.environ.update(TUNE_ENVIRONMENT)
+    if loop.queue.source.adaptive:
+        pending = "auto"
+    elif loop.queue.hosts.autoscaled:
+        pending = DEMANDED_TRIALS
+    else:
+        pending = MAX_PENDING_TRIALS
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = pending
+    ray_internals.adapt(loop.progress.say)
+    # Tune's own messages are off: `TuneCallback` reports lost workers, in one line each.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    folder = scratch_folder("tune")
+    watchdog = Watchdog(loop)
+    try:
+        tuner = tune.Tuner(
+            tune.with_resources(tune.with_parameters(TuneTrial, context=context), bundles),
+            tune_config=tune.TuneConfig(
+                search_alg=TuneSearcher(loop),
+                scheduler=TuneScheduler(loop),
+                num_samples=-1,
+                reuse_actors=not own_process,
+                max_concurrent_trials=max_concurrent,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(
+                name="study",
+                storage_path=str(folder),
+                verbose=0,
+                progress_reporter=NoReporter(),
+                callbacks=[TuneCallback(loop, watchdog), NoLines()],
+                failure_config=tune.FailureConfig(max_failures=max_failures),
+                checkpoint_config=tune.CheckpointConfig(
+                    checkpoint_frequency=0, checkpoint_at_end=False
                 ),
-                run_config=tune.RunConfig(
-                    name="study",
-                    storage_path=str(folder),
-                    verbose=0,
-                    progress_reporter=NoReporter(),
-                    callbacks=[TuneCallback(self.loop, watchdog), NoLines()],
-                    failure_config=tune.FailureConfig(max_failures=self.max_failures),
-                    checkpoint_config=tune.CheckpointConfig(
-                        checkpoint_frequency=0, checkpoint_at_end=False
-                    ),
-                ),
-            )
-            tuner.fit()
-        finally:
-            watchdog.end()
-            shutil.rmtree(folder, ignore_errors=True)
+            ),
+        )
+        tuner.fit()
+    finally:
+        watchdog.end()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class TuneSearcher(Searcher):  # type: ignore[misc]

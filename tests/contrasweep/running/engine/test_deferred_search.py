@@ -10,7 +10,7 @@ from contrasweep.cluster import hosts
 from contrasweep.cluster.packing import Footprint
 from contrasweep.planning.planner import plan
 from contrasweep.running.engine.accounts import ActiveTrial
-from contrasweep.running.engine.trial_queue import MAX_WAITING_PER_ARM
+from contrasweep.running.engine.loop import MAX_WAITING_PER_ARM
 from contrasweep.running.engine.tune_engine import TuneCallback
 from contrasweep.running.engine.watchdog import Watchdog
 from contrasweep.storage.record import Phase, Record, Status, TrialNotes
