@@ -112,9 +112,21 @@ def compare_code(
         codes[code.version.digest] = code
         if record.code.digest != code.version.digest:
             recorded[record.code.digest, code.version.digest].append(record)
-    for trial_id, old, code in _begun_by_other_code(records, trials, current):
-        codes[code.version.digest] = code
-        begun[old, code.version.digest].append(trial_id)
+    # Begun trials have a checkpoint and no record.
+    planned = {trial.id: trial for trial in trials}
+    for trial_id in sorted(records.begun()):
+        # The checkpoint is compared with every code that its trial may run now.
+        possible_trials = [planned[trial_id]] if trial_id in planned else trials
+        possible = [current.of(trial.trainable, trial.config) for trial in possible_trials]
+        saved = Checkpoints.of(records, trial_id).latest()
+        if saved is None or not possible:
+            continue
+        old = saved.extra.code or UNKNOWN
+        # Which of several codes the trial would run is not known; the first stands for them.
+        if old not in [code.version.digest for code in possible]:
+            code = possible[0]
+            codes[code.version.digest] = code
+            begun[old, code.version.digest].append(trial_id)
     accepted_pairs = accepted(records)
     changes = [
         CodeChange(
@@ -129,27 +141,6 @@ def compare_code(
         for old, new in sorted({*recorded, *begun})
     ]
     return CodeComparison(len(finished) if total is None else total, tuple(changes))
-
-
-def _begun_by_other_code(
-    records: StudyRecords, trials: Sequence[Trial], current: CurrentCode
-) -> Iterator[tuple[str, str, Code]]:
-    """Yield trial id, digest of the old code and current code of each begun trial that was begun by other code.
-
-    Begun trials have a checkpoint and no record. `trials` and `current` are as in `compare_code`.
-    """
-    planned = {trial.id: trial for trial in trials}
-    for trial_id in sorted(records.begun()):
-        # The checkpoint is compared with every code that its trial may run now.
-        possible_trials = [planned[trial_id]] if trial_id in planned else trials
-        possible = [current.of(trial.trainable, trial.config) for trial in possible_trials]
-        saved = Checkpoints.of(records, trial_id).latest()
-        if saved is None or not possible:
-            continue
-        old = saved.extra.code or UNKNOWN
-        # Which of several codes the trial would run is not known; the first stands for them.
-        if old not in [code.version.digest for code in possible]:
-            yield trial_id, old, possible[0]
 
 
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:

@@ -51,32 +51,41 @@ COUNTED = (
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """How many trials with one requirement the hosts can run."""
+class ForecastRow:
+    """A row of the plan, what its most demanding trial requires, and how long one takes."""
 
+    planned: PlanRow
     requirement: Requirement
     placements: tuple[Placement, ...]  # ways to place one trial, the first choice first
     slots: int  # how many of them run at once, if no others do; 0 where none fits
     why_not: str  # why a trial fits no host; "" where it fits one
+    seconds: float | None  # of one trial; None: not known
+    counted: bool  # the seconds come from the counted work of steps, because no trial of the study has finished
 
     @property
     def footprint(self) -> Footprint:
-        """Return the footprint of a trial on the type of GPU of its first placement; without one, that for any host."""
-        first = self.first
-        footprint = self.requirement.footprint
-        return footprint.on(first.gpu) if first and first.gpu else footprint
+        """Return the footprint of one trial, with its margin on every type of GPU."""
+        return self.requirement.footprint
 
     @property
     def first(self) -> Placement | None:
         """The place that is tried first; None where a trial fits no host."""
         return self.placements[0] if self.placements else None
 
+    @property
+    def first_footprint(self) -> Footprint:
+        """Return the footprint of a trial on the type of GPU of its first placement; without one, that for any host."""
+        first = self.first
+        return self.footprint.on(first.gpu) if first and first.gpu else self.footprint
+
     def to_dict(self) -> dict[str, object]:
         """Return the facts for programs: memory in GiB, shares as text, None where there is no GPU or no place."""
-        footprint = self.footprint
+        footprint = self.first_footprint
         # Share and GPU are those of the placement that is tried first.
         on_gpu = self.first if self.first and self.first.gpu else None
         return {
+            **self.planned.facts,
+            "seconds": self.seconds,
             "memory_gib": round(footprint.gpu_memory_gib, 3) if footprint.wants_gpu else None,
             "memory_source": self.requirement.source,
             "host_memory_gib": footprint.host_memory_gib,
@@ -92,43 +101,6 @@ class Capacity:
             "slots": self.slots,
             "infeasible": self.why_not or None,
         }
-
-
-def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
-    """Return the capacity for the most demanding of `trials`: one that fits no host, else the one with most memory.
-
-    Raises `ValueError` where there are no trials.
-    """
-
-    def capacity(trial: Trial) -> Capacity:
-        """Return the capacity for trials such as this one."""
-        placements = tuple(footprints.options(trial))
-        why_not = "" if placements else footprints.why_not(trial)
-        return Capacity(
-            footprints.of(trial), placements, sum(map(footprints.slots, placements)), why_not
-        )
-
-    def demand(capacity: Capacity) -> tuple[bool, float, float]:
-        """Return what is compared, in this order: whether there is no place, GPU memory, host memory."""
-        footprint = capacity.requirement.footprint
-        return not capacity.placements, footprint.gpu_memory_gib, footprint.host_memory_gib
-
-    return max(map(capacity, trials), key=demand)
-
-
-@dataclass(frozen=True)
-class ForecastRow:
-    """A row of the plan, and what is expected of its trials."""
-
-    planned: PlanRow
-    capacity: Capacity  # of its most demanding trial
-    seconds: float | None  # of one trial; None: not known
-    counted: bool  # the seconds come from the counted work of steps, because no trial of the study has finished
-
-    @property
-    def footprint(self) -> Footprint:
-        """Return the footprint of one trial, with its margin on every type of GPU."""
-        return self.capacity.requirement.footprint
 
 
 @dataclass(frozen=True)
@@ -166,7 +138,7 @@ class Forecast:
     @property
     def slots(self) -> int:
         """The smallest number of slots of a row whose trials fit a host: so many trials run at once; at least 1."""
-        slots = [row.capacity.slots for row in self.rows if row.capacity.placements]
+        slots = [row.slots for row in self.rows if row.placements]
         return max(1, min(slots, default=1))
 
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
@@ -235,10 +207,7 @@ class Forecast:
             "warnings": list(self.warnings),
             "sizes": [vars(size) for size in self.sizes],
             "missing": [vars(dataset) for dataset in self.missing],
-            "table": [
-                {**row.planned.facts, "seconds": row.seconds, **row.capacity.to_dict()}
-                for row in self.rows
-            ],
+            "table": [row.to_dict() for row in self.rows],
         }
 
     def to_text(self, width: int | None = None) -> str:
@@ -350,11 +319,7 @@ def forecast(
             for option in footprints.options(trial):
                 cells.add((cell_key(*cell_of(trial)), option.gpu or CPU))
     durations = Durations(ended.values(), inventory, [*trials_elsewhere(storage, learned, cells)])
-    rows = []
-    for planned in planned_rows:
-        capacity = capacity_of(planned.examples, footprints)
-        seconds, counted = _seconds(planned, durations, footprints)
-        rows.append(ForecastRow(planned, capacity, seconds, counted))
+    rows = [_row(row, durations, footprints) for row in planned_rows]
     # How the trials to run are packed on the hosts, and how long they take together. Where the budget is one of epochs
     # or hours, it is not known which trials will run.
     packing: list[PackingRow] = []
@@ -431,22 +396,36 @@ def copy_warnings(plan: Plan) -> list[str]:
     ]
 
 
-def _seconds(
-    row: PlanRow, durations: Durations, footprints: Footprints
-) -> tuple[float | None, bool]:
-    """Return the seconds of one trial of a row (None: not known), and whether they come from counted work.
+def _row(row: PlanRow, durations: Durations, footprints: Footprints) -> ForecastRow:
+    """Return what is expected of the trials of a row of the plan.
 
-    They are those of finished trials. Where no trial has finished, they are the most that counted work gives for a
-    sample of the row. They are not known where the work of a sample cannot be counted.
+    The seconds are those of finished trials. Where no trial has finished, they are the most that counted work gives for
+    a sample of the row. They are not known where the work of a sample cannot be counted.
     """
-    measured = durations.of(row)
-    if measured is not None:
-        return measured, False
-    estimates = [footprints.seconds(trial) for trial in row.examples]
-    counted = [seconds for seconds in estimates if seconds is not None]
-    if not counted or len(counted) < len(estimates):
-        return None, False
-    return max(counted), True
+
+    def demand(trial: Trial) -> tuple[bool, float, float]:
+        """Return what is compared, in this order: whether there is no place, GPU memory, host memory."""
+        footprint = footprints.of(trial).footprint
+        return not footprints.options(trial), footprint.gpu_memory_gib, footprint.host_memory_gib
+
+    trial = max(row.examples, key=demand)
+    placements = tuple(footprints.options(trial))
+    seconds = durations.of(row)
+    is_counted = False
+    if seconds is None:
+        counted = [footprints.seconds(example) for example in row.examples]
+        known = [estimate for estimate in counted if estimate is not None]
+        is_counted = len(known) == len(counted)
+        seconds = max(known) if is_counted else None
+    return ForecastRow(
+        row,
+        footprints.of(trial),
+        placements,
+        sum(map(footprints.slots, placements)),
+        "" if placements else footprints.why_not(trial),
+        seconds,
+        is_counted,
+    )
 
 
 def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None) -> list[str]:
@@ -467,7 +446,7 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
     cells = [[*headers, *required, *last_headers]]
     for row in listed:
         texts = [text for _, text in row.planned.columns]
-        requirements = _on_gpu(row.capacity) if on_gpus else _on_host(row.capacity)
+        requirements = _on_gpu(row) if on_gpus else _on_host(row)
         last_texts = [text for _, text in row.planned.last]
         cells.append([*texts, *requirements, *last_texts])
     lines = text_table(cells, width=width)
@@ -476,30 +455,30 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
     return lines
 
 
-def _on_gpu(capacity: Capacity) -> list[str]:
+def _on_gpu(row: ForecastRow) -> list[str]:
     """Return the texts of a row on GPUs: memory in GiB and its source, share, types, trials on one GPU.
 
     A text is `-` where there is no GPU. The types of trials that fit no host are `fits none`.
     """
-    first = capacity.first
-    footprint = capacity.footprint
-    memory = f"{footprint.gpu_memory_gib:.1f} {capacity.requirement.source}"
+    first = row.first
+    footprint = row.first_footprint
+    memory = f"{footprint.gpu_memory_gib:.1f} {row.requirement.source}"
     # 0 GiB: nothing is known about it, or the trial wants no GPU.
     if not round(footprint.gpu_memory_gib, 3):
         memory = "unknown" if footprint.wants_gpu else "-"
     if first is None or first.gpu is None:
         return [memory, "-", "none" if first else "fits none", "-"]
     # `H100 or A100, V100`: the first choice, and the others.
-    others = ", ".join(place.gpu for place in capacity.placements[1:] if place.gpu)
+    others = ", ".join(place.gpu for place in row.placements[1:] if place.gpu)
     types = f"{first.gpu} or {others}" if others else first.gpu
     return [memory, str(first.share), types, str(first.per_gpu or "-")]
 
 
-def _on_host(capacity: Capacity) -> list[str]:
+def _on_host(row: ForecastRow) -> list[str]:
     """Return the texts of a row on hosts without GPUs: memory in GiB and its source, cores, trials at once."""
-    footprint = capacity.requirement.footprint
-    memory = f"{footprint.host_memory_gib:.1f} {capacity.requirement.source}"
-    return [memory, f"{footprint.cpus:g}", "fits none" if capacity.why_not else str(capacity.slots)]
+    footprint = row.footprint
+    memory = f"{footprint.host_memory_gib:.1f} {row.requirement.source}"
+    return [memory, f"{footprint.cpus:g}", "fits none" if row.why_not else str(row.slots)]
 
 
 def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
@@ -510,16 +489,15 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
     """
     counts = Counter[str]()
     for row in rows:
-        capacity = row.capacity
-        why = capacity.requirement.why
-        if not why and capacity.requirement.source == DEFAULT and inventory.gpus:
+        why = row.requirement.why
+        if not why and row.requirement.source == DEFAULT and inventory.gpus:
             why = (
                 "nothing is known (its trainable has no `memory`, the arm no `resources`): a whole GPU until one was "
                 "measured"
             )
         # Where trials fit no host, it does not matter why their memory is not known.
-        if capacity.why_not:
-            counts[f"infeasible  arm {row.planned.arm}: {capacity.why_not}"] += 1
+        if row.why_not:
+            counts[f"infeasible  arm {row.planned.arm}: {row.why_not}"] += 1
         elif why:
             counts[f"memory    arm {row.planned.arm}: {why}"] += 1
     lines = [f"{text} ({n} cells)" if n > 1 else text for text, n in counts.items()]

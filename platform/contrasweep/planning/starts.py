@@ -52,8 +52,6 @@ class Sources:
     before: Sequence[PlanBase] = ()
     # (study, arm) -> all trials of the arm
     _known: dict[tuple[str, str], list[SourceTrial]] = field(default_factory=dict)
-    # (study, arm, digest of a dataset) -> those of the trials that a trial on this dataset may start from
-    _fitting: dict[tuple[str, str, str], list[SourceTrial]] = field(default_factory=dict)
 
     def trials(self, start: Start) -> list[SourceTrial]:
         """Return all trials of the arm that `start` names; they are read once for each arm.
@@ -150,7 +148,11 @@ class Sources:
             SpecError: There is no such trial, it has no network, or its network may have seen what is held out here.
         """
         name = f"{start.study}/{start.arm}"
-        fitting = self._on_data(start, data)
+        # Those on the same data with the same folds. Where no trial was trained on a dataset of this name, all of them
+        # were trained on other data, and none has seen what is held out.
+        fitting = self.trials(start)
+        if any(trial.data.name == data.name for trial in fitting):
+            fitting = [trial for trial in fitting if trial.data.digest == data.digest]
         if not fitting:
             raise SpecError(
                 f"{name} was trained on other folds or another version of {data.name}, so that its "
@@ -195,20 +197,6 @@ class Sources:
                 hint=f"run {start.study} again with --retry-failed",
             )
         return source
-
-    def _on_data(self, start: Start, data: Manifest) -> list[SourceTrial]:
-        """Return the trials of the arm that `start` names from which a trial on `data` may start.
-
-        They are those on the same data with the same folds. Where no trial was trained on a dataset of this name, all
-        of them were trained on other data, and none has seen what is held out.
-        """
-        key = (start.study, start.arm, data.digest)
-        trials = self.trials(start)
-        if key not in self._fitting:
-            of_name = [trial for trial in trials if trial.data.name == data.name]
-            same_data = [trial for trial in of_name if trial.data.digest == data.digest]
-            self._fitting[key] = same_data if of_name else trials
-        return self._fitting[key]
 
     def _best(self, study: str, trials: Sequence[SourceTrial]) -> list[SourceTrial]:
         """Return the one of these trials of `study` with the best value of its metric; [] where none has a value.

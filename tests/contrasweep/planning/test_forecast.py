@@ -172,7 +172,7 @@ def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tm
     cluster.write_text(CLUSTER.replace("gpu: H100,", "gpu: H100, gpu_speed: 4,"))
     here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu_type": "H100"})
     assert here.rows[0].seconds == 3600.0 and not any("time is" in text for text in here.warnings)
-    assert {row.planned.arm: row.capacity.placements[0].gpu for row in here.rows} == {
+    assert {row.planned.arm: row.placements[0].gpu for row in here.rows} == {
         "quarter": "T4",
         "large": "H100",
     }
