@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 from contrasweep.campaign.decision import INCUMBENT, Decision, amounts, decision_of
 from contrasweep.errors import ContrasweepError, plural
-from contrasweep.live.overview import study_names
 from contrasweep.reporting.figures import Dots, Lines, Series
 from contrasweep.reporting.formats import render_template
 from contrasweep.reporting.svg import draw
@@ -17,6 +16,7 @@ from contrasweep.results.ledger import FIRST, Asked, Ledger, campaign_names
 from contrasweep.results.results import Results
 from contrasweep.statistics.comparison import p_text
 from contrasweep.statistics.referee import Confirmation, Rule
+from contrasweep.storage.records import study_names
 from contrasweep.text_table import text_table
 
 # Columns of the table of a campaign.

@@ -236,7 +236,7 @@ def _follow(job: "Job") -> NoReturn:
 def _stored(name: str, storage: str) -> "StudyRecords":
     """Return the records of a study of the storage; `SpecError` where it has none, or only a cluster knows the job."""
     from contrasweep.cluster.jobs import JOB_ID
-    from contrasweep.live.overview import study_names
+    from contrasweep.storage.records import study_names
 
     if JOB_ID.fullmatch(name) and name not in study_names(storage):
         raise SpecError("a job is known to its cluster", place="--address", hint="http://HEAD:8265")

@@ -25,11 +25,10 @@ from contrasweep.cli.watching import known_study
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import ContrasweepError, SpecError, error_members, error_of
 from contrasweep.live import logs as trial_logs
-from contrasweep.live.overview import study_names
 from contrasweep.live.state import read_live
 from contrasweep.results.ledger import Ledger
 from contrasweep.storage import compact
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, study_names
 from contrasweep.study.file import YAML, is_declaration
 
 Answer = dict[str, Any]

@@ -14,7 +14,7 @@ from contrasweep.storage.archive import removed_trials
 from contrasweep.storage.lease import living_holder
 from contrasweep.storage.planned import planned_rows
 from contrasweep.storage.record import Phase, Record, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, study_names
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
 
@@ -50,11 +50,6 @@ class Overview:
     codes: list[str] = field(default_factory=list)
     archived: int = 0
     waits: str = ""
-
-
-def study_names(storage: str) -> list[str]:
-    """Return the names of the studies of a storage, sorted."""
-    return sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json"))
 
 
 def none_there(storage: str) -> str:

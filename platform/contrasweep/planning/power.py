@@ -21,8 +21,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.interim_log import read_confirmations, read_looks
 from contrasweep.storage.planned import axes_of, planned_rows, read_planned
 from contrasweep.storage.record import RecordsById
-from contrasweep.storage.records import StudyRecords
-from contrasweep.storage.store import open_store
+from contrasweep.storage.records import StudyRecords, study_names
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Study, Sweep
@@ -176,7 +175,7 @@ def earlier_noise(
     whose trials show no noise, is passed over. `cells` is as for `noise_of`.
     """
     others: dict[str, StudyDocument] = {}
-    for name in sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json")):
+    for name in study_names(storage):
         try:
             document = StudyRecords(storage, name).document() if name != study else None
         except StorageError:  # the file is broken; `contrasweep verify` names it

@@ -30,7 +30,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.planned import planned_rows
 from contrasweep.storage.record import Phase, RecordsById, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, study_names
 from contrasweep.storage.study_document import VERDICT, LogEntry, StudyDocument, comparable_fields
 from contrasweep.study.base import NO_RESULT
 
@@ -239,8 +239,8 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
     arms = _arms(document)
     names = []
     if arms.total() > 1 and not document.evaluates:
-        for key in sorted(records.store.etags("", "study.json")):
-            other = StudyRecords(records.storage, key.partition("/")[0])
+        for name in study_names(records.storage):
+            other = StudyRecords(records.storage, name)
             # A broken file of another study must not stop this one.
             with contextlib.suppress(BrokenFileError):
                 declared = other.document() if other.study != document.name else None

@@ -11,7 +11,6 @@ from typing import Literal
 
 from contrasweep.cluster.memory import GIB
 from contrasweep.errors import BrokenFileError, StorageError
-from contrasweep.live.overview import study_names
 from contrasweep.markdown_text import markdown_text
 from contrasweep.planning.planner import Plan
 from contrasweep.results.results import Results
@@ -19,7 +18,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.planned import read_planned
 from contrasweep.storage.record import Record, RecordsById
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, study_names
 from contrasweep.study.file import named_by
 from contrasweep.study.trust import check_named
 from contrasweep.tracking.kinds import Trackers

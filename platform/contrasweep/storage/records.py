@@ -65,6 +65,11 @@ STACK = "stack.txt"
 """What a trial was doing when it did not report any more; no file where it always did."""
 
 
+def study_names(storage: str) -> list[str]:
+    """Return the names of the studies of a storage, sorted."""
+    return sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json"))
+
+
 class StudyRecords:
     """The files of one study in one storage: its document, and its trials' records, reports and items."""
 
