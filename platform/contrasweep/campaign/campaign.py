@@ -66,7 +66,7 @@ from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import Alpha
 from contrasweep.study.arm import Arm
-from contrasweep.study.base import Difference, Folds, check_metric
+from contrasweep.study.base import Difference, Folds, Metric
 from contrasweep.study.file import built, load_declared, to_plain, with_commands, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.metric_range import metric_range
@@ -156,7 +156,7 @@ class Campaign:
     ]
     incumbent: Arm
     data: str | Annotated[list[str], pydantic.Field(min_length=1)]
-    metric: str = "accuracy"
+    metric: Metric = "accuracy"
     mode: Literal["max", "min"] = "max"
     smallest_difference: Difference | None = None
     alpha: Alpha = 0.05
@@ -172,7 +172,6 @@ class Campaign:
 
     def __post_init__(self) -> None:
         """Raise `SpecError` where fields break a rule together."""
-        check_metric(self.metric)
         if len(set(self.datasets)) < len(self.datasets):
             raise SpecError("a dataset is named once", place="data", value=self.datasets)
         _check_fixed(self.incumbent, INCUMBENT)

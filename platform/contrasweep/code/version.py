@@ -18,7 +18,6 @@ in the settings of its trials), and the body of `if __name__ == "__main__":`.
 
 import ast
 import functools
-import gc
 import hashlib
 import importlib.util
 import inspect
@@ -34,7 +33,7 @@ import sysconfig
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, ModuleSpec, PathFinder
@@ -247,17 +246,16 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
     of the code is that of the trainable's module; for a command, that of its first file.
     """
     walk = _Walk()
-    with _collection_paused():
-        if callable(trainable):
-            walk.function(trainable)
+    if callable(trainable):
+        walk.function(trainable)
+    else:
+        walk.module(module_of(trainable))
+    for path in paths:
+        if path.startswith(FILE):
+            walk.file(path.removeprefix(FILE))
         else:
-            walk.module(module_of(trainable))
-        for path in paths:
-            if path.startswith(FILE):
-                walk.file(path.removeprefix(FILE))
-            else:
-                walk.module(module_of(path))
-        walk.follow()
+            walk.module(module_of(path))
+    walk.follow()
     sources = dict(sorted(walk.sources.items()))
     modules = {name: source.digest for name, source in sources.items()}
     # The source whose checkout is asked for its commit.
@@ -863,15 +861,3 @@ def _lists(info: Path, package: str) -> bool:
             text = b"\n" + (info / listing).read_bytes().replace(b"\r\n", b"\n") + b"\n"
             return any(mark in text for mark in marks)
     return False
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """Pause garbage collection, which doubles the time to build syntax trees and finds no cycles in them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

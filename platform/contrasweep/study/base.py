@@ -87,6 +87,23 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
+def _as_metric(name: str) -> str:
+    """Return the name of a metric unchanged; `SpecError` where another column of the table has it.
+
+    Also where it is empty or has a sign that cannot be printed.
+    """
+    if name in (*COLUMNS, *MEASURED):
+        raise SpecError(
+            "no metric has this name, which is a column of every table",
+            value=name,
+            hint="choose another",
+        )
+    if not name or not name.isprintable() or len(name) > 200:
+        raise SpecError("a metric is a line of at most 200 printable characters", value=name)
+    return name
+
+
+Metric = Annotated[str, pydantic.AfterValidator(_as_metric)]
 Seeds = Annotated[list[Seed], pydantic.Field(min_length=1)]
 Reason = Annotated[Label, pydantic.Field(min_length=1)]
 Difference = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
@@ -140,7 +157,7 @@ class StudyBase(ABC):
     _: dataclasses.KW_ONLY
     folds: Folds | None = None
     replicates: Replicates | None = None
-    metric: str = "accuracy"
+    metric: Metric = "accuracy"
     mode: Literal["max", "min"] = "max"
     reference: str | None = None
     smallest_difference: Difference | None = None
@@ -291,24 +308,6 @@ class StudyBase(ABC):
     def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:
         """Raise `SpecError` at `place`, with this `rule`, where `name` is no arm of the study."""
         check_known(name, "arms", self.arms, rule, place=place)
-
-
-def check_metric(metric: str) -> None:
-    """Raise `SpecError` where a metric has the name of another column of the table.
-
-    Also where the metric is empty or has a sign that cannot be printed.
-    """
-    if metric in (*COLUMNS, *MEASURED):
-        raise SpecError(
-            "no metric has this name, which is a column of every table",
-            place="metric",
-            value=metric,
-            hint="choose another",
-        )
-    if not metric or not metric.isprintable() or len(metric) > 200:
-        raise SpecError(
-            "a metric is a line of at most 200 printable characters", place="metric", value=metric
-        )
 
 
 def check_trial_count(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:

@@ -18,7 +18,6 @@ from contrasweep.study.base import (
     Reason,
     Seeds,
     StudyBase,
-    check_metric,
     check_trial_count,
 )
 from contrasweep.study.replicates import Positive, extended
@@ -163,7 +162,6 @@ class AblationGrid(StudyBase):
                         value=list(searched),
                         hint="make its keys axes, or declare a Sweep",
                     )
-        check_metric(self.metric)
         for placed in self._grids():
             self._check_keys(placed)
 

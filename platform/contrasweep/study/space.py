@@ -26,7 +26,8 @@ When = Config
 class _Range:
     """What a range of real numbers (`Float`) and a range of integers (`Int`) have in common.
 
-    `numbers` are the Python types of its values. Both classes define `at`, `value` and `index` themselves.
+    `numbers` are the Python types of its values, and `number` makes one of them. `unit` is the step where none is
+    declared; None: any value. Both classes define `at` themselves.
     """
 
     low: Any
@@ -34,9 +35,9 @@ class _Range:
     log: bool
     step: Any
     numbers: ClassVar[Any]
+    number: ClassVar[Any]
+    unit: ClassVar[int | None] = None
     at: Callable[[float], Any]
-    value: Callable[[int], Any]
-    index: Callable[[Any], int]
 
     def __post_init__(self) -> None:
         if self.low > self.high:
@@ -55,6 +56,23 @@ class _Range:
     def grid(self, n: int) -> list[Any]:
         """Return at most `n` distinct values, evenly spread on the own scale, with both ends; for 1 the middle."""
         return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
+
+    def value(self, index: int) -> Any:
+        """Return the value after `index` steps from `low`; without a step, `low` itself.
+
+        It is reckoned in decimals: 0.1 and two steps of 0.1 give 0.3, where floats would give a little more.
+        """
+        step = Fraction(str(self.step or self.unit or 0))
+        return self.number(Fraction(str(self.low)) + index * step)
+
+    def index(self, value: Any) -> int:
+        """Return how many steps lie between `low` and the allowed value that is nearest to `value`.
+
+        Only for a parameter with steps; at most the number of its last value.
+        """
+        step = Fraction(str(self.step or self.unit))
+        steps = (Fraction(value) - Fraction(str(self.low))) / step
+        return min((levels(self) or 1) - 1, max(0, round(steps)))
 
     def holds(self, value: object) -> bool:
         """Whether `value` is a number in the range; with a step, it must lie a whole number of steps above `low`."""
@@ -92,6 +110,7 @@ class Float(_Range):
     when: MutableConfig | None = None
     type: Literal["float"] = "float"
     numbers: ClassVar[Any] = (int, float)
+    number: ClassVar[Any] = float
 
     def at(self, u: float) -> float:
         """Return the value at the relative place `u`, from 0 to 1, of the scale.
@@ -99,26 +118,11 @@ class Float(_Range):
         Where there is a step, each value that it allows has an equal share of the scale.
         """
         if self.step is not None:
-            return self.value(_place(u, levels(self)))
+            return self.value(_place(u, levels(self)))  # type: ignore[no-any-return]
         ends = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         value = _between(*ends, u)
         # Rounding may lead past an end.
         return min(self.high, max(self.low, math.exp(value) if self.log else value))
-
-    def value(self, index: int) -> float:
-        """Return the value after `index` steps from `low`; without a step, `low` itself.
-
-        It is reckoned in decimals: 0.1 and two steps of 0.1 give 0.3, where floats would give a little more.
-        """
-        return float(Fraction(str(self.low)) + index * Fraction(str(self.step or 0)))
-
-    def index(self, value: float) -> int:
-        """Return how many steps lie between `low` and the allowed value that is nearest to `value`.
-
-        Only for a parameter with a step; at most the number of its last value.
-        """
-        steps = (Fraction(value) - Fraction(str(self.low))) / Fraction(str(self.step))
-        return min((levels(self) or 1) - 1, max(0, round(steps)))
 
 
 @checked
@@ -149,6 +153,8 @@ class Int(_Range):
     when: MutableConfig | None = None
     type: Literal["int"] = "int"
     numbers: ClassVar[Any] = int
+    number: ClassVar[Any] = int
+    unit: ClassVar[int | None] = 1
 
     def at(self, u: float) -> int:
         """Return the integer at the relative place `u`, from 0 to 1, of the scale.
@@ -159,15 +165,7 @@ class Int(_Range):
         if self.log:
             x = math.exp(_between(math.log(self.low), math.log(self.high + 1), u))
             return min(self.high, max(self.low, math.floor(x)))
-        return self.value(_place(u, levels(self)))
-
-    def value(self, index: int) -> int:
-        """Return the value after `index` steps from `low`."""
-        return self.low + (self.step or 1) * index
-
-    def index(self, value: int) -> int:
-        """Return how many steps lie between `low` and `value`, rounded down."""
-        return (value - self.low) // (self.step or 1)
+        return self.value(_place(u, levels(self)))  # type: ignore[no-any-return]
 
 
 @checked
@@ -399,22 +397,21 @@ def product(
     return by_text
 
 
-def levels(parameter: Float | Int | Choice) -> int | None:
+def levels(parameter: _Range | Choice) -> int | None:
     """Return how many values a parameter has, of which `value(0)` is the first; None if it is continuous.
 
-    A `Float` with equal ends has one value. Where whole steps do not reach `high`, the last value lies below it.
+    A range with equal ends has one value. Where whole steps do not reach `high`, the last value lies below it.
     """
     if isinstance(parameter, Choice):
         return len(parameter.options)
-    if isinstance(parameter, Int):
-        return (parameter.high - parameter.low) // (parameter.step or 1) + 1
     if parameter.low == parameter.high:
         return 1
-    if parameter.step is None:
+    step = parameter.step or parameter.unit
+    if step is None:
         return None
     # Whole steps from the lower end, in decimals, because floats may miss the last one.
     span = Fraction(str(parameter.high)) - Fraction(str(parameter.low))
-    return span // Fraction(str(parameter.step)) + 1
+    return span // Fraction(str(step)) + 1
 
 
 def fits(space: Space, config: Config, whole: Config) -> bool:

@@ -14,7 +14,6 @@ from contrasweep.study.base import (
     MAX_TRIALS,
     Seeds,
     StudyBase,
-    check_metric,
     check_trial_count,
 )
 from contrasweep.study.grid import AblationGrid
@@ -75,7 +74,6 @@ class Sweep(StudyBase):
         self.check_shared(self.confirm_seeds, "confirm_seeds")
         self._check_confirmation()
         self._check_search()
-        check_metric(self.metric)
 
     def _check_confirmation(self) -> None:
         """Raise `SpecError` where the seeds and folds of the confirmation are not new to the search, or too many."""
