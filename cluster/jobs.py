@@ -181,7 +181,14 @@ class Dashboard:
     def jobs(self) -> list[JobRow]:
         """Return the jobs of studies that the cluster remembers, the newest first; others and probes are left out."""
         listed = self.read(
-            lambda answer: [_row(job) for job in answer if _is_ours(job)], "GET", "/api/jobs/"
+            # `submit` notes the study of a job in its metadata, and a probe says that it is one.
+            lambda answer: [
+                _row(job)
+                for job in answer
+                if (job["metadata"] or {}).get("contrasweep") not in (None, "probe")
+            ],
+            "GET",
+            "/api/jobs/",
         )
         return sorted(listed, key=lambda job: -(job["start"] or 0.0))
 
@@ -355,11 +362,6 @@ def _status(word: str) -> str:
     if word not in STATUSES:
         raise ValueError(f"there is no status {word!r}")
     return word
-
-
-def _is_ours(job: JobAnswer) -> bool:
-    """Whether a job runs a study: `submit` notes that in its metadata, and a probe says that it is one."""
-    return (job["metadata"] or {}).get("contrasweep") not in (None, "probe")
 
 
 def _row(job: JobAnswer) -> JobRow:

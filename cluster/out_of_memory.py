@@ -73,17 +73,13 @@ def larger_place(
     may run (empty: any).
     """
     if memory == "host":
-        return _more_host(placement, inventory)
-    return _more_gpu(placement, inventory, gpu_types)
-
-
-def _more_gpu(
-    placement: Placement, inventory: Inventory, gpu_types: Collection[str]
-) -> Placement | None:
-    """Return a place with more GPU memory: twice the share, else a whole GPU of the next larger type.
-
-    None where there is none, and for a trial without a GPU.
-    """
+        # The memory of the hosts that have the trial's GPU and its cores.
+        without_memory = replace(placement, host_memory_gib=0.0)
+        memories = [node.memory_gib for node in inventory.nodes if fits(without_memory, node)]
+        largest = max(memories, default=0.0)
+        if placement.host_memory_gib >= largest:
+            return None
+        return replace(placement, host_memory_gib=min(2 * placement.host_memory_gib, largest))
     if placement.gpu is None:
         return None
     if placement.share < 1:
@@ -91,22 +87,7 @@ def _more_gpu(
     now = inventory.gpu(placement.gpu).memory_gib
     for gpu in inventory.gpu_types:
         larger = replace(placement, gpu=gpu.type)
-        if gpu_types and gpu.type not in gpu_types:
-            continue
-        if gpu.memory_gib > now and any(fits(larger, node) for node in inventory.nodes):
+        is_allowed = not gpu_types or gpu.type in gpu_types
+        if is_allowed and gpu.memory_gib > now and any(fits(larger, n) for n in inventory.nodes):
             return larger
     return None
-
-
-def _more_host(placement: Placement, inventory: Inventory) -> Placement | None:
-    """Return a place with twice the host memory, or all of the largest host; None where it has that already."""
-    # The memory of the hosts that have the trial's GPU and its cores.
-    memories = [
-        node.memory_gib
-        for node in inventory.nodes
-        if fits(replace(placement, host_memory_gib=0.0), node)
-    ]
-    largest = max(memories, default=0.0)
-    if placement.host_memory_gib >= largest:
-        return None
-    return replace(placement, host_memory_gib=min(2 * placement.host_memory_gib, largest))

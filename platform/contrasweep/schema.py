@@ -22,6 +22,7 @@ fields whose default means "as before", and for those that say where a trial run
 """
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -245,27 +246,18 @@ def unknown_field(
     `kind` is what the fields are called, a plural.
     """
     fields = [field.name for field in dataclasses.fields(cls)]
-    if inside := _key_inside(cls, key):
-        return SpecError(
-            rule,
-            place=key,
-            hint=f"did you mean {inside!r}? known {kind}: {', '.join(sorted(fields))}",
-        )
+    # The nested fields as the defaults have them; a class whose fields lack a default has none.
+    config: MutableConfig = {}
+    with contextlib.suppress(TypeError, ValueError, SpecError):
+        config = resolved_config(cls())
+    for name, value in config.items():
+        if isinstance(value, dict) and key in value:
+            known = ", ".join(sorted(fields))
+            hint = f"did you mean {f'{name}.{key}'!r}? known {kind}: {known}"
+            return SpecError(rule, place=key, hint=hint)
     return SpecError(
         rule, place=key, hint=choose_from(kind, fields, key) if fields else "it has none"
     )
-
-
-def _key_inside(cls: Any, key: str) -> str | None:
-    """Return the dotted key of the setting `key` in the defaults of `cls`, `loss.temperature`; None if absent."""
-    try:
-        config = resolved_config(cls())
-    except (TypeError, ValueError, SpecError):  # a field has no default
-        return None
-    for name, value in config.items():
-        if isinstance(value, dict) and key in value:
-            return f"{name}.{key}"
-    return None
 
 
 def _class_at(cls: Any, loc: Sequence[int | str]) -> Any:

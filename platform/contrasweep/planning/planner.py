@@ -161,6 +161,8 @@ def _missing_datasets(
 
     The manifests are by dataset name, and have the rows and shapes that the datasets' papers give.
     """
+    from contrasweep.data import published  # imports the importers
+
     # Dataset -> number of cells that wait for it: 0 for one that only evaluations use; of a sweep, its arms.
     cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
     if isinstance(study, Sweep):
@@ -173,15 +175,16 @@ def _missing_datasets(
         try:
             find(name)
         except NotStagedError as error:
-            manifest = _described(name, study.folds)
-            if manifest is not None:
-                described[name] = manifest
+            manifest = published.described(name)
+            # Without folds, a study needs the test split.
+            if manifest is not None and (study.folds or manifest.rows("test")):
+                described[name] = with_folds(manifest, study.folds)
             trials = None  # of a sweep, whose number of trials is not known beforehand
             if not isinstance(study, Sweep):
                 trials = count * len(study.all_seeds) * len(study.all_folds)
             missing.append(
                 MissingDataset(
-                    name, error.command, error.requires, count, trials, manifest is not None
+                    name, error.command, error.requires, count, trials, name in described
                 )
             )
     return missing, described
@@ -212,16 +215,3 @@ def _missing_studies(study: AblationGrid, sources: Sources) -> tuple[list[Missin
         for name, count in cells.items()
     ]
     return missing, waiting
-
-
-def _described(name: str, folds: int | None) -> Manifest | None:
-    """Return a missing dataset, with `folds` folds, from the description in its paper.
-
-    None where there is no description, or it lacks the test split that a study without folds needs.
-    """
-    from contrasweep.data.published import described  # imports the importers
-
-    manifest = described(name)
-    if manifest is None or (folds is None and not manifest.rows("test")):
-        return None
-    return with_folds(manifest, folds)

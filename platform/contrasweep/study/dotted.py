@@ -64,27 +64,22 @@ def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
 def merge(*configs: Config) -> MutableConfig:
     """Merge nested configs; a value of a later config replaces that of an earlier one.
 
-    Mappings are merged setting by setting. Where a mapping meets text, the text is the component's name. Any other
-    value replaces what was there. The configs are not changed; without any, the result is empty.
+    Mappings are merged setting by setting. Where a mapping meets text, the text is the component's name: {"name":
+    "ocl", "margin": 1} and "scl" give {"name": "scl", "margin": 1}. Any other value replaces what was there. The
+    configs are not changed; without any, the result is empty.
     """
     merged: MutableConfig = {}
     for config in configs:
         for key, value in config.items():
-            merged[key] = _merged(merged[key], value) if key in merged else value
+            below = merged.get(key)
+            if isinstance(below, Mapping) and isinstance(value, str):
+                value = {NAME: value}
+            elif isinstance(below, str) and isinstance(value, Mapping):
+                below = {NAME: below}
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                value = merge(below, value)
+            merged[key] = value
     return merged
-
-
-def _merged(below: Any, above: Any) -> Any:
-    """Return one setting's value of two configs, of which `above` wins; see `merge`.
-
-    {"name": "ocl", "margin": 1} below "scl" gives {"name": "scl", "margin": 1}.
-    """
-    if isinstance(below, Mapping) and isinstance(above, str):
-        above = {NAME: above}
-    elif isinstance(below, str) and isinstance(above, Mapping):
-        below = {NAME: below}
-    are_mappings = isinstance(below, Mapping) and isinstance(above, Mapping)
-    return merge(below, above) if are_mappings else above
 
 
 def holds(value: Any, wanted: Any) -> bool:

@@ -264,13 +264,10 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
             options = parameter.options if isinstance(parameter, Choice) else []
             matching = [option for option in options if dotted.holds(value, option)]
             # The option that says most, where one holds another, such as `sgd` and `sgd` with a momentum.
-            drawn[name] = max(matching, key=_fixed_settings, default=value)
+            drawn[name] = max(
+                matching, key=lambda option: len(dotted.leaves({name: option})), default=value
+            )
     return drawn
-
-
-def _fixed_settings(option: Any) -> int:
-    """Return how many settings an option of a choice fixes: a component's name and each of its settings."""
-    return len(dotted.flatten(option)) if isinstance(option, Mapping) else 1
 
 
 def sample(space: Space, point: Sequence[float], fixed: Config | None = None) -> MutableConfig:

@@ -294,10 +294,24 @@ class TrialLoop:
         """
         while not self.accounts.closing():
             match self.queue.next(running=bool(self.accounts.active)):
-                case Infeasible() as infeasible:
-                    self._end_infeasible(infeasible)
-                case NextTrial(stopped=True) as candidate:
-                    self._end_stopped(candidate)
+                # It fits no host. Its record is that of an earlier run, or a new one says why.
+                case Infeasible(candidate, record):
+                    trial = candidate.trial
+                    self.accounts.begin(trial, candidate.notes)
+                    if record is None:
+                        why_not = f"{self.placements.footprints.why_not(trial)}\n"
+                        self.give_up(trial.id, why_not, Status.INFEASIBLE)
+                    else:
+                        self.queue.ended_infeasible(candidate, record)
+                        self._end(record)
+                # An earlier driver should have stopped it, but was lost before. The record is as that driver would have
+                # written it: the trial's checkpoint has the notes of that time.
+                case NextTrial(trial, notes, stopped=True):
+                    if self.placements.fits(trial):
+                        self.placements.place(trial)
+                    self.accounts.begin(trial, notes)
+                    saved = Checkpoints.of(self.records, trial.id).latest()
+                    self.give_up(trial.id, "", Status.PRUNED, saved.extra if saved else None)
                 case NextTrial() as candidate:
                     self.placements.place(candidate.trial)
                     return self.accounts.begin(candidate.trial, candidate.notes)
@@ -526,33 +540,6 @@ class TrialLoop:
         every_arm = len(self._silent) == len(self.placements.footprints.study.arms)
         if self._unreported_metric and every_arm and self._silent.total() >= MOST_SILENT:
             self.accounts.stop(NOTHING_REPORTED.format(self._silent.total()))
-
-    def _end_infeasible(self, infeasible: Infeasible) -> None:
-        """End a trial that fits no host, by its record of an earlier run or by a new one that says why."""
-        candidate = infeasible.candidate
-        record = infeasible.record
-        self.accounts.begin(candidate.trial, candidate.notes)
-        if record is None:
-            self.give_up(
-                candidate.trial.id,
-                f"{self.placements.footprints.why_not(candidate.trial)}\n",
-                Status.INFEASIBLE,
-            )
-        else:
-            self.queue.ended_infeasible(candidate, record)
-            self._end(record)
-
-    def _end_stopped(self, candidate: NextTrial) -> None:
-        """Write the record of a trial that an earlier driver should have stopped, but was lost before.
-
-        The record is as that driver would have written it: the trial's checkpoint has the notes of that time.
-        """
-        trial = candidate.trial
-        if self.placements.fits(trial):
-            self.placements.place(trial)
-        self.accounts.begin(trial, candidate.notes)
-        saved = Checkpoints.of(self.records, trial.id).latest()
-        self.give_up(trial.id, "", Status.PRUNED, saved.extra if saved else None)
 
     def _record(
         self,

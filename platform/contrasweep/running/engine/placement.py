@@ -47,9 +47,18 @@ class Placements:
 
     def place(self, trial: Trial) -> Placement:
         """Return the place of `trial`, which stays the same until the trial ends or runs out of memory."""
-        if trial.id not in self.placed:
-            self.placed[trial.id] = trial, self._choose(trial)
-        return self.placed[trial.id][1]
+        if trial.id in self.placed:
+            return self.placed[trial.id][1]
+        # The largest that one of its cell got after an error, else that of `choose`.
+        place = self.raised.get((trial.arm, cell_of(trial)))
+        if place is None:
+            # type of GPU -> how many GPUs of it trials hold, in shares
+            load: defaultdict[str | None, float] = defaultdict(float)
+            for _, placement in self.placed.values():
+                load[placement.gpu] += float(placement.share)
+            place = choose(self.footprints.options(trial), load, self.inventory)
+        self.placed[trial.id] = trial, place
+        return place
 
     def place_again(self, waiting: Iterable[Trial]) -> list[Trial]:
         """Place waiting trials anew, in their order; return those for which Ray must be asked for other resources.
@@ -137,17 +146,6 @@ class Placements:
         if peak is not None:
             self.footprints.learn(peak)
             self.places_outdated = True
-
-    def _choose(self, trial: Trial) -> Placement:
-        """Return the place of a trial: the largest that one of its cell got after an error, else that of `choose`."""
-        larger = self.raised.get((trial.arm, cell_of(trial)))
-        if larger is not None:
-            return larger
-        # type of GPU -> how many GPUs of it trials hold, in shares
-        load: defaultdict[str | None, float] = defaultdict(float)
-        for _, placement in self.placed.values():
-            load[placement.gpu] += float(placement.share)
-        return choose(self.footprints.options(trial), load, self.inventory)
 
 
 def bundles(config: TrialDescription) -> PlacementGroupFactory:

@@ -319,7 +319,15 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
                     tune_controller.stop_trial(trial)
         elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
             self.place_again_at = time.monotonic() + PLACE_AGAIN_S
-            self._place_again(tune_controller)
+            # Waiting trials whose memory is known better than when they were handed out get other resources.
+            unplaced = {
+                trial.config["id"]: trial
+                for trial in ray_internals.waiting_for_resources(tune_controller)
+            }
+            for active in self.loop.placed_again(unplaced):
+                trial = unplaced[active.trial.id]
+                self._describe_again(trial, active)
+                ray_internals.request_again(tune_controller, trial, bundles(trial.config))
         # Live trials only: Tune's own scheduler goes through all trials that have ended, in each turn of its loop.
         waiting = [
             trial
@@ -334,17 +342,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             key=lambda trial: (trial.status == "PAUSED", order.get(trial.config["id"], len(order))),
             default=None,
         )
-
-    def _place_again(self, tune_controller: Any) -> None:
-        """Request other resources for waiting trials whose memory is known better than when they were handed out."""
-        waiting = {
-            trial.config["id"]: trial
-            for trial in ray_internals.waiting_for_resources(tune_controller)
-        }
-        for active in self.loop.placed_again(waiting):
-            trial = waiting[active.trial.id]
-            self._describe_again(trial, active)
-            ray_internals.request_again(tune_controller, trial, bundles(trial.config))
 
     def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
         """Update the place and the notes of a trial in its Tune config."""

@@ -427,8 +427,16 @@ def _reports(
     The trainable is called when the first report is asked for, so that its errors are the trial's. The checkpoint that
     the trial starts from is fetched into the folder `start` (None: there is none).
     """
-    if start is not None:
-        _fetch_start(trial, records, start)
+    if start is not None and trial.start is not None:
+        source = StudyRecords(records.storage, trial.start.study)
+        record = source.read_one(trial.start.trial)
+        start.mkdir()
+        saved = Checkpoints.of(source, trial.start.trial).fetch(start)
+        if saved is None or record is None or record.ended != trial.start.ended:
+            raise StorageError(  # no fault of the trial
+                f"the checkpoint of trial {trial.start.trial} of {trial.start.study}, from which this trial starts, "
+                "was deleted or trained again since the study was planned; run the study again"
+            )
         trial = replace(trial, start_folder=start)
     reports = function(trial, resume=resume)
     if not isinstance(reports, Iterator):
@@ -439,23 +447,6 @@ def _reports(
             hint="use `yield Report(step, metrics)`",
         )
     yield from reports
-
-
-def _fetch_start(trial: Trial, records: StudyRecords, folder: Path) -> None:
-    """Fetch the checkpoint that a trial starts from into `folder`.
-
-    Raises `StorageError`, which is no fault of the trial, where the checkpoint was deleted or replaced since.
-    """
-    assert trial.start is not None
-    source = StudyRecords(records.storage, trial.start.study)
-    record = source.read_one(trial.start.trial)
-    folder.mkdir()
-    saved = Checkpoints.of(source, trial.start.trial).fetch(folder)
-    if saved is None or record is None or record.ended != trial.start.ended:
-        raise StorageError(
-            f"the checkpoint of trial {trial.start.trial} of {trial.start.study}, from which this trial starts, was "
-            "deleted or trained again since the study was planned; run the study again"
-        )
 
 
 def begin(

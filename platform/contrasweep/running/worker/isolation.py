@@ -514,19 +514,15 @@ def _watch_threads() -> None:
 
     @functools.wraps(start)
     def noting(thread: threading.Thread) -> None:
-        if _called_by_users():
+        # The innermost caller outside of Python itself.
+        frame: Any = sys._getframe(1)
+        while frame is not None and _owner(frame.f_code.co_filename) == "python":
+            frame = frame.f_back
+        if frame is not None and _owner(frame.f_code.co_filename) == "user":
             _of_users.add(thread)
         start(thread)
 
     threading.Thread.start = noting  # type: ignore[method-assign, assignment]
-
-
-def _called_by_users() -> bool:
-    """Return whether the innermost caller outside of Python itself is code of the user."""
-    frame: Any = sys._getframe(2)  # the caller of the function that called this one
-    while frame is not None and _owner(frame.f_code.co_filename) == "python":
-        frame = frame.f_back
-    return frame is not None and _owner(frame.f_code.co_filename) == "user"
 
 
 @functools.cache

@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from typing import NoReturn, Self
 
 from contrasweep.errors import StorageError
@@ -91,8 +90,18 @@ class Output:
         os.close(file)
         # A trial that calls `os._exit` ends the whole worker without an exception. A line in the log tells the driver
         # that the trial did it, and that the worker was not killed. `close` restores `os._exit`.
-        self._open.callback(setattr, os, "_exit", os._exit)
-        os._exit = _logged_exit(os._exit, os.getpid())  # type: ignore[assignment]
+        leave = os._exit
+        self._open.callback(setattr, os, "_exit", leave)
+        process = os.getpid()
+
+        def write_and_leave(status: int) -> NoReturn:
+            """Write the line, and end the process; forked children usually end by `os._exit`, and write none."""
+            if os.getpid() == process:
+                with contextlib.suppress(OSError):
+                    os.write(2, f"{EXIT_CALLED} with {status}\n".encode())
+            leave(status)
+
+        os._exit = write_and_leave
         # Python shows a warning once for each process; with fresh filters it is shown again for this trial.
         self._open.enter_context(warnings.catch_warnings())
         self._thread.start()
@@ -170,22 +179,6 @@ class Output:
         with self.path.open("r+b", buffering=0) as file:
             end = line + os.pread(file.fileno(), LIMIT - TAIL, size - TAIL)
             file.truncate(HEAD + os.pwrite(file.fileno(), end, HEAD))
-
-
-def _logged_exit(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
-    """Return a function that writes `os._exit was called with STATUS` to standard error and then calls `leave`.
-
-    Only the process of the id `process` writes the line, because its forked children usually end by `os._exit`.
-    """
-
-    def write_and_leave(status: int) -> NoReturn:
-        """Write the line, and end the process."""
-        if os.getpid() == process:
-            with contextlib.suppress(OSError):
-                os.write(2, f"{EXIT_CALLED} with {status}\n".encode())
-        leave(status)
-
-    return write_and_leave
 
 
 def _flush() -> None:

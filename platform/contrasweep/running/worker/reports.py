@@ -139,7 +139,13 @@ class SystemUse:
         self.records = records
         self.meter = meter
         self.started = started
-        self._earlier = self._read_earlier() if resumed else []
+        # Rows of attempts that this one does not resume began before `started`, and are left out.
+        self._earlier: list[Row] = []
+        try:
+            rows = records.system(trial_id) if resumed else []
+            self._earlier = [row for row in rows if row["time"] >= started]
+        except BrokenFileError as error:  # nothing depends on them
+            log.warning("%s; what trial %s used before is left out", error.problem, trial_id)
         self._stored = 0  # how many of the meter's rows are in the storage
 
     def write(self) -> None:
@@ -153,19 +159,6 @@ class SystemUse:
                 for row in self.meter.timeline[:count]
             ]
             self.records.write_system(self.trial_id, [*self._earlier, *rows])
-
-    def _read_earlier(self) -> list[Row]:
-        """Return the rows of earlier attempts; [] where their file is broken, because nothing depends on them.
-
-        Rows from before `started` are left out: they belong to attempts that this one does not resume.
-        """
-        try:
-            return [
-                row for row in self.records.system(self.trial_id) if row["time"] >= self.started
-            ]
-        except BrokenFileError as error:
-            log.warning("%s; what trial %s used before is left out", error.problem, self.trial_id)
-            return []
 
 
 def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> list[Row]:

@@ -94,9 +94,11 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
     def _step(self) -> StepResult:
         """Train on for a while; return Tune's result, which has `done` if the trial has its record."""
-        recorded = self._recorded_already()
-        if recorded is not None:
-            return recorded
+        # A trial may have its record, because its worker was lost before it reported that. The storage is not asked
+        # about a trial that trains in this actor already.
+        record = self.records.read_one(self.described["id"]) if self.execution is None else None
+        if record is not None:
+            return {"id": record.trial_id, "reports": [], "done": True}
         execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
         result: StepResult = {
@@ -151,19 +153,6 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         # An evaluation loads networks of other studies, so it is given the storage.
         reads = getattr(function, "reads_storage", False)
         return functools.partial(function, storage=self.context.storage) if reads else function
-
-    def _recorded_already(self) -> StepResult | None:
-        """Return the last result of a trial that has its record, because its worker was lost before it reported that.
-
-        None for a trial without a record.
-        """
-        # The storage is not asked about a trial that trains in this actor already.
-        if self.execution is not None:
-            return None
-        record = self.records.read_one(self.described["id"])
-        if record is None:
-            return None
-        return {"id": record.trial_id, "reports": [], "done": True}
 
     def _close(self) -> None:
         """Close the present trial, if there is one."""
