@@ -171,7 +171,7 @@ class AblationGrid(StudyBase):
         Also for an axis that cannot have its name, and for an arm that the study does not have.
         """
         place_of_axes = f"{placed.place}.axes".lstrip(".")
-        axes = axis_leaves(placed.grid.axes, placed.grid.zipped)
+        axes = axis_leaves(axis_groups(placed.grid))
         for axis in axes:
             place = f"{place_of_axes}.{axis}"
             self._check_axis(axis, place)
@@ -278,7 +278,7 @@ class AblationGrid(StudyBase):
     @property
     def axis_names(self) -> list[str]:
         """All axes in order of declaration: the product's, the zips', then the sub-grids'."""
-        groups = (group for _, _, grid, _ in self._grids() for group in (grid.axes, *grid.zipped))
+        groups = (group for placed in self._grids() for group in axis_groups(placed.grid))
         return list(dict.fromkeys(axis for group in groups for axis in group))
 
     def _grids(self) -> Iterator[PlacedGrid]:
@@ -292,11 +292,8 @@ class AblationGrid(StudyBase):
         """
         total = 0
         for _, arms, grid, _ in self._grids():
-            # A zipped group counts as one axis. Its shortest axis serves here: unequal ones are refused elsewhere.
-            lengths = [
-                *map(len, grid.axes.values()),
-                *(min(map(len, group.values()), default=0) for group in grid.zipped),
-            ]
+            # The shortest axis of a zipped group serves here: unequal ones are refused elsewhere.
+            lengths = [min(map(len, group.values()), default=0) for group in axis_groups(grid)]
             if lengths or not grid.subgrids:
                 total += len(arms) * math.prod(lengths)
         return total
@@ -307,8 +304,9 @@ class AblationGrid(StudyBase):
         A grid without axes has one cell for each arm, unless it only holds sub-grids.
         """
         for _, arms, grid, added in self._grids():
-            if grid.axes or grid.zipped or not grid.subgrids:
-                points = list(_product(grid.axes, grid.zipped))
+            groups = axis_groups(grid)
+            if groups or not grid.subgrids:
+                points = list(_product(groups))
                 yield from (DeclaredCell(arm, point, added) for arm in arms for point in points)
 
     def configs(self) -> Iterator[CellConfig]:
@@ -347,21 +345,24 @@ def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
             raise SpecError("zipped axes must be equally long", place=f"zipped.{i}", value=lengths)
 
 
-def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
-    """Return axis -> the config keys that its values set, for all axes and all zipped groups.
+def axis_groups(grid: AblationGrid | SubGrid) -> list[dict[str, list[Any]]]:
+    """Return the groups of axes that are multiplied: one for each axis of the product, then the zipped ones."""
+    return [*({axis: values} for axis, values in grid.axes.items()), *grid.zipped]
+
+
+def axis_leaves(groups: list[dict[str, list[Any]]]) -> dict[str, set[dotted.Leaf]]:
+    """Return axis -> the config keys that its values set, for all axes of these groups.
 
     Where a value is a mapping, these are the keys inside it. The axis of datasets sets none. Raises `SpecError` if an
     axis is declared twice.
     """
-    # An axis may stand in the product or in one zipped group.
-    groups = [axes, *zipped]
-    names = [axis for group in groups for axis in group]
-    for axis in names:
-        if names.count(axis) > 1:
-            raise SpecError("an axis stands in one place only", place=f"axes.{axis}", value=axis)
     keys: dict[str, set[dotted.Leaf]] = {}
     for group in groups:
         for axis, values in group.items():
+            if axis in keys:
+                raise SpecError(
+                    "an axis stands in one place only", place=f"axes.{axis}", value=axis
+                )
             configs = [dotted.nest(axis, value) for value in values]
             keys[axis] = set() if axis == DATA_AXIS else dotted.leaves(*configs)
     return keys
@@ -384,15 +385,15 @@ def flattened(placed: PlacedGrid) -> Iterator[PlacedGrid]:
         )
 
 
-def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:
-    """Yield every combination of the axes and of the zipped groups as axis -> value, the last varying fastest.
+def _product(groups: list[dict[str, list[Any]]]) -> Iterator[MutableConfig]:
+    """Yield every combination of these groups of axes as axis -> value, the last varying fastest.
 
-    One empty combination where there is neither.
+    One empty combination where there is no group.
     """
-    # A group for each axis, and for each zip: all its points as mappings, of one axis or of several.
-    groups = [[{axis: value} for value in values] for axis, values in axes.items()]
-    for group in zipped:
-        rows = zip(*group.values(), strict=True)
-        groups.append([dict(zip(group, row, strict=True)) for row in rows])
-    for combination in itertools.product(*groups):
+    # All points of each group as mappings, of one axis or of several.
+    points = [
+        [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)]
+        for group in groups
+    ]
+    for combination in itertools.product(*points):
         yield {axis: value for part in combination for axis, value in part.items()}

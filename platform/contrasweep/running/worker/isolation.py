@@ -25,6 +25,7 @@ import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -474,12 +475,12 @@ def _write(expected: Values) -> None:
                 state.write(expected[state.name])
 
 
+@dataclass
 class _Importing:
     """A finder of modules that calls `on_import` with the name of each module in `names` after its import."""
 
-    def __init__(self, names: set[str], on_import: Callable[[str], None]) -> None:
-        self.names = names
-        self.on_import = on_import
+    names: set[str]
+    on_import: Callable[[str], None]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the module's spec from the other finders, with a loader that calls `on_import` after the import.

@@ -109,7 +109,9 @@ class OptunaSearcher:
             # Optuna must not wait for the outcome of a repeated suggestion.
             self._fail(trial)
         unseen = self._unseen()
-        return None if unseen is None else self._enqueue(unseen)
+        if unseen is not None:
+            self.replay(unseen)
+        return unseen
 
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
@@ -133,8 +135,12 @@ class OptunaSearcher:
                 self.study.tell(trial, value)
 
     def replay(self, config: MutableConfig) -> None:
-        """Enqueue `config` as a suggestion and open its trial, so that the outcome can be told."""
-        self._enqueue(config)
+        """Make Optuna suggest `config` next, so that its outcome can be told."""
+        self.study.enqueue_trial(
+            {name: coordinate(self.space[name], value) for name, value in config.items()}
+        )
+        trial, _ = self._ask()
+        self._open(canonical.dumps(config), trial, config)
 
     def _ask(self, attempt: int = 0) -> tuple[Any, MutableConfig]:
         """Return a trial of Optuna and the configuration that it suggests, after `attempt` repeated suggestions."""
@@ -149,14 +155,6 @@ class OptunaSearcher:
             return trial, drawn_by(
                 self.space, self.fixed, lambda name: suggest(trial, name, self.space[name])
             )
-
-    def _enqueue(self, config: MutableConfig) -> MutableConfig:
-        """Make Optuna suggest `config` next, so that its outcome can be told; return `config`."""
-        self.study.enqueue_trial(
-            {name: coordinate(self.space[name], value) for name, value in config.items()}
-        )
-        trial, _ = self._ask()
-        return self._open(canonical.dumps(config), trial, config)
 
     def _open(self, text: str, trial: Any, config: MutableConfig) -> MutableConfig:
         """Note that `config`, with the canonical `text`, was asked for as Optuna's `trial`; return `config`."""
