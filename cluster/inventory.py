@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypedDict
 import pydantic
 
 from contrasweep.cluster.errors import InventoryError
+from contrasweep.cluster.usage import Nvml
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
 """Node label that Ray sets where it finds a GPU; `ray start --labels ray.io/accelerator-type=H100` sets it by hand."""
@@ -373,24 +374,19 @@ def _cgroup_memory() -> float:
 
 def _nvml_gpus() -> list[Gpu]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES lets this process use; none where there is no NVIDIA driver."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no driver, no library: both mean no GPU
+    opened = Nvml.open()
+    if opened is None:
         return []
+    nvml = opened.nvml
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible is not None:
-            handles = list(_chosen(visible, handles, pynvml))
         gpus = []
-        for handle in handles:
-            memory_gib = pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
-            gpus.append(Gpu(short_name(pynvml.nvmlDeviceGetName(handle)), memory_gib))
+        for handle in opened.handles if visible is None else _chosen(visible, opened.handles, nvml):
+            memory_gib = nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
+            gpus.append(Gpu(short_name(nvml.nvmlDeviceGetName(handle)), memory_gib))
         return gpus
     finally:
-        pynvml.nvmlShutdown()
+        opened.close()
 
 
 def _chosen(visible: str, handles: Sequence[Any], nvml: Any) -> Iterator[Any]:

@@ -44,13 +44,13 @@ class Meter:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._nvml: _Nvml | None = None
+        self._nvml: Nvml | None = None
         self._exact = False  # whether Linux's peak of this process is that since `start`
 
     def start(self) -> "Meter":
         """Begin sampling and return this Meter, once: one Meter counts one trial."""
         # The peaks that Linux and torch keep begin anew, so that they are this trial's.
-        self._nvml = _Nvml.open()
+        self._nvml = Nvml.open()
         self._exact = _reset_peak()
         if (cuda := _torch_cuda()) is not None:
             cuda.reset_peak_memory_stats()
@@ -211,8 +211,8 @@ def _devices_busy(cuda: Any) -> float | None:
         return None
 
 
-class _Nvml:
-    """NVML's view of this process on all GPUs of the machine."""
+class Nvml:
+    """NVML with its `handles` of all GPUs of the machine, and its view of this process on them."""
 
     def __init__(self, nvml: Any, handles: list[Any]) -> None:
         self.nvml = nvml
@@ -220,7 +220,7 @@ class _Nvml:
         self.last_us = 0
 
     @classmethod
-    def open(cls) -> "_Nvml | None":
+    def open(cls) -> "Nvml | None":
         """Return NVML with a handle for each GPU; None where there is no driver or no library."""
         try:
             import pynvml

@@ -323,7 +323,7 @@ def test_the_meter_reads_nvml_of_this_process_alone(monkeypatch, knows_processes
     import os
 
     nvml = FakeNvml(os.getpid(), knows_processes)
-    monkeypatch.setattr(usage._Nvml, "open", classmethod(lambda cls: cls(nvml, [0, 1])))
+    monkeypatch.setattr(usage.Nvml, "open", classmethod(lambda cls: cls(nvml, [0, 1])))
     with Meter() as meter:
         pass
     assert meter.peak_gpu_memory_gib == 3.0 and meter.gpu_utilisation == pytest.approx(busy)

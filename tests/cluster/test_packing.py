@@ -458,7 +458,7 @@ def test_planning_loads_neither_torch_nor_ray_nor_the_platform():
     """`contrasweep plan` imports all of these; each of those would cost it seconds."""
     code = (
         "import sys\n"
-        "from contrasweep.cluster import guard, memory, out_of_memory, packing, preflight, simulate, submission\n"
+        "from contrasweep.cluster import guard, memory, out_of_memory, packing, simulate, submission\n"
         "print(sorted({'torch', 'ray', 'numpy', 'contrasweep.study', 'contrasweep.trainables'} & set(sys.modules)))"
     )
     assert python("-c", code, check=True, cwd=ROOT).stdout.strip() == "[]"

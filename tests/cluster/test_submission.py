@@ -31,12 +31,11 @@ from without_packages import HIDE
 import contrasweep as cs
 from contrasweep import AblationGrid, Arm, submit
 from contrasweep.cli.schemas import document_schema
-from contrasweep.cluster import jobs, preflight, submission
+from contrasweep.cluster import jobs, submission
 from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.jobs import Dashboard, Job
 from contrasweep.cluster.package import LIMIT_MIB
-from contrasweep.cluster.preflight import compare_versions, versions
-from contrasweep.cluster.submission import snapshot
+from contrasweep.cluster.submission import compare_versions, snapshot, versions
 from contrasweep.code import code_of
 from contrasweep.planning.grid import make_plan
 from contrasweep.running import probe
@@ -83,7 +82,7 @@ def server():
 
 def refused_by(address):
     with refused(SubmissionError, address) as caught:
-        preflight.check_version(Dashboard(address))
+        submission.check_version(Dashboard(address))
     return str(caught.value)
 
 
@@ -135,11 +134,11 @@ def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
         )
 
     listing(node("127.0.0.1"))
-    assert not preflight.is_remote(Dashboard(server.address))
+    assert not submission.is_remote(Dashboard(server.address))
     listing(node("127.0.0.1"), node("203.0.113.9"))
-    assert preflight.is_remote(Dashboard(server.address))
+    assert submission.is_remote(Dashboard(server.address))
     listing(node("127.0.0.1"), node("203.0.113.9", "DEAD"))
-    assert not preflight.is_remote(Dashboard(server.address))
+    assert not submission.is_remote(Dashboard(server.address))
 
 
 @pytest.mark.parametrize(
@@ -196,19 +195,19 @@ def test_jobs_shows_why_a_job_has_failed(status, message, reason, server, tmp_pa
 )
 def test_files_of_this_machine_are_refused_on_a_remote_cluster(purpose, uri, says):
     with refused(SubmissionError, uri, match=says):
-        preflight.check_uris({purpose: uri}, remote=True)
-    assert preflight.check_uris({purpose: uri}, remote=False) == []
+        submission.check_uris({purpose: uri}, remote=True)
+    assert submission.check_uris({purpose: uri}, remote=False) == []
 
 
 def test_addresses_that_a_probe_can_test():
     uris = {"storage": "s3://bucket/prefix", "tracking": "http://mlflow:5000"}
-    assert preflight.check_uris(uris, remote=True) == list(uris.values())
+    assert submission.check_uris(uris, remote=True) == list(uris.values())
 
 
 @pytest.mark.parametrize("uri", ["http://me:hunter2@mlflow:5000", "s3://key@bucket"])
 def test_a_password_in_an_address_is_refused_and_not_repeated(uri):
     with refused(SubmissionError, "would be readable in the job") as caught:
-        preflight.check_uris({"tracking": uri}, remote=False)
+        submission.check_uris({"tracking": uri}, remote=False)
     assert "hunter2" not in str(caught.value)
 
 
@@ -692,14 +691,14 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
         job(2, "a", "two", "RUNNING"),
         job(3, "c", "one", "RUNNING"),
     ]
-    preflight.check_not_running(Starting(listed=others), "a", "s3://b/one")
+    submission.check_not_running(Starting(listed=others), "a", "s3://b/one")
     mine = job(4, "a", "one", "PENDING")
     with refused(
         SubmissionError,
         "job-4 is running a on s3://b/one; `contrasweep logs job-4 --address http://",
         "`contrasweep stop job-4 --address http://",
     ):
-        preflight.check_not_running(
+        submission.check_not_running(
             Starting(listed=[*others, mine]), "a", "s3://b/one", timeout_s=0
         )
 
@@ -872,7 +871,7 @@ def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_ta
             monkeypatch.setenv(name, value)
         client = light_client(tmp_path, "s3://far/runs")
         with ray_head("--node-ip-address=127.0.0.2") as head:
-            assert preflight.is_remote(Dashboard(head))
+            assert submission.is_remote(Dashboard(head))
             sends = ("submit", "study.yaml", "--address", head, "--tracking")
             refusal = client(*sends, "tensorboard:events", status=2)
             assert "contrasweep: tracking tensorboard events is a file of this machine" in refusal
@@ -948,7 +947,7 @@ def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
                 opened.enter_context(client)
         head = opened.enter_context(ray_head(**every))
         with refused(SubmissionError, "memory of the cluster's head ran out") as said:
-            preflight.check_there(
+            submission.check_there(
                 Dashboard(head),
                 PROBE,
                 [f"http://127.0.0.1:{server.getsockname()[1]}"],
@@ -1039,7 +1038,7 @@ def test_an_answer_that_is_none_of_rays_is_one_line(server, call, path, body):
 )
 def test_odd_answers_of_a_dashboard_are_one_line(server, body):
     server.answers = {"/api/v0/nodes": (200, body), "/api/version": (200, body)}
-    for ask in (preflight.is_remote, preflight.check_version):
+    for ask in (submission.is_remote, submission.check_version):
         with refused(
             SubmissionError, server.address, "is not answered as a Ray dashboard does"
         ) as error:
@@ -1073,7 +1072,7 @@ def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
     monkeypatch.setattr(Job, "logs", lambda job: f"starting\n{printed}\n")
     monkeypatch.setattr(Job, "died_of_memory", lambda job: False)
     with refused(SubmissionError, says):
-        preflight.check_there(dashboard, PROBE, ["s3://b"], "1.0", None, {})
+        submission.check_there(dashboard, PROBE, ["s3://b"], "1.0", None, {})
 
 
 METHOD = """from contrasweep.trial import Report

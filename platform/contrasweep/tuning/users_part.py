@@ -1,21 +1,35 @@
 """A searcher or a pruner that the user wrote, in a wrapper that names it in the errors of its methods."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from contrasweep.imports import errors_named
+from contrasweep.config import Config
+from contrasweep.errors import SpecError
+from contrasweep.imports import build_part, errors_named
 
 
 class UsersPart:
-    """Wraps an object of the user's class.
+    """Wraps an object of the user's class: `target(*first, **options)`, where `name` is the class's dotted path.
 
-    `part` is the object, and `name` the dotted path of its class. `kind` is `searcher` or `pruner`, which is shown as
-    the place of errors.
+    A subclass says its `kind`, `searcher` or `pruner`, which is shown as the place of errors, the `protocol` that the
+    object has, and the rule and the hint of the error of one that lacks it. An error names the class and the line of
+    its code that failed.
+
+    Raises `SpecError` where the class does not take the options, fails, or lacks a method of the protocol.
     """
 
-    def __init__(self, kind: str, name: str, part: Any) -> None:
-        self.kind = kind
+    kind: ClassVar[str]
+    protocol: ClassVar[Any]
+    rule: ClassVar[str]
+    hint: ClassVar[str]
+
+    def __init__(
+        self, name: str, target: Callable[..., Any], *first: object, options: Config
+    ) -> None:
         self.name = name
-        self.part = part
+        self.part = build_part(self.kind, name, target, *first, options=options)
+        if not isinstance(self.part, self.protocol):
+            raise SpecError(self.rule, place=self.kind, value=name, hint=self.hint)
 
     def __getattr__(self, method: str) -> Any:
         """Return the method of this name of the user's object, which raises its errors as `SpecError`.

@@ -25,7 +25,7 @@ import ray
 from contrasweep.cluster.hosts import ClusterHosts, Hosts, wait_for_hosts
 from contrasweep.cluster.inventory import Inventory, ray_inventory
 from contrasweep.cluster.packing import Footprint
-from contrasweep.cluster.preflight import check_nodes
+from contrasweep.cluster.submission import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT

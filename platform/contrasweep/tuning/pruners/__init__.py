@@ -38,7 +38,9 @@ def build(pruner: str, *, mode: str, budget: int | None, **options: Any) -> Prun
     """
     if ":" in pruner:
         # The wrapper passes all methods of a pruner on to the user's object.
-        users = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
+        users = OwnPruner(
+            pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options=options
+        )
         return cast(Pruner, users)
     names = [*PRUNERS, "package.module:Class"]
     check_known(pruner, "pruners", names, "there is no such pruner", place="pruner")

@@ -1,11 +1,8 @@
 """The protocol of rules for early stopping, and checks of a rule that the user wrote."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from contrasweep.config import Config
 from contrasweep.errors import SpecError
-from contrasweep.imports import build_part
 from contrasweep.tuning.users_part import UsersPart
 
 History = dict[int, float]
@@ -71,25 +68,13 @@ def at_least(name: str, value: int, least: int) -> None:
 class OwnPruner(UsersPart):
     """A pruner of the user's class, with a check that each report gets a truth value.
 
-    `name` is the dotted path of the class, and `target` the class itself. The pruner is built as
-    `target(mode, budget, **options)`. An error names the pruner and the line of its code that failed.
-
-    Raises `SpecError` where it does not take the options, fails, or lacks a method of `Pruner`.
+    The pruner is built as `target(mode, budget, **options)`.
     """
 
-    def __init__(
-        self, name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Config
-    ) -> None:
-        super().__init__(
-            "pruner", name, build_part("pruner", name, target, mode, budget, options=options)
-        )
-        if not isinstance(self.part, Pruner):
-            raise SpecError(
-                "the pruner lacks methods of contrasweep.tuning.pruners.Pruner",
-                place="pruner",
-                value=name,
-                hint="derive it from contrasweep.tuning.pruners.StoppingRule",
-            )
+    kind = "pruner"
+    protocol = Pruner
+    rule = "the pruner lacks methods of contrasweep.tuning.pruners.Pruner"
+    hint = "derive it from contrasweep.tuning.pruners.StoppingRule"
 
     def try_out(self) -> None:
         """Call each method of the pruner for one trial, so that a plan finds its errors.

@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
-from contrasweep.imports import build_part
 from contrasweep.study.space import Space, configurations, exists
 from contrasweep.tuning.users_part import UsersPart
 
@@ -83,27 +82,22 @@ class ListSearcher(Searcher):
 class OwnSearcher(UsersPart):
     """A searcher of the user's class, with a check that its suggestions lie in the space.
 
-    `name` is the dotted path of the class, and `target` the class itself. The searcher is built as
-    `target(problem, **options)`. An error names the searcher and the line of its code that failed.
-
-    Raises `SpecError` where it does not take the options, fails, or lacks a method of `Searcher`.
+    The searcher is built as `target(problem, **options)`.
     """
+
+    kind = "searcher"
+    protocol = Searcher
+    rule = "this is no searcher and no Optuna sampler"
+    hint = (
+        "a searcher has ask, tell and replay (contrasweep.tuning.searchers.Searcher); a sampler is, say, "
+        "optuna.samplers:TPESampler"
+    )
 
     def __init__(
         self, name: str, target: Callable[..., Any], problem: Problem, options: Config
     ) -> None:
-        super().__init__(
-            "searcher", name, build_part("searcher", name, target, problem, options=options)
-        )
+        super().__init__(name, target, problem, options=options)
         self.problem = problem
-        if not isinstance(self.part, Searcher):
-            raise SpecError(
-                "this is no searcher and no Optuna sampler",
-                place="searcher",
-                value=name,
-                hint="a searcher has ask, tell and replay (contrasweep.tuning.searchers.Searcher); a sampler is, say, "
-                "optuna.samplers:TPESampler",
-            )
 
     def ask(self) -> MutableConfig | None:
         """Return the next configuration; None where the searcher has no more.
