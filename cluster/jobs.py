@@ -218,14 +218,10 @@ class Dashboard:
             "metadata": dict(metadata or {}),
             "submission_id": id,
         }
-        body = json.dumps(job).encode()
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                queued = self.read(
-                    lambda answer: str(answer["submission_id"]), "POST", "/api/jobs/", body
-                )
-                return Job(queued, self.address)
+                return Job(self._queue(job), self.address)
             except SubmissionError as error:
                 if "No available agent" not in str(error):
                     raise
@@ -237,6 +233,15 @@ class Dashboard:
                     "the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True
                 )
                 time.sleep(POLL_S)
+
+    def _queue(self, job: Mapping[str, object]) -> str:
+        """Queue a job of these fields; return its id."""
+        return self.read(
+            lambda answer: str(answer["submission_id"]),
+            "POST",
+            "/api/jobs/",
+            json.dumps(job).encode(),
+        )
 
     def _upload(self, folder: Path) -> str:
         """Send a folder as a package, unless the cluster has it; return the package's address, `gcs://NAME.zip`.
