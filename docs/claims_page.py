@@ -18,10 +18,9 @@ from docs.claims_ledger import Claim
 
 from contrasweep.canonical import label
 from contrasweep.code import CurrentCode
-from contrasweep.errors import ContrasweepError, NotStagedError, SpecError, choose_from
+from contrasweep.errors import ContrasweepError, NotStagedError, SpecError, choose_from, duration
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.planning.code_comparison import compare_code
-from contrasweep.planning.durations import duration
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.reporting import write_report

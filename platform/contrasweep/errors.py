@@ -248,6 +248,13 @@ def plural(number: float, noun: str) -> str:
     return f"{number:.12g} {noun}{'' if number == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Return seconds as text: `12 s` (below 100), `3 min` (below an hour and a half), `2.5 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 OUR_SENTENCES = ("its process ", "ended with ", "timed out ")
 """How the lines begin that say at the end of an error what became of a worker, a command or a trial."""
 

@@ -22,7 +22,7 @@ from contrasweep.cli.options import (
     print_table,
 )
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import plural
+from contrasweep.errors import duration, plural
 from contrasweep.shell import command_line
 
 ENDED_AS = {1: ": failures", 3: ": budget used up"}
@@ -185,8 +185,6 @@ def print_overview(entry: "Overview") -> None:
 
     A driver that was killed counts as running for a minute: how long ago the sign was tells it from a living one.
     """
-    from contrasweep.planning.durations import duration
-
     ago = duration(max(0.0, time.time() - entry.last_sign))
     rows = [
         [

@@ -22,8 +22,7 @@ from typing import Annotated, Literal, Protocol
 
 import pydantic
 
-from contrasweep.errors import BrokenFileError, plural
-from contrasweep.planning.durations import duration
+from contrasweep.errors import BrokenFileError, duration, plural
 from contrasweep.rows import Row, step_of
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import SCHEMA, JsonFile

@@ -8,9 +8,8 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from contrasweep.errors import plural
+from contrasweep.errors import duration, plural
 from contrasweep.planning.budget import covered
-from contrasweep.planning.durations import duration
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped

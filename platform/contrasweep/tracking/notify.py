@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Literal
 
 from contrasweep.delivery import Message, deliver
-from contrasweep.errors import BrokenFileError, StorageError, plural
+from contrasweep.errors import BrokenFileError, StorageError, duration, plural
 from contrasweep.live.state import (
     COMPLETE,
     FAILURES,
@@ -19,7 +19,6 @@ from contrasweep.live.state import (
     one_line,
     read_live,
 )
-from contrasweep.planning.durations import duration
 from contrasweep.secrets import redacted
 from contrasweep.storage.interim_log import VERDICTS, LookAt, LookLog, read_looks
 from contrasweep.storage.record import Status

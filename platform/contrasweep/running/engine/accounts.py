@@ -8,8 +8,8 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 
+from contrasweep.errors import duration
 from contrasweep.planning.budget import Budget
-from contrasweep.planning.durations import duration
 from contrasweep.rows import Row, step_of
 from contrasweep.storage.lease import Lease
 from contrasweep.storage.record import Record, TrialNotes
