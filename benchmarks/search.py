@@ -36,7 +36,7 @@ from contrasweep.storage.record import Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.trial import Trial
-from contrasweep.tuning.arm_search import ArmSearch
+from contrasweep.tuning.sweep_source import ArmSearch
 
 # random search: 40 configurations
 EPOCHS = 9

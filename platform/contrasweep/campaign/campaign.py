@@ -39,7 +39,14 @@ from contrasweep.code import CurrentCode
 from contrasweep.commands import PATH as COMMAND_PATH
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, choose_from, plural
+from contrasweep.errors import (
+    BrokenFileError,
+    ContrasweepError,
+    SpecError,
+    check_known,
+    choose_from,
+    plural,
+)
 from contrasweep.planning.planner import plan
 from contrasweep.results.ledger import (
     FIRST,
@@ -56,8 +63,9 @@ from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
+from contrasweep.shell import command_line
 from contrasweep.statistics.evidence import COPIES
-from contrasweep.statistics.noise import read_noise
+from contrasweep.statistics.noise import Noise, read_noise
 from contrasweep.statistics.referee import Gains, Rule, Ruling, surely_smaller
 from contrasweep.statistics.resampling import constant
 from contrasweep.storage.lease import StudyHeld, listening
@@ -67,10 +75,18 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import Alpha
 from contrasweep.study.arm import Arm
 from contrasweep.study.base import Difference, Folds, Metric
-from contrasweep.study.file import built, load_declared, to_plain, with_commands, with_sets
-from contrasweep.study.grid import DATA_AXIS, AblationGrid
+from contrasweep.study.file import (
+    build_study,
+    built,
+    load_declared,
+    to_plain,
+    with_commands,
+    with_sets,
+)
+from contrasweep.study.grid import DATA_AXIS, AblationGrid, SubGrid
 from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Above0, Positive
+from contrasweep.study.sweep import Study, Sweep
 from contrasweep.study.trainables import unread_of_command
 from contrasweep.study.trust import check_named
 
@@ -1024,6 +1040,100 @@ class Referee:
                     value=getattr(self.campaign, f"budget_{budget}"),
                     hint=f"at least {needed - left:g} more",
                 )
+
+
+KINDS: tuple[type[Study | Campaign], ...] = (AblationGrid, Sweep, Campaign)
+
+
+def train_twice(
+    name: str,
+    arm: str,
+    seeds: int,
+    sets: Sequence[str],
+    storage: str,
+    max_concurrent: int | None = None,
+) -> Noise:
+    """Train an arm twice on the seeds 0 to `seeds` - 1, and return the values of both studies.
+
+    The studies are `NAME.noise-1` and `NAME.noise-2`, with the arm's cells and the folds of the declared study. A
+    seed's value is the mean over these. Trials that this code has trained already are not trained again.
+
+    Args:
+        name: `module:NAME` or a YAML file, of a grid or a campaign.
+        arm: The arm of a grid, or `incumbent` of a campaign; "": the reference, or the only arm.
+        seeds: How many seeds.
+        sets: Changed fields, as `PATH=VALUE`.
+        storage: The folder or address of the storage.
+        max_concurrent: Trials at once, at most.
+
+    Raises:
+        ContrasweepError: As `run` raises, and where a trial has no value of the metric.
+    """
+    declared: Study | Campaign = load_declared(name, KINDS, _study_or_campaign, "SOURCE", sets)
+    if isinstance(declared, Sweep):
+        rule = (
+            "noise trains an arm of a grid, or the incumbent of a campaign, twice; this is a sweep"
+        )
+        hint = "contrasweep report STUDY --format yaml prints a grid of the best settings"
+        raise SpecError(rule, place="SOURCE", value=name, hint=hint)
+    # A campaign is a grid with its incumbent alone.
+    grid = (
+        declared.grid({INCUMBENT: declared.incumbent}, [0])
+        if isinstance(declared, Campaign)
+        else declared
+    )
+    # Where no arm is named, and several arms have no reference, the check raises: "" is no arm's name.
+    arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
+    arms = dict.fromkeys(cell.arm for cell in grid.cells())
+    check_known(arm, "arms", arms, "an arm runs twice", place="--same")
+    # A sub-grid for each of the arm's cells, of the product and of sub-grids at any depth.
+    subgrids = []
+    for cell in grid.cells():
+        if cell.arm == arm:
+            axes = {axis: [value] for axis, value in cell.axes.items()}
+            subgrids.append(SubGrid([arm], dict(cell.added), axes))
+    values: list[tuple[float, ...]] = []
+    with session():
+        # Two studies of the same seeds. A difference between them is noise that the seed does not fix.
+        for number in (1, 2):
+            study = AblationGrid(
+                f"{grid.name}.noise-{number}",
+                {arm: grid.arms[arm]},
+                grid.data,
+                seeds=list(range(seeds)),
+                subgrids=subgrids,
+                folds=grid.folds,
+                repeats=grid.repeats,
+                metric=grid.metric,
+                mode=grid.mode,
+            )
+            frame = run(
+                study,
+                storage=storage,
+                tracking=None,
+                extend=True,
+                changed="rerun",
+                quiet=True,
+                max_concurrent=max_concurrent,
+            ).to_frame()
+            if grid.metric not in frame or frame[grid.metric].isna().any():
+                rule = "an A/A is of runs that have a value"
+                raise SpecError(
+                    rule,
+                    place=study.name,
+                    value=grid.metric,
+                    hint=command_line("status", study.name),
+                )
+            values.append(tuple(frame.groupby("seed")[grid.metric].mean().tolist()))
+    first, second = values
+    return Noise(grid.name, (arm, arm), grid.metric, first, second)
+
+
+def _study_or_campaign(fields: MutableConfig, file: str) -> Study | Campaign:
+    """Return the study or, by its `type` or its incumbent, the campaign of a file; `SpecError` names the file."""
+    if fields.get("type", "campaign" if "incumbent" in fields else "") == "campaign":
+        return built(Campaign, fields, file)
+    return build_study(fields, file)
 
 
 def _check_fixed(arm: Arm, place: str) -> None:

@@ -183,7 +183,7 @@ def noise(
     kind, colon, _ = source.partition(":")
     is_table = reader or kind in SERVICES or Path(source).exists()
     if source.endswith(YAML) or (colon and not is_table):
-        from contrasweep.campaign.twice import train_twice
+        from contrasweep.campaign.campaign import train_twice
 
         found = train_twice(source, same, seeds, sets or [], storage, max_concurrent)
     else:

@@ -94,7 +94,7 @@ class Durations:
         None where the seconds of a trial are not known. The time that a trial takes beside its training (start,
         staging, saving) is the median over finished trials.
         """
-        known = [duration for duration in seconds if duration is not None]
+        known = [trained_s for trained_s in seconds if trained_s is not None]
         if len(known) < len(seconds):
             return None
         # A trial that was interrupted has waited too, so it does not count.

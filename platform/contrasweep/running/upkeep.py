@@ -40,7 +40,7 @@ from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
 from contrasweep.tracking.sync import TOLD, TOLD_FILE
-from contrasweep.tuning.arm_search import CANDIDATE_FILE
+from contrasweep.tuning.sweep_source import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
 """How a broken file is repaired: the trial, the arm's search or the file itself is archived ("trial", "search",

@@ -1,16 +1,436 @@
-"""The engine's source for a Sweep: a search per arm, interleaved, then the confirmation of each arm's best."""
+"""The engine's source for a Sweep: a search per arm, interleaved, then the confirmation of each arm's best.
 
+The state of a search is in the storage alone. Each candidate is written before it runs, as one small file:
+
+    <study>/search/<digest of the arm's search>/<number>.json      the searched settings
+
+An interrupted search goes on with the same candidates, from their checkpoints. Its searcher is told the outcome of
+every finished candidate again, in the order of their numbers.
+"""
+
+import math
+import statistics
 from collections import Counter, deque
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 
-from contrasweep.rows import Row
+from contrasweep import canonical
+from contrasweep.config import Config, MutableConfig
+from contrasweep.errors import BrokenFileError
+from contrasweep.rows import Row, step_of
+from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.record import Phase, Record, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study import dotted
+from contrasweep.study.arm_budget import Spending
 from contrasweep.trial import Trial
-from contrasweep.tuning.arm_search import ArmSearch
 from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.source import Finished, NextTrial, Source
+
+MOST_REPEATS = 100
+"""After so many candidates in a row that come to the trials of earlier ones a search ends: it would ask for ever."""
+
+
+@dataclass
+class Candidate:
+    """One configuration of a search, with a trial for each search fold."""
+
+    number: int  # among the arm's different configurations, from 0, in the order of asking
+    config: MutableConfig  # the searched settings
+    trials: list[Trial]
+    # of trials that have ended, by trial id; shared by candidates whose settings come to the same trials
+    records: dict[str, Record] = field(default_factory=dict)
+    learned: bool = False  # whether the searcher was told the outcome
+
+    def value(self, metric: str) -> float:
+        """Return the mean of the metric over the trials that have ended; NaN where one lacks it, or none has."""
+        values = [record.reported(metric) for record in self.records.values()]
+        return statistics.fmean(values) if values else math.nan
+
+    @property
+    def whole(self) -> bool:
+        """Return whether each trial has ended, early or not."""
+        return len(self.records) == len(self.trials)
+
+    @property
+    def counts(self) -> bool:
+        """Return whether each trial was trained to its end."""
+        return self.whole and all(record.status.counts for record in self.records.values())
+
+    @property
+    def trained(self) -> bool:
+        """Return whether each trial was trained to its end, or until a pruner stopped it."""
+        return self.whole and all(record.status.trained for record in self.records.values())
+
+
+@stored
+class CandidateSettings:
+    """The content of a candidate's file: `config` has the searched settings, dotted name -> value."""
+
+    config: Config
+
+
+_REMEDY = "restore it from a backup, or `contrasweep verify STUDY --repair` puts the arm's search aside, to start anew"
+CANDIDATE_FILE = JsonFile(CandidateSettings, 2, _REMEDY)
+"""search/<digest>/<number>.json, written and read."""
+
+
+class ArmSearch:
+    """The search of one arm, within its budget.
+
+    A new object continues the search that is in the storage. `next` then hands out trials, and `keep_going` and `done`
+    receive their reports and records.
+
+    Args:
+        plan: The design of the study, which makes the searcher and the pruner.
+        arm: The arm.
+        records: The study in the storage.
+        infeasible: Ids of trials whose record says that they fitted no host. They run again, if the budget has room.
+    """
+
+    def __init__(
+        self, plan: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str]
+    ) -> None:
+        study = plan.study
+        self.plan = plan
+        self.study = study
+        self.arm = arm
+        self.records = records
+        self.fixed = dotted.merge(study.arms[arm].config)  # the settings that are not searched
+        self.searcher = plan.searcher(arm, self.fixed)
+        self.pruner = plan.pruner()
+        self.spending = Spending(study.arm_budget, len(plan.search_folds))
+        self.candidates: list[Candidate] = []
+        self.candidate_of: dict[str, Candidate] = {}  # trial id -> its candidate
+        self.waiting: deque[Trial] = deque()  # to be handed out, the next one first
+        self.run_again = set(infeasible)  # ids of infeasible trials
+        self.folder = f"{records.study}/search/{plan.search_digest(arm)}/"  # of candidates' files
+        self.stopped: set[str] = set()  # ids of trials without a record whose reports stop them
+        self.closed = False  # whether there will be no more candidates
+        self.repeats = 0  # the newest candidates, in a row, that brought no trial of their own
+        self.start_points = study.arms[arm].start_points or []  # tried before the searcher is asked
+        self._restore()
+
+    def next(self) -> NextTrial | None:
+        """Return a trial to start now; None where none can. `over` says whether another one may follow later."""
+        self._promote()
+        # A new candidate may bring no trial, because all of its trials have a record already. At the end of asking, the
+        # pruner may resume trials.
+        while not self.waiting and not self.closed and self._ask_more():
+            self._promote()
+        if not self.waiting:
+            return None
+        trial = self.waiting.popleft()
+        notes = TrialNotes(phase=Phase.SEARCH, candidate=self.candidate_of[trial.id].number)
+        return NextTrial(trial, notes, stopped=trial.id in self.stopped)
+
+    def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
+        """Count the reported steps as spent; return whether the trial goes on.
+
+        The first report at which the pruner stops the trial decides, and the pruner does not receive later ones. A
+        report without the study's metric decides nothing.
+        """
+        # All steps were trained, so all of them count as spent.
+        for row in reports:
+            self.spending.report(trial_id, step_of(row))
+        metric = self.study.metric
+        return all(
+            self.pruner.on_report(trial_id, step_of(row), row[metric])
+            for row in reports
+            if metric in row
+        )
+
+    def done(self, record: Record) -> None:
+        """Take the record of a trial that has ended; tell the searcher the outcome if its candidate is complete now.
+
+        The search closes if its budget is spent now.
+        """
+        self._take(record)
+        self._tell()
+        self._close_if_spent()
+
+    def retry(self, trial_id: str) -> bool:
+        """Let a trial that ended as infeasible run again, which the caller then starts; return whether it may run.
+
+        False where the search is over, its budget has no room, or the trial has no record. The searcher is told the new
+        outcome of its candidate once the trial has ended.
+        """
+        candidate = self.candidate_of[trial_id]
+        if self.over or trial_id not in candidate.records or not self._room_again(candidate):
+            return False
+        del candidate.records[trial_id]
+        self.spending.reopen(trial_id)
+        # The searcher was told that these settings failed. Replayed, they count as asked for again, and it can be told
+        # another outcome. Candidates that share the trials share `records`.
+        for same in self.candidates:
+            if same.records is candidate.records and same.learned:
+                same.learned = False
+                self.searcher.replay(same.config)
+        self._add_to_pruner(
+            next(trial for trial in candidate.trials if trial.id == trial_id), candidate.number
+        )
+        return True
+
+    @property
+    def over(self) -> bool:
+        """Return whether there will be no more candidates and each has ended."""
+        return self.closed and all(candidate.learned for candidate in self.candidates)
+
+    def best(self) -> Candidate | None:
+        """Return the candidate with the best mean over the folds, the first of equals; None where there is none.
+
+        Only candidates count that were trained to their end on all folds, and whose mean is finite.
+        """
+        metric = self.study.metric
+        sign = 1 if self.study.mode == "max" else -1  # so that the largest is the best
+        candidates = [
+            candidate
+            for candidate in self.candidates
+            if candidate.counts and math.isfinite(candidate.value(metric))
+        ]
+        return max(candidates, key=lambda candidate: sign * candidate.value(metric), default=None)
+
+    @property
+    def _running(self) -> list[str]:
+        """Return the ids of the trials that have not ended, whether they train or wait to be handed out."""
+        return [i for i, candidate in self.candidate_of.items() if i not in candidate.records]
+
+    def _ask_more(self) -> bool:
+        """Add a candidate, or close the search where the searcher has none left; return whether either was done.
+
+        False where the budget has no room, or where earlier candidates must end first (see `_due`).
+        """
+        if not self.spending.room(len(self.candidates), self._running):
+            return False
+        if not all(candidate.learned for candidate in self.candidates[: self._due]):
+            return False
+        config = None if self.repeats == MOST_REPEATS else self._ask()
+        if config is None:
+            self._close()
+            return True
+        # The candidate is written before it runs, so that an interrupted search goes on with the same one.
+        content = {"config": canonical.Config(config)}
+        CANDIDATE_FILE.write(
+            self.records.store, f"{self.folder}{len(self.candidates):06d}.json", content
+        )
+        candidate = self._add(config)
+        # A trial that has a record already, whoever ran it, is not run again: the same trial has the same result.
+        recorded = self._recorded([candidate])
+        self.waiting = deque(trial for trial in self.waiting if trial.id not in recorded)
+        for record in recorded.values():
+            self._take(record)
+        self._tell()
+        self._close_if_spent()
+        return True
+
+    def _close_if_spent(self) -> None:
+        """Close the search where its budget has no room for another candidate, and never will have."""
+        # While trials run, a budget of epochs or hours may get room again: they may take less than was assumed. A
+        # budget of configurations gets no room once all are asked for.
+        running = self._running
+        is_final = not running or len(self.candidates) == self.study.arm_budget.trials
+        if is_final and not self.closed and not self.spending.room(len(self.candidates), running):
+            self._close()
+
+    def _ask(self) -> MutableConfig | None:
+        """Return the next configuration; None where the searcher has no more. The declared start points come first."""
+        # A start point is replayed to the searcher: it counts as asked for, so that its outcome can be told.
+        if len(self.candidates) < len(self.start_points):
+            config = dict(self.start_points[len(self.candidates)])
+            self.searcher.replay(config)
+            return config
+        return self.searcher.ask()
+
+    def _restore(self) -> None:
+        """Continue from the candidates and records in the storage; trials without a record wait to run again.
+
+        The searcher gets the candidates, and then their outcomes, in the order of their numbers. With declared slots an
+        outcome is told before the candidate that was chosen by it in the first run.
+        """
+        in_order = self.study.slots is not None
+        remedy = self.records.remedy(_REMEDY)
+        space = self.study.arms[self.arm].space
+        for key in sorted(self.records.store.list(self.folder))[: self.study.arm_budget.trials]:
+            config = dict(CANDIDATE_FILE.read(self.records.store, key, remedy).config)
+            # Whether conditional settings (`when`) fit together is not checked.
+            for name, value in config.items():
+                if name not in space or not space[name].holds(value):
+                    file = f"{self.records.store.uri}/{key}"
+                    raise BrokenFileError(file, f"{name} is not in the arm's space", remedy)
+            # The outcomes that the searcher knew when it chose this candidate.
+            if in_order:
+                self._tell()
+            self.searcher.replay(config)
+            candidate = self._add(config)
+            if in_order:
+                self._replay_trials([candidate])
+        # Trials may have run side by side, so the pruner gets all trials before the first report.
+        if not in_order:
+            self._replay_trials(self.candidates)
+        self._leave_infeasible()
+        self._tell()
+        self._close_if_spent()
+
+    def _replay_trials(self, candidates: list[Candidate]) -> None:
+        """Pass the stored reports of these candidates' trials to the pruner, and take their records.
+
+        An earlier driver may have been lost before it wrote the record of a trial that its pruner had stopped. Such
+        trials go to `stopped`, and are handed out first, to get their record.
+        """
+        recorded = self._recorded(candidates)
+        for candidate in candidates:
+            for trial in candidate.trials:
+                # An earlier candidate may have the same trials.
+                if self.candidate_of[trial.id] is not candidate:
+                    continue
+                # Without a pruner, only reports of trials without a record are read, to count their steps.
+                rows: list[Row] = []
+                if self.study.pruner or trial.id not in recorded:
+                    rows = self.records.metrics(trial.id)
+                # The last report decides: a trial that was paused and resumed has reports after the pause.
+                goes_on = True
+                for row in rows:
+                    goes_on = self.keep_going(trial.id, [row])
+                if trial.id in recorded:
+                    self._take(recorded[trial.id])
+                elif not goes_on:
+                    self.stopped.add(trial.id)
+        # Stopped trials come first (False sorts before True); else the order stays.
+        waiting = [trial for trial in self.waiting if trial.id not in recorded]
+        self.waiting = deque(sorted(waiting, key=lambda trial: trial.id not in self.stopped))
+
+    def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
+        """Return trial id -> record of these candidates' trials, without infeasible trials that are to run again."""
+        ids = {trial.id for candidate in candidates for trial in candidate.trials}
+        return self.records.read(ids - self.run_again)
+
+    def _room_again(self, candidate: Candidate) -> bool:
+        """Return whether the budget has room for an existing candidate, as if it were asked for only now."""
+        # The candidate itself counts neither among the candidates nor among the running trials.
+        trial_ids = {trial.id for trial in candidate.trials}
+        running = [trial_id for trial_id in self._running if trial_id not in trial_ids]
+        return self.spending.room(len(self.candidates) - 1, running)
+
+    def _leave_infeasible(self) -> None:
+        """Keep the records of infeasible trials for which no budget is left, so that these trials do not run again.
+
+        Later candidates may have spent it.
+        """
+        for candidate in self.candidates:
+            # Trials that would run again: `_take` removes all others from `run_again`.
+            rerun_ids = [trial.id for trial in candidate.trials if trial.id in self.run_again]
+            if rerun_ids and not self._room_again(candidate):
+                for record in self.records.read(rerun_ids).values():
+                    self._take(record)
+        # Trials that have a record now do not wait any more.
+        self.waiting = deque(
+            trial for trial in self.waiting if trial.id not in self.candidate_of[trial.id].records
+        )
+
+    def _add(self, config: MutableConfig) -> Candidate:
+        """Add and return the candidate with the searched settings `config`; its trials wait from now on.
+
+        Where the settings come to the trials of an earlier candidate, as `auto` and 16 may, these run once for both.
+        """
+        whole_config = dotted.merge(self.fixed, dotted.expand(config))
+        trials = self.plan.search_trials(self.arm, whole_config)
+        earlier = self.candidate_of.get(trials[0].id)
+        self.repeats = 0 if earlier is None else self.repeats + 1
+        if earlier is not None:
+            self.candidates.append(replace(earlier, config=config, learned=False))
+            return self.candidates[-1]
+        candidate = Candidate(self._configs, config, trials)
+        self.candidates.append(candidate)
+        for trial in trials:
+            self.candidate_of[trial.id] = candidate
+            self.waiting.append(trial)
+            self._add_to_pruner(trial, candidate.number)
+        return candidate
+
+    @property
+    def _configs(self) -> int:
+        """Return how many candidates with trials of their own there are."""
+        return len(self.candidate_of) // len(self.plan.search_folds)
+
+    def _add_to_pruner(self, trial: Trial, number: int) -> None:
+        """Tell the pruner of a trial of candidate `number`; a trial without a fold counts as one of fold 0."""
+        self.pruner.add(trial.id, number, trial.fold or 0)
+
+    def _take(self, record: Record) -> None:
+        """Pass the record of a trial to its candidate, the spending and the pruner.
+
+        The searcher is told by `_tell`, once the whole candidate has ended.
+        """
+        self.run_again.discard(record.trial_id)
+        self.stopped.discard(record.trial_id)
+        self.candidate_of[record.trial_id].records[record.trial_id] = record
+        self.spending.end(record)
+        status = record.status
+        self.pruner.on_end(record.trial_id, stopped=status.stopped_early, failed=not status.counts)
+
+    def _promote(self) -> None:
+        """Let the stopped trials that the pruner resumes wait again, to go on from their checkpoints."""
+        for trial_id in self.pruner.resumable():
+            candidate = self.candidate_of[trial_id]
+            # A trial without a record waits or trains already. The record is deleted, also in the storage, because a
+            # trial with a record is finished.
+            if candidate.records.pop(trial_id, None) is not None:
+                self.spending.reopen(trial_id)
+                self.records.reopen(trial_id)
+                self.waiting.append(
+                    next(trial for trial in candidate.trials if trial.id == trial_id)
+                )
+        self._tell()
+
+    @property
+    def _due(self) -> int:
+        """Return how many of the first candidates must have ended before the next one is asked for.
+
+        0 without declared slots. With slots, the n-th candidate (from 1) waits for the first n - slots candidates. It
+        is chosen by their outcomes alone, whichever others have ended. Candidates without trials of their own take no
+        slot, and are not counted in this.
+        """
+        if self.study.slots is None:
+            return 0
+        last = self._configs - self.study.slots  # the number of the last one that must have ended
+        numbers = [candidate.number for candidate in self.candidates]
+        return numbers.index(last) + 1 if last >= 0 else 0
+
+    def _tell(self) -> None:
+        """Tell the searcher the outcome of each complete candidate, once.
+
+        With declared slots these are, in the order of asking, only the candidates by which the next one is chosen (see
+        `_due`). Once the search is closed no other is chosen, and all outcomes are told.
+        """
+        in_order = self.study.slots is not None and not self.closed
+        candidates = self.candidates[: self._due] if in_order else self.candidates
+        for candidate in candidates:
+            if candidate.learned:
+                continue
+            # A candidate is incomplete while a trial has no record, or is paused and may still be resumed.
+            if not candidate.whole or any(
+                self.pruner.is_paused(trial.id) for trial in candidate.trials
+            ):
+                # In order, no later candidate is told before this one.
+                if in_order:
+                    return
+                continue
+            candidate.learned = True
+            value = candidate.value(self.study.metric)
+            usable = candidate.trained and math.isfinite(value)
+            # If trials were stopped early, the candidate counts as pruned at the smallest of their steps.
+            pruned = [
+                record.step for record in candidate.records.values() if record.status.stopped_early
+            ]
+            self.searcher.tell(
+                candidate.config, value if usable else None, min(pruned) if pruned else None
+            )
+
+    def _close(self) -> None:
+        """Ask for no more candidates; the pruner decides on trials that waited for more, and the others train on."""
+        self.closed = True
+        self.pruner.on_search_end(self._configs)
+        self._tell()
 
 
 class SweepSource(Source):

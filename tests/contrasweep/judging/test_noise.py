@@ -13,7 +13,7 @@ from refusals import refused
 from scipy import stats
 
 import contrasweep as cs
-from contrasweep.campaign import twice
+from contrasweep.campaign import campaign
 from contrasweep.cli.documents import dumps
 from contrasweep.cli.schemas import document_schema
 from contrasweep.judging.judged import noise_of
@@ -126,7 +126,7 @@ def train(trial, resume=None):
 @pytest.fixture
 def without_ray(monkeypatch, tmp_path):
     """Train in this process, an arm that is better the more was trained before, and a steady one."""
-    monkeypatch.setattr(twice, "run", lambda study, storage, **options: calm_run(study, storage))
+    monkeypatch.setattr(campaign, "run", lambda study, storage, **options: calm_run(study, storage))
     (tmp_path / "drifts.py").write_text(DRIFTS.format(folder=str(tmp_path)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -145,19 +145,19 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
         },
     )
     storage = runs
-    drifting = twice.train_twice("study.yaml", "", 6, ["axes={}"], storage)
+    drifting = campaign.train_twice("study.yaml", "", 6, ["axes={}"], storage)
     assert drifting.failed and drifting.to_dict()["differ_by_seed"] == 6
     assert drifting.arms == ("drifting", "drifting")
-    steady = twice.train_twice("study.yaml", "steady", 4, [], storage)
+    steady = campaign.train_twice("study.yaml", "steady", 4, [], storage)
     assert steady.first == steady.second and len(set(steady.first)) == 4
-    assert twice.train_twice("campaign.yaml", "", 4, [], storage).first == steady.first
+    assert campaign.train_twice("campaign.yaml", "", 4, [], storage).first == steady.first
     with refused(cs.SpecError, "an A/A is of runs that have a value, got 'accuracy'"):
-        twice.train_twice("study.yaml", "failing", 2, [], storage)
+        campaign.train_twice("study.yaml", "failing", 2, [], storage)
     with refused(cs.SpecError, "an arm runs twice"):
-        twice.train_twice("study.yaml", "none", 4, [], storage)
+        campaign.train_twice("study.yaml", "none", 4, [], storage)
     for name in ("sweep.yaml", "contrasweep.search_spaces.tuned_losses:STUDY"):
         with refused(cs.SpecError, "this is a sweep, got", "prints a grid of the best settings"):
-            twice.train_twice(name, "", 4, [], storage)
+            campaign.train_twice(name, "", 4, [], storage)
 
 
 def test_a_value_whose_square_overflows_has_no_noise():
@@ -173,7 +173,7 @@ def test_an_a_a_trains_the_cells_that_the_study_has_of_the_arm(without_ray, tmp_
         f"name: s\ndata: digits-lt\narms: {arms}\nsubgrids: [{inner}, {{arms: [b], config: {{x: 1}}}}]\n"
     )
     storage = runs
-    twice.train_twice("study.yaml", "a", 2, [], storage)
+    campaign.train_twice("study.yaml", "a", 2, [], storage)
     records = StudyRecords(storage, "s.noise-2")
     configs = [record.config for record in records.read(records.finished()).values()]
     trained = sorted((config["parameters"], config["gain"]) for config in configs)

@@ -18,7 +18,7 @@ from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.tracking.links import write_links
-from contrasweep.tuning.arm_search import CANDIDATE_FILE
+from contrasweep.tuning.sweep_source import CANDIDATE_FILE
 
 DATA = nowhere(2)
 

@@ -27,10 +27,9 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import LogEntry
 from contrasweep.study.base import NO_RESULT, StudyBase
 from contrasweep.study.trainables import SettingsOfArms
-from contrasweep.tuning.arm_search import CANDIDATE_FILE
 from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.source import Finished
-from contrasweep.tuning.sweep_source import SweepSource
+from contrasweep.tuning.sweep_source import CANDIDATE_FILE, SweepSource
 
 
 def test_every_arm_gets_the_same_budget_in_turns(tmp_path):

@@ -11,8 +11,7 @@ import pytest
 from contrasweep import data
 from contrasweep.data.manifest import Manifest
 from contrasweep.results.notices import unread_lines, unread_settings
-from contrasweep.running.worker.execution import Execution
-from contrasweep.running.worker.recorded_config import RecordedConfig
+from contrasweep.running.worker.execution import Execution, RecordedConfig
 from contrasweep.storage.record import Record, Status
 from contrasweep.trial import Report, Trial
 
