@@ -545,7 +545,7 @@ MUTANTS = (
     ),
     *_mutants(
         "resume",
-        f"{PLATFORM}/running/worker/reports.py",
+        f"{PLATFORM}/running/worker/execution.py",
         EXECUTION,
         (
             "steps may go back",

@@ -16,8 +16,7 @@ from folders import make_files
 
 from contrasweep.cluster.guard import guard
 from contrasweep.errors import StorageError
-from contrasweep.running.worker.execution import Execution
-from contrasweep.running.worker.reports import Reports
+from contrasweep.running.worker.execution import Execution, Reports
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import TrialNotes
 from contrasweep.storage.records import StudyRecords
