@@ -9,6 +9,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -102,7 +103,7 @@ class Task:
         record = records.read_one(trial.id)
         if record is not None:
             return record.status
-        execution = begin(
+        attempt = begin(
             trial,
             code,
             lambda: as_generator(function or import_path(trial.trainable, "trainable")),
@@ -113,8 +114,9 @@ class Task:
             retention=self.retention,
         )
         # No pruner decides on the reports, so the trial advances by a second of training at a time.
-        while record is None:
-            record = execution.advance(1.0).record
+        with closing(attempt) as execution:
+            while record is None:
+                record = execution.advance(1.0).record
         return record.status
 
     def checkpoint(self) -> Any:
