@@ -177,6 +177,10 @@ def test_best_is_the_best_trial_of_the_same_fold(studies):
     first = studies.plan(studies.before)
     planned, (missing,) = plan_staged(best, storage=studies.storage, before=[first])
     assert planned is None and missing.cells == 1
+    whole = {"folds": None, "keep_checkpoints_of": "best_of_arm"}
+    first = studies.plan(studies.grid("before", studies.before.arms, **whole))
+    one = studies.grid("after", best.arms, folds=None)
+    assert plan_staged(one, storage=studies.storage, before=[first])[1], "the best one is kept"
     studies.run(studies.before)
     studies.run(best)
     assert all(

@@ -23,6 +23,7 @@ from contrasweep.statistics.comparison import (
     judged_comparisons,
     p_text,
     span,
+    within,
 )
 from contrasweep.statistics.design import (
     NEW_ITEMS,
@@ -680,6 +681,7 @@ def test_an_end_that_is_next_to_zero_and_a_p_next_to_alpha_show_their_side():
     assert span(0.03, 0.0, 0.06) == "+0.030 [+0.000, +0.060]"
     assert p_text(0.0496, 0.05) == "= 0.05" and p_text(0.0502, 0.05) == "= 0.0502"
     assert p_text(0.04, 0.05) == "= 0.04"
+    assert within(-1.0, 1.0, (-1.0, 1.0)) == (-math.inf, math.inf)
 
 
 def test_a_metric_of_any_size_shows_its_digits():
