@@ -299,7 +299,7 @@ def inflations() -> Iterator[tuple[str, ...]]:
     for looks in (range(5, 41, 5), range(2, 9, 2), range(2, 9), range(10, 31, 10)):
         for spending in SPENDINGS:
             factors = [
-                f"{Looks.of(looks, spending).t_inflation(alpha):.2f}"
+                f"{Looks(tuple(looks), tuple(n / looks[-1] for n in looks), spending).t_inflation(alpha):.2f}"
                 for alpha in (0.05, 0.05 / 3, 0.05 / 18)
             ]
             yield f"{looks[0]}, {looks[1]}, ..., {looks[-1]} seeds", spending, *factors

@@ -263,7 +263,7 @@ def why_little_is_saved() -> list[str]:
     }
     for design, degrees in designs.items():
         for spending in get_args(SpendingName):
-            levels = Looks.of([2, 4, 6, 8], spending).nominal_levels(0.05)
+            levels = Looks((2, 4, 6, 8), (0.25, 0.5, 0.75, 1), spending).nominal_levels(0.05)
             asked = [stats.t.isf(level / 2, d) for level, d in zip(levels, degrees, strict=True)]
             rows.append(f"| {design} | {spending} | {' | '.join(f'{t:.1f}' for t in asked)} |")
     return [

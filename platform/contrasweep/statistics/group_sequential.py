@@ -109,16 +109,6 @@ class Looks:
                 value=list(zip(self.information, self.times, strict=False)),
             )
 
-    @classmethod
-    def of(cls, information: Sequence[float], spending: str = "obrien-fleming") -> "Looks":
-        """Return the looks at these numbers of replicates, which end with the last one.
-
-        The times of spending are the shares of that last number.
-        """
-        return cls(
-            tuple(information), tuple(float(n / information[-1]) for n in information), spending
-        )
-
     def critical_values(self, alpha: float) -> Floats:
         """Return the value [looks] that |z| must reach at each look, for a two-sided `alpha`."""
         values: Floats = _critical_values(self, (float(alpha),))[0]

@@ -9,7 +9,14 @@ from contrasweep import SpecError
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import Looks, conditional_power, judge_looks
 
-LOOKS = Looks.of(range(5, 41, 5))
+
+def looks_at(information, spending="obrien-fleming"):
+    """Looks at these numbers of replicates, the last of which is the end of the spending."""
+    shares = tuple(n / information[-1] for n in information)
+    return Looks(tuple(information), shares, spending)
+
+
+LOOKS = looks_at(range(5, 41, 5))
 
 
 def sequential_p(looks, p):
@@ -27,7 +34,7 @@ def sequential_p(looks, p):
     ],
 )
 def test_critical_values_are_those_of_rpact(spending, looks, values):
-    assert Looks.of(range(1, looks + 1), spending).critical_values(0.05) == pytest.approx(
+    assert looks_at(range(1, looks + 1), spending).critical_values(0.05) == pytest.approx(
         values, abs=1e-4
     )
 
@@ -47,15 +54,15 @@ def test_a_sequential_p_never_rises_and_one_look_is_an_ordinary_test():
     path = np.stack([sequential_p(LOOKS, p[:, : k + 1]) for k in range(8)], axis=1)
     assert (np.diff(path, axis=1) <= 0).all() and (path[:, -1] >= p.min(axis=1) * 0.99).all()
     only = np.array([[0.004], [0.04], [0.3]])
-    assert sequential_p(Looks.of([10]), only) == pytest.approx(only[:, 0], rel=5e-3)
+    assert sequential_p(looks_at([10]), only) == pytest.approx(only[:, 0], rel=5e-3)
 
 
 def test_what_was_spent_before_an_extension_stays_spent():
     """Extended from 20 to 40 after a look at 10 of 20, the looks to come have less than those of a new study."""
     extended = Looks((10.0, 20.0, 30.0, 40.0), (0.5, 2 / 3, 5 / 6, 1.0), "power")
-    fresh = Looks.of([10, 20, 30, 40], "power")
+    fresh = looks_at([10, 20, 30, 40], "power")
     assert extended.critical_values(0.05)[0] == pytest.approx(
-        Looks.of([10, 20], "power").critical_values(0.05)[0]
+        looks_at([10, 20], "power").critical_values(0.05)[0]
     )
     assert extended.critical_values(0.05)[-1] > fresh.critical_values(0.05)[-1]
 
@@ -137,11 +144,11 @@ def test_a_difference_far_above_the_margin_is_not_futile_because_the_margin_is_s
 )
 def test_looks_at_t_statistics_hold_their_level_once_their_inflation_is_counted(looks, most):
     """By other draws than those that it is measured by; without it they err more often than alpha."""
-    planned = Looks.of(looks, "power")
+    planned = looks_at(looks, "power")
     alpha = 0.05
     studies = 60_000
     inflation = planned.t_inflation(alpha)
-    assert 1 <= inflation < most and Looks.of([5]).t_inflation(alpha) == pytest.approx(1, abs=0.02)
+    assert 1 <= inflation < most and looks_at([5]).t_inflation(alpha) == pytest.approx(1, abs=0.02)
     values = default_rng(7).normal(size=(studies, looks[-1]))
     p = [
         2

@@ -101,7 +101,7 @@ def test_the_table_says_what_the_looks_decided(calm):
         )
         assert said.p_value == one.adjusted_p
     first = min(log.looks[0].comparisons, key=lambda one: one.p_value)
-    planned = Looks.of(range(5, 31, 5))
+    planned = Looks(tuple(range(5, 31, 5)), tuple(n / 30 for n in range(5, 31, 5)))
     p = planned.repeated_p(first.p_value, 0) * planned.t_inflation(0.05 / 3)
     assert first.adjusted_p == pytest.approx(3 * p), "of three comparisons of seeds at six looks"
     assert "c is better than a" in text and "c is better than b" in text
@@ -218,7 +218,7 @@ def test_looks_over_folds_need_no_factor_of_t(tmp_path):
     looks = Replicates(first=2, step=2, most=6)
     drive_looks(grid(axes={}, folds=5, replicates=looks), tmp_path, value)
     last = min(log_of(tmp_path).looks[-1].comparisons, key=lambda one: one.p_value)
-    told = Looks.of([2, 4, 6]).repeated_p(last.p_value, 2)
+    told = Looks((2, 4, 6), (1 / 3, 2 / 3, 1)).repeated_p(last.p_value, 2)
     assert last.adjusted_p == pytest.approx(3 * told), "of three comparisons"
 
 
