@@ -15,7 +15,7 @@ from contrasweep import Arm, Float, Sweep
 from contrasweep.config import MutableConfig
 from contrasweep.search_spaces.similarity_losses import Space, loss_space
 
-TIMED = "contrasweep.trainables.contrastive.timed:train"
+TIMED_TRAINABLE = "contrasweep.trainables.contrastive.timed:train"
 """The trainable `contrastive`; its reports have `processor_seconds` too."""
 BASE: MutableConfig = {
     "encoder": "cnn",
@@ -71,7 +71,7 @@ def _board(data: str, epochs: int, batch_size: int = 128) -> Sweep:
         name=f"methods-{data}",
         description="The shipped methods under equal budgets: frozen features by nearest neighbours and linear probes",
         arms={
-            name: Arm(TIMED, config=base | config, space=rate | space)
+            name: Arm(TIMED_TRAINABLE, config=base | config, space=rate | space)
             for name, (config, space) in METHODS.items()
         },
         data=data,

@@ -75,12 +75,12 @@ def redacted(text: str) -> str:
 def _shown(match: re.Match[str]) -> str:
     """Return an address that `_ADDRESS` has found as it is shown."""
     scheme = match[1]
-    rest, end = _parted(match[2], _END)
+    rest, end = _parted(match[2], _END)  # `end`: punctuation of the text around the address
     shows_user = _USER_IS_SHOWN.match(scheme) is not None
     at = _end_of_user(rest, shows_user)
-    if at is None:
+    if at is None:  # where the user ends is not clear, so all is hidden
         return f"{scheme}{HIDDEN}{end}"
-    user_text = _shown_user(rest[:at], shows_user) if at >= 0 else ""
+    user_text = "" if at < 0 else _shown_user(rest[:at], shows_user)  # below 0: there is no user
     # Host and path, then the query and the fragment.
     host_and_path, tail = _parted(rest[at + 1 :], re.compile("([?#;].*)?$", re.DOTALL))
     # Addresses of services that post for everybody who knows them: the path itself is the secret.

@@ -42,7 +42,11 @@ def draw(folder: Path, to: Path) -> dict[str, Path]:
 
 
 def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
-    """Draw t-SNE coordinates of `what` ("z", "e_post"), coloured by class."""
+    """Draw the t-SNE points of a representation, `what` ("z" or "e_post"), on the axes `ax`, coloured by class.
+
+    `rows` is a data frame with a row for each test item: `label`, the index of its class in `names`, and the
+    coordinates `{what}_tsne_0` and `{what}_tsne_1`. More classes than colours have no legend.
+    """
     for k, name in enumerate(names):
         rows_of_class = rows[rows.label == k]
         ax.scatter(

@@ -524,7 +524,10 @@ class Referee:
         return expected
 
     def _untrained(self, study: str, arms: int, seeds: Sequence[int]) -> int:
-        """Return how many trials of so many arms on these seeds have no result in a study, which may not be there."""
+        """Return how many trials `study` still has to run for `arms` arms on these seeds; all without such a study.
+
+        A trial that its method ended counts as run. The study may hold more arms than these, hence at least 0.
+        """
         records = self.ledger.records(study)
         trained = sum(record.seed in seeds and not record.missing for record in records)
         return max(0, arms * len(seeds) * self._trials_per_seed() - trained)

@@ -65,8 +65,9 @@ def watch(
         raise no_such_study(records.study, storage)
     if json:
         state = live.read_live(records)
-        # A program waits for a change of members of the run, not of the one member `run`.
-        print_polled("watch", {"run": state}, since, {} if state is None else vars(state))
+        # The one member is `run`. The members of the run are compared with `since`.
+        watched = {} if state is None else vars(state)
+        print_polled("watch", {"run": state}, since, watched)
         return
     try:
         state = live.watch(records, display_here(), once=once, awaited=awaited)

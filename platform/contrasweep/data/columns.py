@@ -84,7 +84,8 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
 def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
     """Return a table of `columns`, name -> Arrow array or plain values.
 
-    `specs` has the spec of each array column, which becomes text in the metadata of the column's field.
+    A column of images or of items with a fixed shape has its spec (dtype, shape, encoding) in `specs`. The spec goes
+    into the metadata of the column's field as text, so that other readers can decode the bytes.
     """
     arrays = []
     fields = []
@@ -93,7 +94,7 @@ def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.
         metadata = None
         if name in specs:
             metadata = {key: str(value) for key, value in specs[name].items()}
-            metadata["byte_order"] = "little"
+            metadata["byte_order"] = "little"  # of all numbers that are stored
         arrays.append(array)
         fields.append(pa.field(name, array.type, metadata=metadata))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

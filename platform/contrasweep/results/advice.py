@@ -353,24 +353,26 @@ class Advice:
         """Return a sentence on how to follow the advice, and on what a look at more replicates costs."""
         if self.type == "judged":
             return "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
-        if self.fresh:
+        if self.fresh:  # only a new study can decide
             return "No look at this study is left: declare a new study, with another name and fresh seeds."
-        enough = [larger.size for forecast in self.forecasts for larger in forecast.enough]
+        sizes = []  # that would be enough for a comparison
         for forecast in self.forecasts:
+            sizes += [sufficient.size for sufficient in forecast.enough]
             if forecast.enough_as_estimated:
-                enough.append(forecast.enough_as_estimated)
-        if self.present.unit == "repeats" or {size.unit for size in enough} == {"repeats"}:
+                sizes.append(forecast.enough_as_estimated)
+        # The field of the study that is made larger.
+        if self.present.unit == "repeats" or {size.unit for size in sizes} == {"repeats"}:
             field = "repeats"
         elif self.type == "sweep":
             field = "confirm_seeds"
         else:
             field = "seeds"
         look = "the first look, as nothing was tested yet"
-        if self.look > 1:
+        if self.look > 1:  # each further look tests at a smaller level
             share = f"at alpha / {LEVEL_DIVISOR ** (self.look - 1):g}; chances and detectable differences allow for it"
             look = f"the {ordinal(self.look)} look at the table, {share}"
         # Where no size is enough, there is nothing to follow.
-        if enough:
+        if sizes:
             return f"To follow it, add {field} and run with --extend. That is {look}."
         return f"More {field}, added with --extend, would be {look}."
 

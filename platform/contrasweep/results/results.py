@@ -222,7 +222,7 @@ class Results(StudyData):
         checkpoints = Checkpoints.of(records, record.trial_id)
         if checkpoints.fetch(folder) is None:
             hint = f"trial {record.trial_id} has none"
-            if record.trainable == PATH:
+            if record.trainable == PATH:  # a command
                 hint += (
                     "; a command leaves one by a line of CONTRASWEEP_METRICS, "
                     '{"step": 1, "accuracy": 0.5, "checkpoint": "FOLDER"}, for a folder in CONTRASWEEP_CHECKPOINTS; '

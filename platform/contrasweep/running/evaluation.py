@@ -241,7 +241,8 @@ def _check_names(study: str, settings: Config, names: Iterable[str], storage: st
     The name `study` may stand for the same settings only. Two functions may not have the same last part of their
     dotted paths, because scores are named by it.
 
-    `settings` are those of the new evaluation, `names` the studies that it is compared with.
+    `settings` are those of the new evaluation; their `function` is "" with the shipped score. `names` are the studies
+    to look into: the new one, which may be there already, and earlier evaluations.
     """
     function = str(settings["function"])
     for name in dict.fromkeys(names):

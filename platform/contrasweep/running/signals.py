@@ -109,7 +109,10 @@ def interruptible() -> Iterator[None]:
 
 
 def _set_handlers() -> dict[int, Any]:
-    """Set the handlers, and return the previous ones by signal; SIGHUP is left alone where it is ignored."""
+    """Make `_interrupt` the handler of each of `SIGNALS`; return signal -> the handler that it had before.
+
+    SIGHUP stays ignored, and is not in the result, where it was ignored, as under `nohup`.
+    """
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return {n: signal.signal(n, _interrupt) for n in SIGNALS if n != signal.SIGHUP or not ignored}
 

@@ -617,7 +617,7 @@ class Comparison:
             return "one replicate tells nothing about noise"
         if self.evidence.constant:
             return f"each arm has one value in all {plural(self.n, 'replicate')}: {COPIES}"
-        # The judgement's interval has ends, but holds every difference that the metric allows.
+        # The test's interval is finite. But it holds every difference that the metric allows, so none is shown.
         if math.isinf(self.low) and judgement is not None and math.isfinite(judgement.low):
             degrees = freedom(self.evidence.common.degrees)
             return f"{degrees}, which leaves every difference possible"
@@ -625,8 +625,9 @@ class Comparison:
             if constant(self.evidence.common.values):
                 return "the same in every replicate of this one seed"
             low, high = self.evidence.common.of_this_seed.interval(self.level)
-            if self.turned:
+            if self.turned:  # the evidence is of the other arm against this one
                 low, high = -high, -low
+            # The text is `difference [low, high]`.
             _, _, ends = span(self.difference, low, high).partition(" ")
             return f"{ends} is of this one seed"
         return ""

@@ -187,9 +187,10 @@ class Follower:
         return f"{plural(len(self.refused), 'trial')}: {'; '.join(named)}"
 
     def read_changed(self) -> list[Record]:
-        """Return the records that are new or have changed since the last call; forget what is known of their trials.
+        """Return the records that are new or have changed since the last call.
 
-        A broken record counts as refused by the tracker.
+        What was known of their trials is forgotten, and of trials whose record is gone. A trial whose record is broken
+        counts as one that the tracker refused.
         """
         etags = self.records.etags()
         for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again
@@ -198,7 +199,7 @@ class Follower:
             trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag
         }
         broken: list[BrokenFileError] = []
-        # Given the etags of few records alone, `read_records` reads their own files and no compacted ones.
+        # Many records are read faster from compacted files, which `read_records` uses if it gets the etags of all.
         wanted = etags if len(changed) >= MANY else {i: etags[i] for i in changed}
         records_read = compact.read_records(self.records, broken, changed, wanted)
         for trial_id in changed:

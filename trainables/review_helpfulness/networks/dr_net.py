@@ -93,7 +93,10 @@ class DRNet(HelpfulnessModel):
         return output
 
     def _decompose(self, text: Tensor, image: Tensor) -> list[Tensor]:
-        """Return [c_t, c_v, u_t, u_v, |u_t - u_v|]: what the modalities share, what each has alone, their contrast."""
+        """Return [c_t, c_v, u_t, u_v, |u_t - u_v|], each [b d], of the mean `text` and `image`, both [b d].
+
+        c_t and c_v are the projections that both modalities share, u_t and u_v those of each alone.
+        """
         own_text = torch.tanh(self.own_text(text))
         own_image = torch.tanh(self.own_image(image))
         common = [torch.tanh(self.common(text)), torch.tanh(self.common(image))]

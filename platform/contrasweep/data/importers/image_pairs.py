@@ -170,9 +170,10 @@ def list_rows(path: Path) -> list[Row]:
 
 
 def _row(path: Path, line: int, cells: dict[str, str]) -> Row:
-    """Return the row of the list at `path` that ends on `line`, with these `cells`, less the blanks around them.
+    """Return the pair that a row of the CSV file at `path` describes.
 
-    `DataError` where it lacks its label or fold, a number is not valid, or a crop is not complete.
+    `cells` is column -> text; blanks around a text are removed. `line` is the row's last line, which errors name.
+    `DataError` where the row lacks its label or fold, a number is not valid, or a crop is not complete.
     """
     place = f"{path}, line {line}"
     row = Row({name: cell.strip() for name, cell in cells.items()}, line)

@@ -31,8 +31,8 @@ def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> i
     Args:
         uri: The tracking store. For one that is a server already, its address is printed, and that is all.
         port: Where to serve; a taken port gives way to the next free one.
-        study: Whose page the address opens. None, and for a server where MLflow is not installed here: the list of
-            all studies.
+        study: The study whose page the address opens. The address opens the list of all studies without it, for a
+            study that is not there, and for a server if MLflow is not installed on this machine.
 
     Raises:
         SpecError: There is nothing to show, or no port is free.
