@@ -132,12 +132,12 @@ _SINGLE: MutableConfig = {
 }
 
 
-def _single(base: MutableConfig) -> dict[str, Arm]:
-    """Return SCL and OCL on single images, where there is no l."""
-    return {
-        "scl": Arm(PAIRS, config=base | {"loss": "supcon"}),
-        "ocl": Arm(PAIRS, config=base | {"loss": "ocl"}),
-    }
+SCL_AND_OCL: dict[str, MutableConfig] = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl"}}
+
+
+def _arms(base: MutableConfig, configs: dict[str, MutableConfig] = SCL_AND_OCL) -> dict[str, Arm]:
+    """Return an arm for each of `configs` over `base`: by default SCL and OCL on single images, where there is no l."""
+    return {arm: Arm(PAIRS, config=base | config) for arm, config in configs.items()}
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
@@ -162,7 +162,7 @@ TABLE_6 = AblationGrid(
     name="local-table-6",
     description="Long-tailed single images, folds inside the long-tailed set (what the paper's 92 % on CIFAR-10-LT "
     "can only be)",
-    arms=_single(_SINGLE | {"encoder": "resnet18"}),
+    arms=_arms(_SINGLE | {"encoder": "resnet18"}),
     data="cifar10-lt",
     folds=5,
     metric="f1_macro",
@@ -172,7 +172,7 @@ TABLE_6 = AblationGrid(
 TABLE_6_BALANCED = AblationGrid(
     name="local-table-6-balanced",
     description="Long-tailed single images on the official balanced test splits, as the literature reports them",
-    arms=_single(_SINGLE | {"encoder": "resnet18"}),
+    arms=_arms(_SINGLE | {"encoder": "resnet18"}),
     data="cifar10-lt",
     seeds=[0, 1, 2, 3, 4],
     metric="accuracy",
@@ -182,7 +182,7 @@ TABLE_6_BALANCED = AblationGrid(
 TABLE_7 = AblationGrid(
     name="local-table-7",
     description="ImageNet-LT, few epochs",
-    arms=_single(_SINGLE | {"encoder": "resnet50", "epochs": 10, "warmup_epochs": 1}),
+    arms=_arms(_SINGLE | {"encoder": "resnet50", "epochs": 10, "warmup_epochs": 1}),
     data="imagenet-lt",
     seeds=[0, 1, 2],
     metric="accuracy",
@@ -226,36 +226,32 @@ _BRIEF: MutableConfig = _SMALL | {
 }
 """What the small tables share: enough to see that they run and which way they point, not to decide. Alpha is constant,
 since an alpha that falls from 1 gives the classifier no share of a first epoch."""
-
+ON_OMBRIA: MutableConfig = {"data": "ombria", "metric": "f1_macro"}
 
 TABLE_2_SMALL = _table(
     "local-table-2-small",
     "Batch and input size on OMBRIA's pairs",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     arms=arms(_without(_BRIEF, "image_size")),
     zipped=[{"batch_size": [8, 16, 32, 8], "image_size": [32, 32, 32, 16]}],
 )
 TABLE_3_SMALL = _table(
     "local-table-3-small",
     "F1 of each class at the smallest batch on OMBRIA's pairs",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     arms=arms(_BRIEF | {"batch_size": 8}),
 )
 TABLE_4_SMALL = _table(
     "local-table-4-small",
     "Backbones on OMBRIA's pairs",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     arms=arms(_without(_BRIEF, "encoder") | {"batch_size": 32}),
     axes={"encoder": ["resnet10", "resnet18", "resnet34"]},
 )
 TABLE_5_SMALL = _table(
     "local-table-5-small",
     "Stages of l on OMBRIA's pairs",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     arms=arms(_BRIEF | {"batch_size": 32, "encoder.stem": "small"}, ("l-scl", "local")),
     axes={"latent.blocks": ["1-2-3-4", "2-3-4", "3-4", "4"]},
 )
@@ -304,13 +300,10 @@ def small_single(
             SubGrid(arms=["raw-pixels"]),
         ],
     }
-    built = {arm: Arm(PAIRS, config=base | config) for arm, config in arms.items()} | {
-        "raw-pixels": Arm(PIXELS)
-    }
+    built = _arms(base, arms) | {"raw-pixels": Arm(PIXELS)}
     return AblationGrid(name=name, description=description, arms=built, **settings | more)
 
 
-SCL_AND_OCL: dict[str, MutableConfig] = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl"}}
 TABLE_6_SMALL = small_single(
     "local-table-6-small",
     "SCL and OCL on long-tailed digits at small batches, beside cross-entropy alone and raw pixels",
@@ -323,7 +316,7 @@ of its batches of 4, 8 and 12."""
 MOTIVATION = AblationGrid(
     name="local-motivation",
     description="Figures 2 to 5: do class centres stay apart at batches of two images, and under imbalance?",
-    arms={arm: Arm(PAIRS, config=SINGLE_SMALL | config) for arm, config in SCL_AND_OCL.items()},
+    arms=_arms(SINGLE_SMALL),
     data="digits-lt",
     axes={"data": ["digits", "digits-lt"], "batch_size": [2, 4, 16]},
     seeds=[100, 101, 102, 103, 104],
@@ -349,8 +342,7 @@ folds."""
 SYSTEMS_SMALL = _table(
     "local-systems-small",
     "The four systems on OMBRIA's pairs, against one side alone and against colour statistics",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     arms=arms(_PAIR | {"artifacts": "figures"}, tuple(SYSTEMS))
     | {
         "local-pre": Arm(PAIRS, config=_PAIR | LOCAL | {"input": "pre"}),
@@ -366,8 +358,7 @@ SYSTEMS_SMALL = _table(
 PAIRS_SMALL = _table(
     "local-pairs-small",
     "Do pairs matter? LOCAL against itself fed one side twice, and against colour, three seeds a fold",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     seeds=[0, 1, 2],
     arms={
         name: SYSTEMS_SMALL.arms[name] for name in ("local", "local-post", "local-pre", "colour")
@@ -378,8 +369,7 @@ PAIRS_SMALL = _table(
 ALPHA_SMALL = _table(
     "local-alpha-small",
     "Should alpha fall on OMBRIA's pairs? From 1 inversely to the epoch, against .5, by the number of epochs",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     arms={
         "inverse": Arm(
             PAIRS,
@@ -400,8 +390,7 @@ COLOUR_SMALL = _table(
     "local-colour-small",
     "LOCAL that reads colour statistics beside its images, against itself fed one side twice, and against colour, "
     "three seeds a fold",
-    data="ombria",
-    metric="f1_macro",
+    **ON_OMBRIA,
     seeds=[0, 1, 2],
     arms={
         "local": Arm(PAIRS, config=WITH_COLOUR),
