@@ -20,7 +20,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from contrasweep.components import (
     Component,
@@ -34,9 +34,7 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.fields import NotNegative, Positive, Share
-from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
-
-Images = Float[Tensor, "n c h w"]
+from contrasweep.trainables.pytorch import Bool, F, Float, ImageBatch, Tensor, torch
 
 
 @checked
@@ -94,15 +92,9 @@ def find_external(path: str) -> ExternalAugmentation:
 
 
 BYOL = "one of the two policies of BYOL and Barlow Twins (Grill et al. 2020, table 6)"
-PHOTOS_OF_BYOL = MappingProxyType(
-    {
-        "area": (0.08, 1.0),
-        "flip": 0.5,
-        "jitter": (0.4, 0.4, 0.2, 0.1),
-        "jitter_share": 0.8,
-        "grayscale": 0.2,
-    }
-)
+PHOTOS = MappingProxyType({"flip": 0.5, "jitter_share": 0.8, "grayscale": 0.2})
+PHOTOS_OF_SIMCLR = MappingProxyType({**PHOTOS, "jitter": (0.4, 0.4, 0.4, 0.1)})
+PHOTOS_OF_BYOL = MappingProxyType({**PHOTOS, "area": (0.08, 1.0), "jitter": (0.4, 0.4, 0.2, 0.1)})
 AUGMENTATIONS: Table[Any] = Table(
     "augmentation",
     {
@@ -110,20 +102,14 @@ AUGMENTATIONS: Table[Any] = Table(
         "photos": _preset(
             "photos",
             "SupContrast's for CIFAR: RandomResizedCrop(.2-1), flip, ColorJitter(.4, .4, .4, .1) p=.8, grayscale .2",
+            **PHOTOS_OF_SIMCLR,
             area=(0.2, 1.0),
-            flip=0.5,
-            jitter=(0.4, 0.4, 0.4, 0.1),
-            jitter_share=0.8,
-            grayscale=0.2,
         ),
         "imagenet": _preset(
             "imagenet",
             "photos with crops of .08 to 1 of the image, as on ImageNet; with view_size a crop of the whole photograph",
+            **PHOTOS_OF_SIMCLR,
             area=(0.08, 1.0),
-            flip=0.5,
-            jitter=(0.4, 0.4, 0.4, 0.1),
-            jitter_share=0.8,
-            grayscale=0.2,
         ),
         "glyphs": _preset(
             "glyphs",
@@ -178,8 +164,27 @@ def resolve_augmentation(
     return AUGMENTATIONS.choose(name)
 
 
+D = TypeVar("D", bound="DrawsOfRows")
+
+
+class DrawsOfRows:
+    """A base class of draws whose fields are tensors with a row for each image, or None."""
+
+    def __getitem__(self: D, rows: Tensor | slice) -> D:
+        return self._each(lambda x: x[rows])
+
+    def to(self: D, device: "torch.device") -> D:
+        """Return the same draws on `device`."""
+        return self._each(lambda x: x.to(device))
+
+    def _each(self: D, change: Callable[[Tensor], Tensor]) -> D:
+        """Return these draws with `change` made to each tensor; what is None stays so."""
+        fields = vars(self).items()
+        return type(self)(**{name: x if x is None else change(x) for name, x in fields})
+
+
 @dataclass(frozen=True)
-class Draws:
+class Draws(DrawsOfRows):
     """The draws of n images.
 
     `affine` says where each pixel comes from, as a map of [-1, 1] coordinates. It is None where images are at most
@@ -195,18 +200,6 @@ class Draws:
     effects: Float[Tensor, "n 2"] | None = None
     mirrored: Bool[Tensor, " n"] | None = None
 
-    def __getitem__(self, rows: Tensor | slice) -> "Draws":
-        return self._each(lambda x: x[rows])
-
-    def to(self, device: "torch.device") -> "Draws":
-        """Return the same draws on `device`."""
-        return self._each(lambda x: x.to(device))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Draws":
-        """Return these draws with `change` made to each tensor; what is None stays so."""
-        fields = (self.affine, self.colour, self.contrast, self.effects, self.mirrored)
-        return Draws(*(None if x is None else change(x) for x in fields))
-
 
 Transform = Callable[[Tensor], Any]
 """Somebody else's view of one image [c h w]."""
@@ -216,7 +209,7 @@ Transform = Callable[[Tensor], Any]
 class ExternalDraws:
     """The view of each image: the transform, and the seed of the image's random numbers [n]."""
 
-    transform: Callable[[Tensor], Any]
+    transform: Transform
     seeds: Tensor
 
     def __getitem__(self, rows: Tensor | slice) -> "ExternalDraws":
@@ -303,7 +296,7 @@ def draw(
     )
 
 
-def apply(images: Images, draws: Draws | ExternalDraws) -> Images:
+def apply(images: ImageBatch, draws: Draws | ExternalDraws) -> ImageBatch:
     """Return the drawn view of each image; values are in [0, 1] before and after.
 
     There are three deviations from torchvision. Brightness, saturation and hue are one linear map (hue turns in YIQ,
@@ -328,7 +321,7 @@ def apply(images: Images, draws: Draws | ExternalDraws) -> Images:
     )
 
 
-def _moved(images: Images, draws: Draws) -> Images:
+def _moved(images: ImageBatch, draws: Draws) -> ImageBatch:
     """Return each image cropped, turned or mirrored as `draws` says, in new memory that later steps may overwrite."""
     if draws.affine is not None:
         grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
@@ -340,7 +333,7 @@ def _moved(images: Images, draws: Draws) -> Images:
     return torch.where(draws.mirrored[:, None, None, None], images.flip(3), images)
 
 
-def _blurred(images: Images, sigma: Float[Tensor, " n"]) -> Images:
+def _blurred(images: ImageBatch, sigma: Float[Tensor, " n"]) -> ImageBatch:
     """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
     # A Gaussian of k = 2 reach + 1 weights for each image, as [n k].
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
@@ -423,7 +416,7 @@ def _colour(
     return brightness[:, None, None] * (mix @ hue_matrix)
 
 
-def _gray(images: Images) -> Float[Tensor, "n 1 h w"]:
+def _gray(images: ImageBatch) -> Float[Tensor, "n 1 h w"]:
     """Return the luma of images with three channels, and the mean of the channels of any others."""
     if images.shape[1] != 3:
         return images.mean(1, keepdim=True)

@@ -25,6 +25,18 @@ class Stateful(Protocol):
         """Take over the state that `state_dict` gave."""
 
 
+class Attributes:
+    """A base class of objects whose state is all of their attributes: tensors and plain values."""
+
+    def state_dict(self) -> StateDict:
+        """Return the attributes by name."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """Set the attributes that `state_dict` gave."""
+        vars(self).update(state)
+
+
 Parts = Mapping[str, Stateful]
 """What a checkpoint saves and restores, by name."""
 
@@ -36,7 +48,7 @@ def save(folder: Path, parts: Parts, **facts: Any) -> Path:
     """
     state = {
         "parts": {name: part.state_dict() for name, part in parts.items()},
-        "rng": _rng(),
+        "rng": random_state(),
         "facts": facts,
     }
     # A new file is written beside the old one, and then takes its name, which happens at once or not at all.
@@ -128,7 +140,7 @@ def restore(folder: Path, parts: Parts) -> StateDict:
         )
     for name, part in parts.items():
         part.load_state_dict(state["parts"][name])
-    _set_rng(state["rng"])
+    set_random_state(state["rng"])
     facts: StateDict = state["facts"]
     return facts
 
@@ -140,14 +152,16 @@ def _read(folder: Path) -> Any:
         raise StorageError(f"{folder} holds no checkpoint ({FILE} is missing)") from None
 
 
-def _rng() -> StateDict:
+def random_state() -> StateDict:
+    """Return the state of torch's random numbers on the host, and on all GPUs that the process sees."""
     return {
         "cpu": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
 
 
-def _set_rng(state: StateDict) -> None:
+def set_random_state(state: StateDict) -> None:
+    """Bring torch's random numbers back to a state that `random_state` gave."""
     torch.set_rng_state(state["cpu"])
     # On a host with other GPUs, their generators stay as the epoch's seed sets them.
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():

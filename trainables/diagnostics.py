@@ -1,9 +1,8 @@
 """Diagnostics of contrastive trials: functions of a batch or a step that any trainable can put in its reports."""
 
-import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,23 +10,12 @@ from torch import Tensor
 from contrasweep.trainables.losses.batch import BatchLoss, Ids, members, valid_anchors
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.loss import REDUCTIONS, Terms
-from contrasweep.trainables.losses.negatives import share_below
-from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Matrix
 from contrasweep.trainables.similarities import unit
 
-log = logging.getLogger(__name__)
 SAMPLE = 2048
 """Rows that alignment and uniformity look at, at most: the first ones, since batches are in random order."""
-
-
-@runtime_checkable
-class SeenNegatives(Protocol):
-    """What the training has shown of its negatives so far, kept for later warnings."""
-
-    below_zero: bool
-    """Whether any negative had a cosine below 0."""
 
 
 @torch.no_grad()
@@ -69,17 +57,16 @@ def of_batch(
     return metrics
 
 
-def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> float:
+def collapse_value(loss: ComposedLoss, ids: Ids, score: float) -> float:
     """Return the value of `loss` for a batch with these `ids` [n] whose embeddings are all equal.
 
-    Every score is then `score`; None stands for the largest score of the similarity. The value is
+    Every score is then `score` (see `typical_score`). The value is
 
     - log(n - 1) for SupCon, InfoNCE (without epsilon) and OCL,
     - the mean of log(1 + |N(i)|) over the anchors i for SINCERE,
     - the margin for triplets and batch-hard, and ln 2 for their soft forms.
     """
     # All anchors of a class have the same value, so one of each class is computed where the loss allows it.
-    score = typical_score(loss, None) if score is None else score
     member, counts = members(ids)
     places = torch.arange(len(ids), device=ids.device)
     if loss.definition.all_pairs:
@@ -104,14 +91,14 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
     return value
 
 
-def typical_score(loss: ComposedLoss, z: Matrix | None) -> float:
+def typical_score(loss: ComposedLoss, z: Matrix) -> float:
     """Return the score of two equal embeddings: the similarity's largest.
 
-    The dot product has none: there it is the mean squared length of `z`, or 1 without `z`.
+    The dot product has none: there it is the mean squared length of `z`, or 1 where `z` has no rows.
     """
     if math.isfinite(loss.similarity.high):
         return loss.similarity.high
-    return 1.0 if z is None or len(z) == 0 else float(z.double().square().sum(1).mean())
+    return 1.0 if len(z) == 0 else float(z.double().square().sum(1).mean())
 
 
 def alignment(z: Matrix, ids: Ids) -> float:
@@ -144,46 +131,3 @@ def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
     """Return the L2 norm of all gradients together, in float32 or more; a gradient that is None counts as zero."""
     norms = [torch.linalg.vector_norm(widened(g)) for g in gradients if g is not None]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
-
-
-OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negative"
-
-
-def of_negatives(
-    loss: Any, counts: Mapping[str, Sequence[Counts]], seen: SeenNegatives, *, ends: bool, name: str
-) -> dict[str, float]:
-    """Return the metrics of an epoch, by name, from the negatives that `losses.negatives` has counted in its steps.
-
-    `counts` has for each metric, such as `negative_cosines`, the counts of each step; `counts` is empty for a loss
-    whose scores have no sign. The metric is the share of negatives with a cosine below 0. The metric is missing where
-    no step had negatives. For OCL there is also `ocl_equals_scl`: 1 as long as no negative of the whole training (by
-    `seen`) had a cosine below 0. If none has had one when the training `ends`, a warning with the trial's `name` says
-    that OCL was the same as SCL.
-    """
-    # One share above 0 is enough to say that the training had a negative cosine below 0.
-    shares = {key: share_below(steps) for key, steps in counts.items()}
-    metrics = {key: share for key, share in shares.items() if share is not None}
-    seen.below_zero |= any(metrics.values())
-    if not counts or loss.definition.name != "ocl":
-        return metrics
-    if ends and not seen.below_zero:
-        log.warning("%s: %s", name, OCL_IS_SCL)
-    return metrics | {"ocl_equals_scl": float(not seen.below_zero)}
-
-
-def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str, remedy: str) -> bool:
-    """Log a warning with `remedy` where the training of the trial `name` has collapsed; return whether it has.
-
-    `metrics` are those of `of_batch` after `epoch`: their `collapsed` is 1 then. They may lack it.
-    """
-    if not metrics.get("collapsed"):
-        return False
-    log.warning(
-        "%s: after epoch %d the loss stands at its collapse value %.4f and all embeddings coincide: %s, "
-        "or check the augmentations",
-        name,
-        epoch,
-        metrics["collapse_value"],
-        remedy,
-    )
-    return True

@@ -7,8 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from contrasweep.trainables.fields import Centre
-from contrasweep.trainables.pytorch import Float, ImageBatch, UInt8
+from contrasweep.trainables.pytorch import Float, ImageBatch, StoredImages, UInt8
 
+OfChannels = Float[Tensor, "c 1 1"]
+"""A number for each channel, which fits images [n c h w]."""
 SCALED_AT_ONCE = 256
 """Images that are scaled at once, so that their copies in float32 stay small."""
 
@@ -29,8 +31,8 @@ class FromPixels(nn.Module):
     def __init__(
         self,
         network: nn.Module,
-        mean: Float[Tensor, "c 1 1"],
-        std: Float[Tensor, "c 1 1"],
+        mean: OfChannels,
+        std: OfChannels,
         centre: Centre = "dataset",
         size: int | None = None,
         numbers: nn.Module | None = None,
@@ -44,7 +46,7 @@ class FromPixels(nn.Module):
         self.register_buffer("std", std.cpu())
         self.cpu().eval()
 
-    def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> object:
+    def forward(self, *sides: StoredImages) -> object:
         """Return the network's output for these images, one tensor per side."""
         # `numbers` reads the images as they are stored, the network reads them resized and normalised.
         resized = sides if self.size is None else [squares(side, self.size) for side in sides]
@@ -55,7 +57,7 @@ class FromPixels(nn.Module):
         )
 
 
-def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c size size"]:
+def squares(pixels: StoredImages, size: int) -> UInt8[Tensor, "n c size size"]:
     """Scale images to squares of `size` pixels, with antialiasing where they shrink.
 
     A `size` of 0 is the shorter side of the images; square images then stay as they are.
@@ -64,7 +66,7 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
     return resized(pixels, (size, size))
 
 
-def resized(pixels: UInt8[Tensor, "n c _ _"], size: tuple[int, int]) -> UInt8[Tensor, "n c h w"]:
+def resized(pixels: UInt8[Tensor, "n c _ _"], size: tuple[int, int]) -> StoredImages:
     """Scale images to this height and width, with antialiasing where they shrink."""
     # One layout in memory, so that sums over pixels come out the same whatever the images come from.
     pixels = pixels.contiguous()
@@ -79,8 +81,8 @@ def resized(pixels: UInt8[Tensor, "n c _ _"], size: tuple[int, int]) -> UInt8[Te
 
 def normalised(
     sides: Sequence[ImageBatch],
-    mean: Float[Tensor, "c 1 1"],
-    std: Float[Tensor, "c 1 1"],
+    mean: OfChannels,
+    std: OfChannels,
     centre: Centre = "dataset",
 ) -> tuple[Tensor, ...]:
     """Return (x - colour) / std for each side x.

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.components import Component
+from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import errors_named, project_folders
 from contrasweep.storage.names import local_path
 from contrasweep.trainables.pytorch import nn, torch
 
+DIGITS = 12
+"""Digits of a dataset's digest that stand in its name in settings, `name#digest`."""
 NESTED = ("state_dict", "model")
 """Keys under which training scripts keep the state dict."""
 
@@ -37,6 +40,18 @@ def with_digest_of_weights(component: Component) -> Component:
     plain = component.to_plain() | {"sha256": digest}
     del plain["name"]
     return Component(component.name, component.entry, type(component.settings)(**plain))
+
+
+def require_digest(dataset: Manifest, name: str, digest: str, setting: str) -> None:
+    """Raise `DataError` where the dataset that a `setting` calls `name` has not the digest that it was planned with.
+
+    A `digest` of "", which stands before the plan, is that of any dataset.
+    """
+    if not dataset.digest.startswith(digest):
+        raise DataError(
+            f"{setting}: dataset {name!r} has digest {dataset.digest[:DIGITS]} here and had {digest} when the study "
+            "was planned: stage the same data again"
+        )
 
 
 def load_weights(module: "nn.Module", file: str, sha256: str) -> None:

@@ -480,14 +480,13 @@ def _batches(
     at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
     group = size * max(1, at_once // size)
     for start in range(numbers.start * size, end, group):
-        # The places of the group in the epoch's order, of which this process takes its part of each batch.
-        places = slice(start, min(start + group, end))
-        places_of_rank: slice | Tensor = places
-        if processes > 1:
-            places_of_rank = _share_of(places, size, rank, processes)
+        # The places of the group in the epoch's order, as [batches, processes, places of a process], of which this
+        # process takes its own.
+        group_places = torch.arange(start, min(start + group, end))
+        places = group_places.view(-1, processes, share_size)[:, rank].reshape(-1)
         # A group is augmented as one piece; but if it is a single batch that is too large, as several pieces.
-        pieces = [views(piece) for piece in _pieces(places_of_rank, at_once)]
-        yield from _batches_of_group(pieces, order[places_of_rank], share_size, normalise)
+        pieces = [views(piece) for piece in torch.split(places, at_once)]
+        yield from _batches_of_group(pieces, order[places], share_size, normalise)
 
 
 def _batches_of_group(
@@ -510,22 +509,3 @@ def _batches_of_group(
         if normalise is not None:
             batch = [normalise(tensor) for tensor in batch]
         yield torch.cat(batch), rows[in_batch]
-
-
-def _pieces(places: slice | Rows, size: int) -> list[Any]:
-    """Cut places, a slice or indices [k], into pieces of the same kind with at most `size` places."""
-    if isinstance(places, slice):
-        return [
-            slice(i, min(i + size, places.stop)) for i in range(places.start, places.stop, size)
-        ]
-    return list(torch.split(places, size))
-
-
-def _share_of(places: slice, size: int, number: int, count: int) -> Rows:
-    """Divide each batch of `size` places into `count` equal parts, and return the places of part `number` of each."""
-    # The places as [batches parts places of a part].
-    return (
-        torch.arange(places.start, places.stop)
-        .view(-1, count, size // count)[:, number]
-        .reshape(-1)
-    )

@@ -10,7 +10,7 @@ what an epoch, an evaluation and the end of training are (`Method`).
 
 import logging
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -24,12 +24,15 @@ from contrasweep.rows import ItemColumns
 from contrasweep.trainables import checkpoint, torch_internals
 from contrasweep.trainables.diagnostics import gradient_norm
 from contrasweep.trainables.losses.batch import NotFiniteError
+from contrasweep.trainables.losses.negatives import share_below
+from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.optimisation import Optimizer, Schedule
 from contrasweep.trial import Report, Trial
 
 B = TypeVar("B")
 R = TypeVar("R")
 log = logging.getLogger(__name__)
+OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negative"
 KEPT = ("nonfinite_steps", "warned", "below_zero", "untrained")
 """What a checkpoint keeps of the guard."""
 
@@ -172,9 +175,61 @@ class Trained:
             checkpoint_every=self.settings.checkpoint_every,
         )
 
+    @property
+    def name(self) -> str:
+        """Return what warnings call the trial."""
+        return f"{self.trial.arm} (trial {self.trial.id})"
+
     def autocast(self) -> torch.autocast:
         """Return a context in which the network computes in the settings' precision."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast)
+
+    @torch.no_grad()
+    def outputs(
+        self, network: Callable[[Any], Tensor], chunks: Iterable[Tensor], what: str = "values"
+    ) -> Tensor:
+        """Return what a network gives for all chunks of an input, one chunk at a time, in float32 and without graph.
+
+        `FloatingPointError` where it is not finite; `what` it is called there.
+        """
+        with self.autocast():
+            outputs = torch.cat([network(chunk) for chunk in chunks]).float()
+        self.guard.require_finite(outputs, what)
+        return outputs
+
+    def warn_if_stuck(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Warn the first time that `metrics`, those of `diagnostics.of_batch` after `epoch`, say that all collapsed."""
+        if metrics.get("collapsed") and not self.guard.warned:
+            self.guard.warned = True
+            log.warning(
+                "%s: after epoch %d the loss stands at its collapse value %.4f and all embeddings coincide: %s, "
+                "or check the augmentations",
+                self.name,
+                epoch,
+                metrics["collapse_value"],
+                self.guard.remedy,
+            )
+
+    def negative_metrics(
+        self, loss: Any, counts: Mapping[str, Sequence[Counts]], epoch: int
+    ) -> dict[str, float]:
+        """Return the metrics of an epoch, by name, from the negatives that `losses.negatives` has counted in its steps.
+
+        `counts` has for each metric, such as `negative_cosines`, the counts of each step; `counts` is empty for a loss
+        whose scores have no sign. The metric is the share of negatives with a cosine below 0. The metric is missing
+        where no step had negatives. For OCL there is also `ocl_equals_scl`: 1 as long as no negative of the whole
+        training had a cosine below 0. If none has had one when the training ends, a warning says that OCL was the same
+        as SCL.
+        """
+        # One share above 0 is enough to say that the training had a negative cosine below 0.
+        shares = {key: share_below(steps) for key, steps in counts.items()}
+        metrics = {key: share for key, share in shares.items() if share is not None}
+        self.guard.below_zero |= any(metrics.values())
+        if not counts or loss.definition.name != "ocl":
+            return metrics
+        if self.ends(epoch) and not self.guard.below_zero:
+            log.warning("%s: %s", self.name, OCL_IS_SCL)
+        return metrics | {"ocl_equals_scl": float(not self.guard.below_zero)}
 
     def steps(
         self,

@@ -24,6 +24,7 @@ __all__ += [
     "Integers",
     "Matrix",
     "Shaped",
+    "StoredImages",
     "UInt8",
 ]
 
@@ -77,3 +78,5 @@ Matrix = Float[Tensor, "n d"]
 Integers = Int[Tensor, " n"]
 """Labels, or numbers of rows."""
 ImageBatch = Float[Tensor, "n c h w"]
+StoredImages = UInt8[Tensor, "n c h w"]
+"""Images as datasets have them, but with channels first."""

@@ -5,7 +5,6 @@ import shutil
 import pytest
 import torch
 
-from contrasweep.data import resolve
 from contrasweep.trainables import checkpoint
 from contrasweep.trainables.contrastive import load_model, train
 from contrasweep.trainables.contrastive import method as contrastive_method
@@ -14,8 +13,7 @@ from contrasweep.trial import Trial
 
 
 @pytest.mark.parametrize("evaluate_on", ["features", "embeddings"])
-def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path, evaluate_on):
-    digits = resolve("digits-lt", folds=5, storage=str(tmp_path / "data"), write=True)
+def test_an_encoder_embeds_raw_images_as_in_its_trial(digits, tmp_path, evaluate_on):
     config = {"encoder": {"name": "cnn", "width": 8}, "epochs": 1, "evaluate_on": evaluate_on}
     trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", config, digits, 0, 0)
     for report in train(trial):
@@ -28,6 +26,6 @@ def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path, evaluate_on):
             module(pixels)
             for pixels in torch.split(run.test.pixels, min(1024, 4 * run.settings.batch_size))
         ]
-    assert torch.equal(torch.cat(rows), run.embed(run.test))
+    assert torch.equal(torch.cat(rows), run.embed(run.test.stretches()))
     assert rows[0].shape[1] == (32 if evaluate_on == "features" else 128)
     assert not module.training

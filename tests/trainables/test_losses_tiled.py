@@ -13,7 +13,7 @@ from contrasweep.trainables.losses.composed import ComposedLoss
 TILED = [
     (loss.name, similarity)
     for loss in LOSSES.values()
-    if isinstance(loss, Loss) and loss.family == "cross_entropy"
+    if isinstance(loss, Loss) and loss.tile_function
     for similarity in loss.similarities
 ]
 REDUCTIONS = ("valid_anchors", "all_anchors", "positive_pairs", "mean")
@@ -44,7 +44,7 @@ def value_and_gradient(function, z, *args, **kwargs):
     epsilon=st.sampled_from([0.0, 0.1, 3.0]),
 )
 def test_tiles_are_exact(loss, similarity, n, classes, tile, seed, reduction, temperature, epsilon):
-    options = {"epsilon": epsilon} if "epsilon" in LOSSES[loss].parameters else {}
+    options = {"epsilon": epsilon} if "epsilon" in LOSSES[loss].fields else {}
     composed = made(loss, similarity, reduction, temperature=temperature, **options)
     z, ids = batch(n, 5, classes, seed)
     expected, wanted = value_and_gradient(composed.dense, z, ids)

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.testing import assert_close
 
 from contrasweep.data import resolve
 from contrasweep.results.notices import notice_lines
 from contrasweep.trainables import contrastive, loop, paired_images
 from contrasweep.trainables.contrastive import method as contrastive_method
-from contrasweep.trainables.diagnostics import OCL_IS_SCL
+from contrasweep.trainables.loop import OCL_IS_SCL
 from contrasweep.trainables.losses import LOSSES, Loss, build
 from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.negatives import share_below, with_tally
@@ -52,22 +53,24 @@ def test_it_is_what_loops_count_and_the_loss_is_as_before(name, similarity):
         rows = z.clone().requires_grad_()
         value = form(rows, labels, instances)
         both.append((value.detach(), torch.autograd.grad(value, rows)[0]))
-    assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
+    assert_close(*both, rtol=0, atol=0)
     tallied, tally = with_tally(loss)
     tallied(z, labels, instances)
-    assert tally is not None and tally.counts is not None
+    assert tally.counts is not None
     assert tally.counts.tolist() == by_loops(z, ids)
     if loss.can_tile:
         tiled, tile_tally = with_tally(loss)
         tiled.in_tiles(z, ids, max_scores=50)
-        assert tile_tally is not None and tile_tally.counts is not None
+        assert tile_tally.counts is not None
         assert tile_tally.counts.tolist() == by_loops(z, ids)
 
 
 @pytest.mark.parametrize(("name", "similarity"), [("sincere", "neg_arc_length"), ("vicreg", None)])
 def test_losses_whose_scores_have_no_sign_are_not_counted(name, similarity):
     loss = build(name, similarity)
-    assert with_tally(loss) == (loss, None)
+    same, tally = with_tally(loss)
+    same(*batch())
+    assert same is loss and tally.counts is None
 
 
 def test_steps_without_negatives_count_nothing():

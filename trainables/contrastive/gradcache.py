@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from contrasweep.trainables import checkpoint
 from contrasweep.trainables.optimisation import separate_gradients
 from contrasweep.trainables.pytorch import Float, Matrix, Shaped
 
@@ -65,26 +66,26 @@ def chunked_step(
     # First pass, without graphs: the embeddings of all chunks, and the random state before each chunk.
     with torch.no_grad(), _buffers_kept(encoder):
         for chunk in chunks:
-            states.append(_random_state(inputs.device))
+            states.append(checkpoint.random_state())
             encoded.append(encoder(chunk))
     # The loss of the whole batch gives the gradient of each embedding. Parameters of the loss itself, such as a learned
     # temperature, get their gradient here too; those of the encoder are not in this graph, so that theirs is None.
     embeddings = torch.cat(encoded).detach().requires_grad_()
     value = loss(embeddings)
     upstream, *direct = torch.autograd.grad(value, [embeddings, *parameters], allow_unused=True)
-    after = _random_state(inputs.device)
+    after = checkpoint.random_state()
     gradients = separate_gradients(parameters, direct)
     # Second pass, with graphs: each chunk draws the same numbers as before, and passes the gradient of its embeddings
     # on to the parameters. The gradients of all chunks add up.
     parts = torch.split(upstream, [len(chunk) for chunk in chunks])
     for chunk, state, part in zip(chunks, states, parts, strict=True):
-        _set_random_state(state, inputs.device)
+        checkpoint.set_random_state(state)
         of_chunk = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
         for total, addition in zip(gradients, of_chunk, strict=True):
             if addition is not None:
                 total += addition
     # The next step draws on from where the loss has left the generators.
-    _set_random_state(after, inputs.device)
+    checkpoint.set_random_state(after)
     return Step(
         loss=value.detach(),
         embeddings=embeddings.detach(),
@@ -111,16 +112,3 @@ def _buffers_kept(encoder: nn.Module) -> Iterator[None]:
     finally:
         for buffer, value in zip(encoder.buffers(), before, strict=True):
             buffer.copy_(value)
-
-
-def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Return the state of torch's random numbers on the host, and on the device where that is a GPU."""
-    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return torch.get_rng_state(), on_gpu
-
-
-def _set_random_state(state: tuple[Tensor, Tensor | None], device: torch.device) -> None:
-    on_host, on_gpu = state
-    torch.set_rng_state(on_host)
-    if on_gpu is not None:
-        torch.cuda.set_rng_state(on_gpu, device)

@@ -4,7 +4,6 @@ from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +34,7 @@ from contrasweep.trainables.contrastive.temperature import LearnableTemperature
 from contrasweep.trainables.encoders import Shape
 from contrasweep.trainables.evaluation import pictures, target_noise
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.losses.negatives import counts_of, has_signed_scores, with_tally
+from contrasweep.trainables.losses.negatives import has_signed_scores, with_tally
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trainables.precision import full_precision
@@ -55,13 +54,6 @@ class StepForReport:
     """Negatives with a score below 0, and all of them; None where the loss's scores have no sign."""
     chunks: dict[str, float]
     """Metrics of a batch that was encoded in chunks (see `gradcache`); empty where it was not."""
-
-
-class PartOfEpoch(NamedTuple):
-    """The batches of a part of an epoch; `first_step` counts the steps of the whole training from 0."""
-
-    first_step: int
-    batches: Generator[tuple[Tensor, Tensor]]
 
 
 class Contrastive(loop.Trained):
@@ -95,7 +87,10 @@ class Contrastive(loop.Trained):
         # What is trained. The order is that of the draws: first the network, then the loss's weights and the targets.
         self.model = self._initial_network()
         self.loss = self._built_loss()
-        self.schedule = self._schedule()
+        per_epoch = max(1, len(self.train) // settings.batch_size)
+        self.schedule = optimisation.Schedule.of(
+            settings, per_epoch, constant=settings.schedule == "constant"
+        )
         self.targets = self._targets()
         self.temperature: LearnableTemperature | None = None
         if settings.learnable_temperature:
@@ -170,12 +165,6 @@ class Contrastive(loop.Trained):
                 part.to(self.device)
         return targets
 
-    def _schedule(self) -> optimisation.Schedule:
-        """Return the learning rate of each step of the training."""
-        s = self.settings
-        per_epoch = max(1, len(self.train) // s.batch_size)
-        return optimisation.Schedule.of(s, per_epoch, constant=s.schedule == "constant")
-
     @property
     def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
@@ -224,16 +213,16 @@ class Contrastive(loop.Trained):
         # How many negatives had a score below 0, over all steps of a loss in use; then the last batch's diagnostics.
         is_signed = has_signed_scores(self.loss) and looks_at_loss(self.settings.targets)
         counts = {"negative_cosines": negatives} if is_signed else {}
-        ends = self.ends(report)
-        negative_metrics = diagnostics.of_negatives(
-            self.loss, counts, self.guard, ends=ends, name=self._name
-        )
+        negative_metrics = self.negative_metrics(self.loss, counts, report)
         return metrics | last.chunks | self._diagnose(last, report) | negative_metrics
 
-    def _batches_of_part(self, epoch: int, part: int) -> PartOfEpoch:
+    def _batches_of_part(
+        self, epoch: int, part: int
+    ) -> tuple[int, Generator[tuple[Tensor, Tensor]]]:
         """Return the first step and the batches of a part (0, 1, ...) of an epoch (1, 2, ...).
 
-        A batch is the views [n c h w] and the rows of their images, of which this process has its share.
+        Steps are those of the whole training, from 0. A batch is the views [n c h w] and the rows of their images, of
+        which this process has its share.
         `SpecError` where an epoch has fewer batches than parts, or the processes cannot share a batch equally.
         """
         s = self.settings
@@ -267,7 +256,7 @@ class Contrastive(loop.Trained):
             share=(rank, processes),
         )
         # Every epoch has as many batches as this one.
-        return PartOfEpoch((epoch - 1) * count + batch_numbers.start, stream)
+        return (epoch - 1) * count + batch_numbers.start, stream
 
     def _after_step(self, step: int) -> None:
         """Update the targets and the averaged weights after a step, and keep the temperature within its bound."""
@@ -281,10 +270,6 @@ class Contrastive(loop.Trained):
         """Whether training ends after this report, which may be of a part of an epoch."""
         return report >= self.settings.epochs * self.settings.reports_per_epoch
 
-    @property
-    def _name(self) -> str:
-        return f"{self.trial.arm} (trial {self.trial.id})"
-
     def _diagnose(self, last: StepForReport, report: int) -> dict[str, float]:
         """Return diagnostics of a report's last batch; warn the first time that the trial is stuck."""
         # Other targets do not compare the batch with itself, so the loss has no collapse value for it.
@@ -293,10 +278,7 @@ class Contrastive(loop.Trained):
         if distributed.processes() > 1:
             batch = [distributed.gather(values) for values in batch]
         metrics = diagnostics.of_batch(compared, last.loss, *batch)
-        if not self.guard.warned:
-            self.guard.warned = diagnostics.warn_if_stuck(
-                metrics, report, self._name, self.guard.remedy
-            )
+        self.warn_if_stuck(metrics, report)
         return metrics
 
     def _gradients(
@@ -304,21 +286,10 @@ class Contrastive(loop.Trained):
     ) -> tuple[Tensor, list[Tensor], StepForReport]:
         """Return loss, gradients and `StepForReport` of a batch; each process of several gets those of the whole batch.
 
-        `batch` has views [n c h w] and rows: the part of the batch that this process has.
+        `batch` is the part of the batch that this process has: views [n c h w], all first ones, then all second ones,
+        and so on, and the images' rows.
         """
-        loss, gradients, step = self._gradients_of_part(*batch)
-        # Each process has the gradient through its own rows, times the number of processes: their mean is that of all.
-        if distributed.processes() > 1:
-            gradients = process_group.average(gradients)
-        return loss, gradients, step
-
-    def _gradients_of_part(
-        self, views: Tensor, rows: Tensor
-    ) -> tuple[Tensor, list[Tensor], StepForReport]:
-        """Return loss, gradients and `StepForReport` of the part of a batch that this process has.
-
-        `views` [n c h w] has all first views, then all second ones, and so on; `rows` are the images' rows.
-        """
+        views, rows = batch
         # Every view has the label and the row of its image.
         n_views = self.settings.n_views
         rows = rows.to(self.device).repeat(n_views)
@@ -346,8 +317,11 @@ class Contrastive(loop.Trained):
             with self.autocast():
                 value, embeddings = self.targets.step(views, labels, rows, loss)
             gradients = optimisation.gradients_of(self.optimizer, value)
+        # Each process has the gradient through its own rows, times the number of processes: their mean is that of all.
+        if distributed.processes() > 1:
+            gradients = process_group.average(gradients)
         step = StepForReport(
-            value.detach(), embeddings.detach(), labels, rows, counts_of(tally), chunks
+            value.detach(), embeddings.detach(), labels, rows, tally.counts, chunks
         )
         return value, gradients, step
 
@@ -357,22 +331,15 @@ class Contrastive(loop.Trained):
             return self.loss
         return self.temperature.applied_to(self.loss)
 
-    def embed(self, part: images.Images) -> Tensor:
-        """Return features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]."""
-        return self._embed(part.stretches())
+    def embed(self, stretches: Iterable[Tensor]) -> Tensor:
+        """Return features or embeddings (`evaluate_on`) of un-augmented images, float32 [n d].
 
-    @torch.no_grad()
-    def _embed(self, stretches: Iterable[Tensor]) -> Tensor:
-        """Embed images that come in stretches, uint8 [n c h w]."""
+        The images come in stretches, uint8 [n c h w].
+        """
         # With `ema`, the averaged weights are evaluated in place of the last.
         model = (self.model if self.average is None else self.average.model).eval()
-        network = evaluated_network(model, self.settings)
-        with self.autocast():
-            rows = self.settings.evaluated_rows
-            chunks = [network(pixels) for pixels in self.normalise.chunks(stretches, rows)]
-        embeddings = torch.cat(chunks).float()
-        self.guard.require_finite(embeddings, "values")
-        return embeddings
+        chunks = self.normalise.chunks(stretches, self.settings.evaluated_rows)
+        return self.outputs(evaluated_network(model, self.settings), chunks)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return the scores of the held-out part.
@@ -385,11 +352,11 @@ class Contrastive(loop.Trained):
         scores_elsewhere: dict[str, float] = {}
         if final:
             for other in transfer.open_others(s.transfer, self.trial.data, self.trial.fold):
-                scores_elsewhere |= transfer.scores(other, self._embed, self.train.shape)
+                scores_elsewhere |= transfer.scores(other, self.embed, self.train.shape)
         if not self.train.labelled:
             return loop.Evaluation(scores_elsewhere)
-        train = self.embed(self.train)
-        test = self.embed(self.test)
+        train = self.embed(self.train.stretches())
+        test = self.embed(self.test.stretches())
         # `retrieval` is "always", or whether the last evaluation has it.
         wants_retrieval = s.retrieval == "always" or (final and s.retrieval)
         scores = evaluation.evaluate(

@@ -27,18 +27,10 @@ class Settings(contrastive.Settings):
             raise SpecError(rule, place="resources", value=self.resources.size)
 
 
-class Clock:
+class Clock(checkpoint.Attributes):
     """The processor seconds of a training so far; a checkpoint saves them, so that a resumed trial counts on."""
 
     seconds = 0.0
-
-    def state_dict(self) -> checkpoint.StateDict:
-        """Return the seconds so far, for a checkpoint."""
-        return {"seconds": self.seconds}
-
-    def load_state_dict(self, state_dict: checkpoint.StateDict, /) -> None:
-        """Go on from these seconds."""
-        self.seconds = state_dict["seconds"]
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:

@@ -9,22 +9,20 @@ from contrasweep.data.names import parse
 from contrasweep.data.reading import Dataset, Part
 from contrasweep.data.resolving import find, resolve, storage_of, with_folds
 from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables.files import DIGITS, require_digest
 from contrasweep.trainables.images import IMAGE
-from contrasweep.trainables.pytorch import Float, Int, Tensor, UInt8, torch
+from contrasweep.trainables.pytorch import Float, Int, StoredImages, Tensor, UInt8, torch
 
-DIGITS = 12
-"""Digits of a dataset's digest that stand in its name."""
-Embed = Callable[[Iterator[UInt8[Tensor, "n c h w"]]], Float[Tensor, "m d"]]
+Embed = Callable[[Iterator[StoredImages]], Float[Tensor, "m d"]]
 """Images in stretches of n -> the frozen network's features of all m images."""
 
 
 class OtherDataset(NamedTuple):
-    """Another dataset to score on: `name` is its name in metrics, `classes` its number of classes."""
+    """Another dataset to score on: `name` is its name in metrics."""
 
     name: str
     train: Part
     test: Part
-    classes: int
     dataset: Dataset
 
 
@@ -64,19 +62,13 @@ def open_others(names: tuple[str, ...], data: Manifest, fold: int | None) -> lis
     for name_and_digest in names:
         name, _, digest = name_and_digest.partition("#")
         staged = _manifest(name, data)
-        if not staged.digest.startswith(digest):
-            raise DataError(
-                f"transfer: dataset {name!r} has digest {staged.digest[:DIGITS]} here and had {digest} when the study "
-                "was planned: stage the same data again"
-            )
+        require_digest(staged, name, digest, "transfer")
         # Cut into as many folds as the training data, so that the same fold can be held out.
         count = data.folds.count if fold is not None and data.folds else None
         manifest = resolve(name, folds=count, storage=storage_of(data))
         dataset = open_dataset(manifest)
         train, test = dataset.parts(fold)
-        datasets.append(
-            OtherDataset(_metric_name(name), train, test, len(manifest.classes), dataset)
-        )
+        datasets.append(OtherDataset(_metric_name(name), train, test, dataset))
     return datasets
 
 
@@ -95,7 +87,7 @@ def embedded(
     parts = (other.train, other.test)
     train, test = (embed(pixels(part, shape)) for part in parts)
     train_labels, test_labels = (torch.as_tensor(part.labels).to(train.device) for part in parts)
-    return train, train_labels, test, test_labels, other.classes
+    return train, train_labels, test, test_labels, len(other.dataset.classes)
 
 
 def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
@@ -109,7 +101,7 @@ def scores(other: OtherDataset, embed: Embed, shape: tuple[int, int, int]) -> di
     return {f"{name}_on_{other.name}": scored.metrics[name] for name in ("knn1", "knn5", "probe")}
 
 
-def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
+def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[StoredImages]:
     """Yield the images of a part in blocks, with the channels, height and width (`shape`) that the network takes.
 
     `DataError` where the images have channels that cannot become those of the network.

@@ -1,7 +1,7 @@
 """Evaluation of an encoder: neighbours, linear probe, retrieval, similarities to target and noise."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -25,7 +25,6 @@ class EncoderScores:
 
     metrics: Mapping[str, float]
     items: ItemColumns
-    neighbours: Neighbours = field(repr=False)
 
 
 def evaluate(
@@ -83,7 +82,7 @@ def evaluate(
         extra_metrics, extra_items = EXTRA[name](train, train_labels, test, test_labels, classes)
         metrics |= dict(extra_metrics)
         items |= dict(extra_items)
-    return EncoderScores(metrics, items, neighbours)
+    return EncoderScores(metrics, items)
 
 
 def _similarity_medians(neighbours: Neighbours) -> dict[str, float]:

@@ -115,15 +115,21 @@ def draw(
             lambda figure: matrix(figure.subplots(), cosines, words, "cosine of class centres", -1),
         )
     return {
-        f"{name}.png": _save(folder / f"{name}.png", title, *drawing)
+        f"{name}.png": save(folder / f"{name}.png", *drawing, title=title)
         for name, drawing in pictures.items()
     }
 
 
 def save(
-    path: Path, size: tuple[float, float], paint: Callable[[Any], object], dpi: float | None = None
+    path: Path,
+    size: tuple[float, float],
+    paint: Callable[[Any], object],
+    title: str | None = None,
+    dpi: float | None = None,
 ) -> Path:
     """Draw a figure of this `size` in inches by `paint` and write it to `path` as PNG; return `path`.
+
+    A `title` stands above all that is painted.
 
     A name with `$` is drawn as it is written. pyplot is not used, whose global state would outlive a trial.
     """
@@ -135,19 +141,10 @@ def save(
     with rc_context({"text.parse_math": False}):
         canvas = FigureCanvasAgg(Figure(figsize=size, dpi=dpi, layout="constrained"))
         paint(canvas.figure)
+        if title is not None:
+            canvas.figure.suptitle(title, fontsize="small")
         canvas.print_png(str(path))
     return path
-
-
-def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[Any], None]) -> Path:
-    """Draw a figure with a title by `paint` and write it to `path`; return `path`."""
-
-    def painted(figure: Any) -> None:
-        """Draw the figure and its title."""
-        paint(figure)
-        figure.suptitle(title, fontsize="small")
-
-    return save(path, size, painted)
 
 
 def _points(figure: Any, test: ShownPart, words: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """A trial of `finetune` in training; `loop` runs its epochs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -113,7 +113,7 @@ class Finetune(loop.Trained):
     @cached_property
     def _features(self) -> Matrix:
         """The features of all training images from a frozen encoder; they are the same in every epoch."""
-        return self._forward(self._encoded, self.train.stretches())
+        return self.outputs(self._encoded, self._chunks(self.train))
 
     @torch.no_grad()
     def _encoded(self, normal: ImageBatch) -> Matrix:
@@ -132,23 +132,16 @@ class Finetune(loop.Trained):
         loss = F.cross_entropy(logits.float(), self.train.labels[rows.to(self.device)])
         return loss, optimisation.gradients_of(self.optimizer, loss), loss.detach()
 
-    @torch.no_grad()
-    def _forward(self, network: Callable[[Tensor], Tensor], stretches: Iterable[Tensor]) -> Tensor:
-        """Return a network's output for images that come in stretches, uint8 [n c h w], some rows at a time."""
-        rows = self.settings.evaluated_rows
-        chunks = [network(pixels) for pixels in self.normalise.chunks(stretches, rows)]
-        return torch.cat(chunks).float()
+    def _chunks(self, part: images.Images) -> Iterator[Tensor]:
+        """Yield the images of a part, not augmented and normalised, some at a time."""
+        return self.normalise.chunks(part.stretches(), self.settings.evaluated_rows)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return the scores of the classifier on the held-out part; with `final` also whether each item is right.
 
         Nothing is written to `folder`.
         """
-        model = self.model.eval()
-        with self.autocast():
-            logits = self._forward(model, self.test.stretches())
-        self.guard.require_finite(logits, "values")
-        predicted = logits.argmax(1)
+        predicted = self.outputs(self.model.eval(), self._chunks(self.test)).argmax(1)
         metrics = classification(predicted, self.test.labels, self.classes)
         if not final:
             return loop.Evaluation(metrics)

@@ -60,22 +60,19 @@ LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
         for loss in (
             Loss(
                 "infonce",
-                "cross_entropy",
                 cross_entropy.infonce,
                 positives="instances",
                 tile_function=tiled.sincere_,
             ),
             Loss(
                 "supcon",
-                "cross_entropy",
                 cross_entropy.supcon,
                 tile_function=tiled.supcon_,
                 tile_is_denominator=True,
             ),
-            Loss("sincere", "cross_entropy", cross_entropy.sincere, tile_function=tiled.sincere_),
+            Loss("sincere", cross_entropy.sincere, tile_function=tiled.sincere_),
             Loss(
                 "ocl",
-                "cross_entropy",
                 cross_entropy.ocl,
                 similarities=SIGNED,
                 tile_function=tiled.ocl_,
@@ -83,7 +80,6 @@ LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
             ),
             Loss(
                 "siglip",
-                "sigmoid",
                 sigmoid.siglip,
                 positives="instances",
                 learned=("temperature", "bias"),
@@ -91,7 +87,6 @@ LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
             ),
             Loss(
                 "margin_contrastive",
-                "margin",
                 margin.margin_contrastive,
                 reduction="mean",
                 defaults={
@@ -101,15 +96,14 @@ LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
                     "neg_sq_euclidean_unit": {"m_pos": 0.0, "m_neg": -1.0},
                 },
             ),
-            Loss("triplet", "margin", margin.triplet, reduction="mean"),
+            Loss("triplet", margin.triplet, reduction="mean"),
             Loss(
                 "lifted_structured",
-                "margin",
                 margin.lifted_structured,
                 reduction="mean",
                 all_pairs=True,
             ),
-            Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
+            Loss("batch_hard", margin.batch_hard, reduction="mean"),
             ViewsLoss("barlow_twins", barlow_twins),
             ViewsLoss("vicreg", vicreg),
             ProxyLoss("proxy_anchor", proxies.proxy_anchor),

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.losses.batch import Ids
+from contrasweep.trainables.losses.batch import Ids, Mask, Scores
 from contrasweep.trainables.losses.loss import Terms
 from contrasweep.trainables.losses.tiled import Anchors, TileGradient, tiles_of_anchors
 from contrasweep.trainables.pytorch import Bool, Float, Matrix
@@ -66,9 +66,9 @@ class _SumOfTiles(torch.autograd.Function):
 
 
 def triplet_terms(
-    scores: Float[Tensor, "n m"],
-    positives: Bool[Tensor, "n m"],
-    negatives: Bool[Tensor, "n m"],
+    scores: Scores,
+    positives: Mask,
+    negatives: Mask,
     margin: float,
     soft: bool,
     mining: str,
@@ -140,7 +140,7 @@ def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: str) -> Bool[Ten
     return torch.ones_like(gaps, dtype=torch.bool)
 
 
-def _tiles(positives: Bool[Tensor, "n m"], columns: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+def _tiles(positives: Mask, columns: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield tiles: the rows of t anchors, the columns of their positives [t p], and which of these are no padding.
 
     p is the largest number of positives of an anchor; anchors with fewer have other columns as padding.

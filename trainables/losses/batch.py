@@ -14,6 +14,9 @@ from contrasweep.trainables.pytorch import Bool, Float, Int, Integers, Matrix, T
 Ids = Integers
 Square = Bool[Tensor, "n n"]
 Scalar = Float[Tensor, ""]
+Scores = Float[Tensor, "n m"]
+Mask = Bool[Tensor, "n m"]
+PerAnchor = Float[Tensor, " n"]
 
 
 def masks(ids: Ids) -> tuple[Square, Square]:

@@ -9,13 +9,14 @@ from contrasweep.trainables.losses import distributed, tiled
 from contrasweep.trainables.losses.batch import (
     BatchLoss,
     Ids,
+    Mask,
     Scalar,
     masks,
     positives_of_each,
     require_instance_ids,
 )
 from contrasweep.trainables.losses.loss import REDUCTIONS, Loss, Terms
-from contrasweep.trainables.pytorch import Bool, Float, Matrix, Tensor, torch
+from contrasweep.trainables.pytorch import Float, Matrix, Tensor, torch
 from contrasweep.trainables.similarities import Similarity
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class ComposedLoss(BatchLoss):
         self,
         anchors: Matrix,
         others: Float[Tensor, "m d"],
-        positives: Bool[Tensor, "n m"],
-        negatives: Bool[Tensor, "n m"],
+        positives: Mask,
+        negatives: Mask,
     ) -> Scalar:
         """Return the loss of `anchors` against the rows of another matrix; pairs in neither mask count nowhere.
 
@@ -88,7 +89,7 @@ class ComposedLoss(BatchLoss):
         scale of scores has a gradient, too.
         """
         return (
-            self.definition.family == "cross_entropy"
+            self.definition.tile_function is not None
             and self.reduction != "mean_nonzero"
             and self.scale is None
         )
@@ -109,8 +110,7 @@ class ComposedLoss(BatchLoss):
         weights = self._anchor_weights(ids, z.dtype)
         project = self.similarity.project
         tile_function = self.definition.tile_function
-        # Autograd gives the gradient of each tile where the loss has no function for it, or scores are no inner
-        # products.
+        # Autograd gives the gradient of each tile where scores are no inner products.
         if project is None or tile_function is None:
             values: Any = partial(self.definition.function, **self.params)
             tile = tiled.by_autograd(self.similarity, values, weights, self.tally)

@@ -7,11 +7,8 @@ the positive's term in the denominator only. Above 0 it lets a loss go down to -
 """
 
 from contrasweep.trainables.fields import NotNegative, Positive
-from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
-
-Scores = Float[Tensor, "n m"]
-Mask = Bool[Tensor, "n m"]
-PerAnchor = Float[Tensor, " n"]
+from contrasweep.trainables.losses.batch import Mask, PerAnchor, Scores
+from contrasweep.trainables.pytorch import F, torch
 
 
 def supcon(

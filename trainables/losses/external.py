@@ -85,7 +85,7 @@ def _as_row(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | Externa
         return ExternalEntry(path, target)
     takes = tuple(inspect.signature(target).parameters)
     if takes[:3] == SCORE_LEVEL:
-        return Loss(path, "external", target)
+        return Loss(path, target)
     return ViewsLoss(path, target) if takes[:2] == VIEWS else ExternalEntry(path, target)
 
 

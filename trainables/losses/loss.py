@@ -18,6 +18,8 @@ from contrasweep.trainables.losses import tiled
 from contrasweep.trainables.pytorch import Float, Tensor
 from contrasweep.trainables.similarities import SIMILARITIES, own_similarity
 
+PerAnchor = Float[Tensor, " n"]
+Scalar = Float[Tensor, ""]
 ANY = tuple(SIMILARITIES)
 SIGNED = tuple(name for name, similarity in SIMILARITIES.items() if similarity.signed)
 
@@ -25,13 +27,9 @@ SIGNED = tuple(name for name, similarity in SIMILARITIES.items() if similarity.s
 class Terms(NamedTuple):
     """Terms of a loss for each anchor: their sum, their number, and how many are above zero; [n] each."""
 
-    total: Float[Tensor, " n"]
-    number: Float[Tensor, " n"]
-    above_zero: Float[Tensor, " n"]
-
-
-PerAnchor = Float[Tensor, " n"]
-Scalar = Float[Tensor, ""]
+    total: PerAnchor
+    number: PerAnchor
+    above_zero: PerAnchor
 
 
 # Reductions: (terms, `pairs` [n]: how many positives each anchor has) -> one number. `clamp(min=1)` makes them 0, and
@@ -96,11 +94,6 @@ class TableRow:
         """The first paragraph of the function's docstring, as one line."""
         return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
-    @cached_property
-    def parameters(self) -> Config:
-        """Name of each parameter of the function -> its default in the signature, whatever the similarity."""
-        return MappingProxyType({name: default for name, (_, default) in self.fields.items()})
-
     @property
     def fields(self) -> dict[str, Field]:
         """Name of each parameter of the function -> its type and its default in the signature."""
@@ -119,15 +112,14 @@ class Loss(TableRow):
     - `defaults`: similarity -> parameter -> default, where it differs from that of the function's signature.
     - `all_pairs`: an anchor's value needs the scores of other rows too.
     - `tile_function`: takes a tile of logits: inner products of some anchors with all rows, divided by the temperature.
-      It returns the anchors' values, and leaves the gradient of each value in place of its logits. None: autograd gives
-      the gradient.
+      It returns the anchors' values, and leaves the gradient of each value in place of its logits. None: the loss is
+      never computed in tiles.
     - `tile_is_denominator`: whether values and gradient of `tile_function` are those of the log of the denominator.
     - `learned`: the parameters that are trained with the network where the parameter `learned` is true.
     - `logs`: the learned parameters that are learned as logarithms.
     """
 
     name: str
-    family: Literal["cross_entropy", "sigmoid", "margin", "external"]
     function: Callable[..., Tensor | Terms | tuple[Terms, ...]]
     similarities: tuple[str, ...] = ANY
     positives: Literal["labels", "instances"] = "labels"
@@ -146,7 +138,6 @@ class FunctionLoss(TableRow):
 
     name: str
     function: Callable[..., Tensor]
-    family: ClassVar[str]
     similarities: ClassVar[tuple[str, ...]] = ()
 
     @cached_property

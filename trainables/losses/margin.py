@@ -6,13 +6,11 @@ in neither mask counts nowhere. Where there is no pair or triplet there is no te
 
 from typing import Literal
 
+from contrasweep.trainables.losses.batch import Mask, Scores, Square
 from contrasweep.trainables.losses.cross_entropy import masked_logsumexp
 from contrasweep.trainables.losses.loss import Terms
-from contrasweep.trainables.pytorch import Bool, F, Float, Tensor, torch
+from contrasweep.trainables.pytorch import F, Float, Tensor, torch
 
-Scores = Float[Tensor, "n m"]
-Square = Float[Tensor, "n n"]
-Mask = Bool[Tensor, "n m"]
 Mining = Literal["all", "hard", "semi_hard"]
 
 
@@ -60,9 +58,9 @@ def triplet(
 
 
 def lifted_structured(
-    scores: Square,
-    positives: Bool[Tensor, "n n"],
-    negatives: Bool[Tensor, "n n"],
+    scores: Float[Tensor, "n n"],
+    positives: Square,
+    negatives: Square,
     *,
     margin: float = 1.0,
     smooth: bool = True,

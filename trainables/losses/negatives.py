@@ -10,20 +10,13 @@ from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.tiled import Counts, NegativeTally
 
 
-def with_tally(loss: Any) -> tuple[Any, NegativeTally | None]:
+def with_tally(loss: Any) -> tuple[Any, NegativeTally]:
     """Return a copy of `loss` that counts negatives in each call, and its counter.
 
-    A loss whose scores have no sign, or one of the user's own, comes back as it is, with None.
+    A loss whose scores have no sign, or one of the user's own, comes back as it is, with a counter that stays empty.
     """
-    if not has_signed_scores(loss):
-        return loss, None
     tally = NegativeTally()
-    return replace(loss, tally=tally), tally
-
-
-def counts_of(tally: NegativeTally | None) -> Counts | None:
-    """Return the counts of a tally; None without a tally, or if the loss was not called."""
-    return None if tally is None else tally.counts
+    return replace(loss, tally=tally) if has_signed_scores(loss) else loss, tally
 
 
 def has_signed_scores(loss: Any) -> bool:

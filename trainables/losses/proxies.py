@@ -95,7 +95,6 @@ def _margin_cross_entropy(
 class ProxyLoss(FunctionLoss):
     """A row of `LOSSES`: `function(embeddings [n d], labels [n], proxies [k d], **parameters)` gives the loss."""
 
-    family = "proxies"
     inputs = 3
 
 

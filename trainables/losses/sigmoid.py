@@ -1,7 +1,7 @@
 """SigLIP: each pair is judged for itself, by a sigmoid. Values per anchor, as in `cross_entropy`."""
 
 from contrasweep.trainables.fields import Positive
-from contrasweep.trainables.losses.cross_entropy import Mask, PerAnchor, Scores
+from contrasweep.trainables.losses.batch import Mask, PerAnchor, Scores
 from contrasweep.trainables.pytorch import F, torch
 
 

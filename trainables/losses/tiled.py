@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from contrasweep.trainables.losses import distributed
-from contrasweep.trainables.losses.batch import members
+from contrasweep.trainables.losses.batch import Ids, Mask, Scores, members
 from contrasweep.trainables.pytorch import Bool, F, Float, Int, Matrix, Tensor, torch
 
-Ids = Int[Tensor, " n"]
 Weights = Float[Tensor, " n"]
 Tile = Float[Tensor, "t n"]
+PerAnchor = Float[Tensor, " t"]
 
 DENSE_ROWS = {"cpu": 256, "cuda": 4096}
 """Batches up to this many rows are computed at once, by device; larger ones in tiles."""
@@ -73,12 +73,15 @@ Counts = Int[Tensor, " 2"]
 
 
 class NegativeTally:
-    """Counts negatives over the calls of a loss. Counts stay on the device, so that no call waits for it."""
+    """Counts negatives over the calls of a loss; `counts` is None before the first one.
+
+    Counts stay on the device, so that no call waits for it.
+    """
 
     def __init__(self) -> None:
         self.counts: Counts | None = None
 
-    def add(self, scores: Float[Tensor, "n m"], negatives: Bool[Tensor, "n m"]) -> None:
+    def add(self, scores: Scores, negatives: Mask) -> None:
         """Count the negatives among these scores, and those of them below 0; the sign is that of the cosine."""
         with torch.no_grad():
             new_counts = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
@@ -127,7 +130,7 @@ def by_autograd(
     return tile
 
 
-TileFunction = Callable[[Tile, Anchors, float], Float[Tensor, " t"]]
+TileFunction = Callable[[Tile, Anchors, float], PerAnchor]
 """(logits [t n], anchors, epsilon) -> values [t]; leaves the gradient of each row's value in place of the logits."""
 
 
@@ -161,7 +164,7 @@ def of_inner_products(
     return tile
 
 
-def softmax_(logits: Tile) -> Float[Tensor, " t"]:
+def softmax_(logits: Tile) -> PerAnchor:
     """Replace each row [t n] by its softmax, in place, and return its log-sum-exp [t]; both are 0 in a row of -inf."""
     # The largest logit is taken out first, so that no exponential overflows; in a row of -inf there is none.
     top = logits.amax(1, keepdim=True)
@@ -173,7 +176,7 @@ def softmax_(logits: Tile) -> Float[Tensor, " t"]:
     return torch.where(is_empty, 0, top + total.log()).squeeze(1)
 
 
-def supcon_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+def supcon_(logits: Tile, anchors: Anchors, epsilon: float) -> PerAnchor:
     """Return the log of SupCon's denominator, and leave its gradient in `logits` (as every `TileFunction` does)."""
     # `same` has the anchor itself too, whose logit is -inf already.
     if epsilon:
@@ -181,7 +184,7 @@ def supcon_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t
     return softmax_(logits)
 
 
-def ocl_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+def ocl_(logits: Tile, anchors: Anchors, epsilon: float) -> PerAnchor:
     """Return the log of OCL's denominator, with the magnitude of negatives, and leave its gradient in `logits`."""
     # |s| = s sign(s), and its slope is sign(s), which is 0 at 0.
     sign = torch.where(anchors.same, 1, logits.sign())
@@ -190,7 +193,7 @@ def ocl_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t"]:
     return values
 
 
-def sincere_(logits: Tile, anchors: Anchors, epsilon: float) -> Float[Tensor, " t"]:
+def sincere_(logits: Tile, anchors: Anchors, epsilon: float) -> PerAnchor:
     """Return SINCERE's whole value, positives included, and leave its gradient in `logits`.
 
     With logits x, A_i the log-sum-exp of row i's negatives, and lead_ip = x_ip - A_i - epsilon:

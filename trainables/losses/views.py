@@ -91,7 +91,6 @@ def _covariance(view: View) -> Float[Tensor, "d d"]:
 class ViewsLoss(FunctionLoss):
     """A row of `LOSSES`: `function(first [b d], second [b d], **parameters)` gives the loss of the batch."""
 
-    family = "views"
     inputs = 2
 
 

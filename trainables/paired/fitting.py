@@ -20,7 +20,7 @@ from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired import figures, metrics, tables
 from contrasweep.trainables.paired.network import Joint
 from contrasweep.trainables.paired.objective import Objective
-from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings, alpha
+from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings
 from contrasweep.trainables.paired.tables import EmbeddedPart
 from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Int, Integers
@@ -129,7 +129,7 @@ class PairedTraining(loop.Trained):
         settings = self.settings
         # The number of the epoch's first step in the whole training, and alpha_t of this epoch.
         first = (epoch - 1) * self.per_epoch
-        weight = alpha(settings.alpha_schedule, epoch - 1, settings.epochs, settings.alpha)
+        weight = settings.alpha_in(epoch - 1)
         steps_taken: list[dict[str, Tensor]] = []
         negatives: dict[str, list[Counts]] = {}
         last: Step | None = None
@@ -146,11 +146,7 @@ class PairedTraining(loop.Trained):
             values = torch.stack([values_of_step[name] for values_of_step in steps_taken])
             means[name] = float(values.double().mean())
         diagnosed = self._diagnose(last, epoch)
-        loss = self.objective.contrast
-        ends = self.ends(epoch)
-        diagnosed |= diagnostics.of_negatives(
-            loss, negatives, self.guard, ends=ends, name=self._name
-        )
+        diagnosed |= self.negative_metrics(self.objective.contrast, negatives, epoch)
         progress = {
             "learning_rate": self.optimizer.lr,
             "steps": float(epoch * self.per_epoch),
@@ -200,15 +196,8 @@ class PairedTraining(loop.Trained):
         diagnosed = diagnostics.of_batch(
             self.objective.contrast, last.terms["contrast_z"], last.z, last.labels
         )
-        if not self.guard.warned:
-            self.guard.warned = diagnostics.warn_if_stuck(
-                diagnosed, epoch, self._name, self.guard.remedy
-            )
+        self.warn_if_stuck(diagnosed, epoch)
         return {name: value for name, value in diagnosed.items() if math.isfinite(value)}
-
-    @property
-    def _name(self) -> str:
-        return f"{self.trial.arm} (trial {self.trial.id})"
 
     @torch.no_grad()
     def embed(self, split: str, rows: Integers, labels: Int[Tensor, " all"]) -> EmbeddedPart:

@@ -6,11 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from contrasweep.trainables.losses.negatives import counts_of, with_tally
+from contrasweep.trainables.losses.negatives import with_tally
 from contrasweep.trainables.losses.tiled import Counts
 from contrasweep.trainables.paired.network import Outputs
 from contrasweep.trainables.paired.settings import PairedSettings
-from contrasweep.trainables.paired.settings import alpha as alpha_of
 from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Integers
 
@@ -35,12 +34,8 @@ class Objective:
                 "or more",
                 stacklevel=2,
             )
-        alphas = {
-            alpha_of(settings.alpha_schedule, epoch, settings.epochs, settings.alpha)
-            for epoch in range(settings.epochs)
-        }
         # WCE, the classifier's part of the loss, has the weight 1 - alpha.
-        if alphas == {1}:
+        if all(settings.alpha_in(epoch) == 1 for epoch in range(settings.epochs)):
             warnings.warn(
                 "alpha is 1 in every epoch: the classifier is never trained and its scores are chance; lower "
                 "alpha or take a schedule that falls, over more than one epoch",
@@ -84,9 +79,8 @@ class Objective:
         """Return C of these rows [n d], and put its counts of negatives, if any, into `negatives` by `name`."""
         loss, tally = with_tally(self.contrast)
         value: Tensor = loss(widened(rows), labels)
-        counts = counts_of(tally)
-        if counts is not None:
-            negatives[name] = counts
+        if tally.counts is not None:
+            negatives[name] = tally.counts
         return value
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Integers) -> Tensor:

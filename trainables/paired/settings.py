@@ -41,14 +41,6 @@ ALPHAS: dict[str, Callable[[int, int], float]] = {
 "inversely proportional to the number of epochs" (after equation 6)."""
 
 
-def alpha(schedule: str, epoch: int, epochs: int, start: float = 1.0) -> float:
-    """Return alpha_t, the weight of the contrastive part, in epoch t = 0, 1, ... of `epochs`; `start` is alpha_0.
-
-    `schedule` is a name of `ALPHAS`.
-    """
-    return start * ALPHAS[schedule](epoch, epochs)
-
-
 Batches = Int[Tensor, "batches b"]
 """The rows of an epoch, a batch in each line."""
 
@@ -227,6 +219,10 @@ class PairedSettings(TrainingSettings):
         check_known(self.sampler, "samplers", SAMPLERS, "there is no such sampler", place="sampler")
         # Wrong parameters of the loss are errors of its construction.
         self.build_loss()
+
+    def alpha_in(self, epoch: int) -> float:
+        """Return alpha_t, the weight of the contrastive part, in epoch t = 0, 1, ..."""
+        return self.alpha * ALPHAS[self.alpha_schedule](epoch, self.epochs)
 
     def check_data(self, data: Manifest) -> None:
         """Raise `DataError` where `data` has no labels, `SpecError` where a batch is larger than its training part."""

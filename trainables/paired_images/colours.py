@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from contrasweep.trainables.pytorch import Float, ImageBatch, UInt8
+from contrasweep.trainables.pytorch import Float, ImageBatch, StoredImages
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles of a channel's values over an image that are statistics."""
@@ -50,7 +50,7 @@ class Colours(nn.Module):
         self.register_buffer("levels", levels)
 
     @classmethod
-    def of(cls, sides: Sequence[UInt8[Tensor, "n c h w"]]) -> "Colours":
+    def of(cls, sides: Sequence[StoredImages]) -> "Colours":
         """Compute the quantiles of each statistic over a training part.
 
         Both sides of its pairs share them, so that differences between the sides stay.
@@ -61,7 +61,7 @@ class Colours(nn.Module):
         # One by one, since torch takes quantiles of at most 2^24 values: 75,000 pairs together have more.
         return cls(torch.stack([torch.quantile(column.contiguous(), q) for column in numbers.T], 1))
 
-    def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:
+    def forward(self, *sides: StoredImages) -> tuple[Float[Tensor, "n f"], ...]:
         """Return the statistics of each side [n f], which are normally distributed over the training part."""
         return tuple(self._normal(numbers) for numbers in _statistics_of_stored(sides))
 
@@ -108,7 +108,7 @@ def _chromaticities(image: ImageBatch) -> Float[Tensor, "n c2 h w"]:
     return torch.cat([bright / bright.sum(1, keepdim=True), (first - second) / (first + second)], 1)
 
 
-def _statistics_of_stored(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> list[Tensor]:
+def _statistics_of_stored(sides: Sequence[StoredImages]) -> list[Tensor]:
     """Return the statistics of each side [n f], computed for some images of all sides at a time."""
     parts = []
     for chunks in zip(*(torch.split(side, CHUNK_IMAGES) for side in sides), strict=True):

@@ -18,7 +18,7 @@ from contrasweep.trainables.paired_images.colours import Colours
 from contrasweep.trainables.paired_images.network import image_model, train_mode
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.paired_images.views import apply_pair, draw_pair
-from contrasweep.trainables.pytorch import ImageBatch, UInt8
+from contrasweep.trainables.pytorch import ImageBatch, StoredImages
 from contrasweep.trial import Trial
 
 Sides = tuple[Tensor, ...]
@@ -32,13 +32,24 @@ class ImageInputs(Inputs):
         self.settings = settings.resolve(trial.data)
         train, test = open_dataset(trial.data).parts(trial.fold)
         super().__init__(trial, train, test, device)
-        # Colours are those of the images as stored, before they are resized.
-        stored = {"train": self._stored(train), "test": self._stored(test)}
-        self.colours = Colours.of(stored["train"]) if settings.colour_units else None
-        self.colour_statistics = {
-            split: self._statistics_of(sides) for split, sides in stored.items()
-        }
-        self.sides = {split: self._resized(sides) for split, sides in stored.items()}
+        # The sides of each part. One side that is fed twice is one tensor. Stored images are on the host: there may be
+        # no room for them on the device. Colours are those of the images as stored, before they are resized.
+        names = COLUMNS[self.settings.input]
+        self.colours: Colours | None = None
+        self.sides: dict[str, Sides] = {}
+        self.colour_statistics: dict[str, Sides] = {"train": (), "test": ()}
+        for split, part in (("train", train), ("test", test)):
+            stored = {name: _pixels(part.array(name)) for name in set(names)}
+            resized = {
+                name: squares(pixels, self.settings.image_size).to(device)
+                for name, pixels in stored.items()
+            }
+            self.sides[split] = tuple(resized[name] for name in names)
+            if settings.colour_units:
+                sides = [stored[name] for name in names]
+                # The training part, which is first, has the quantiles.
+                self.colours = self.colours or Colours.of(sides)
+                self.colour_statistics[split] = tuple(x.to(device) for x in self.colours(*sides))
         # One scale for both images of a pair, since a scale for each would hide the shift between them.
         self.mean, self.std = moments(self.sides["train"])
         self.policy = self.settings.augmentation.settings
@@ -96,31 +107,11 @@ class ImageInputs(Inputs):
         """Return the colour statistics of these rows, one tensor per side; () where the network reads none."""
         return tuple(side[rows] for side in self.colour_statistics[split])
 
-    def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
-        """Return the sides of a part as staged, on the host: there may be no room for them on the device.
-
-        One side fed twice is one tensor.
-        """
-        names = COLUMNS[self.settings.input]
-        loaded = {name: _pixels(part.array(name)) for name in set(names)}
-        return tuple(loaded[name] for name in names)
-
-    def _resized(self, sides: Sides) -> Sides:
-        """Return the sides as squares on the device; one tensor that is fed twice stays one."""
-        resized = {
-            id(side): squares(side, self.settings.image_size).to(self.device) for side in sides
-        }
-        return tuple(resized[id(side)] for side in sides)
-
-    def _statistics_of(self, sides: Sides) -> Sides:
-        """Return the colour statistics of each side, on the device; () where the network reads none."""
-        return tuple(side.to(self.device) for side in self.colours(*sides)) if self.colours else ()
-
     def _normal(self, sides: Sequence[ImageBatch]) -> Sides:
         return normalised(sides, self.mean, self.std, self.settings.centre)
 
 
-def _pixels(array: Any) -> UInt8[Tensor, "n c h w"]:
+def _pixels(array: Any) -> StoredImages:
     """Return stored images [n h w c] with channels first; `DataError` where they are no bytes of this form."""
     if array.ndim != 4 or array.dtype != np.uint8:
         raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")

@@ -54,7 +54,7 @@ def resolve_augmentation(
 
 
 @dataclass(frozen=True)
-class PairDraws:
+class PairDraws(augmentations.DrawsOfRows):
     """The draws of n pairs.
 
     `affine` is a map of [-1, 1] coordinates for both images (None: pixels stay where they are). `light` [n 2 2] has the
@@ -63,15 +63,6 @@ class PairDraws:
 
     affine: Float[Tensor, "n 2 3"] | None
     light: Float[Tensor, "n 2 2"]
-
-    def __getitem__(self, rows: Tensor | slice) -> "PairDraws":
-        return PairDraws(None if self.affine is None else self.affine[rows], self.light[rows])
-
-    def to(self, device: "torch.device") -> "PairDraws":
-        """The same draws on `device`."""
-        return PairDraws(
-            None if self.affine is None else self.affine.to(device), self.light.to(device)
-        )
 
 
 def draw_pair(policy: PairPolicy, n: int, generator: "torch.Generator") -> PairDraws:

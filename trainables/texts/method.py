@@ -167,19 +167,13 @@ class Texts(DualEncoder[Batch]):
         first, second, hard_negatives = torch.split(z, [len(part) for part in sentences])
         return Sides(first, second, batch.groups.to(self.device), hard_negatives)
 
-    @torch.no_grad()
     def features(self, texts: Sequence[str]) -> Matrix:
         """Return the encoder's features of texts, without the head, in evaluation mode and on the host."""
         # The network is a sequence of encoder (0) and head (1).
         encoder = self.model.eval().get_submodule("0")
         rows = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
-        with self.autocast():
-            chunks = [
-                encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)
-            ]
-        features = torch.cat(chunks).float().cpu()
-        self.guard.require_finite(features, "features")
-        return features
+        chunks = (words.to(self.device) for words in torch.split(self.reader(texts), rows))
+        return self.outputs(encoder, chunks, "features").cpu()
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return `spearman` and `pearson`: correlations of the test pairs' cosines with their scores, as for STS.

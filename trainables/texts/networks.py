@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
-from contrasweep.trainables.pytorch import Int, Matrix
-from contrasweep.trainables.texts.words import PADDING, transformers
+from contrasweep.trainables.pytorch import Matrix
+from contrasweep.trainables.texts.words import PADDING, Words, transformers
 
 
 class ConvolutionEncoder(nn.Module):
@@ -37,7 +37,7 @@ class ConvolutionEncoder(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, words: Int[Tensor, "n w"]) -> list[Tensor]:
+    def forward(self, words: Words) -> list[Tensor]:
         """Map word indices [n w], 0 for padding, to the outputs of four stages, [n width w] each."""
         # 1 where there is a word, 0 for padding, [n 1 w].
         is_word = (words != PADDING).float()[:, None]
@@ -61,7 +61,7 @@ class MeanOfWords(nn.Module):
         self.stages = stages
         self.dim = stages.dim
 
-    def forward(self, words: Int[Tensor, "n w"]) -> Matrix:
+    def forward(self, words: Words) -> Matrix:
         """Map word indices [n w], 0 for padding, to features [n dim]."""
         features: Tensor = self.stages(words)[-1].mean(2)
         return features
@@ -89,7 +89,7 @@ class HuggingFaceModel(nn.Module):
         loaded = transformers().AutoModel.from_pretrained(self.folder, local_files_only=True)
         self.body.load_state_dict(loaded.state_dict())
 
-    def forward(self, words: Int[Tensor, "n w"]) -> Matrix:
+    def forward(self, words: Words) -> Matrix:
         """Map token indices [n w] with padding to features [n dim]."""
         is_word = words != self.padding
         states: Tensor = self.body(input_ids=words, attention_mask=is_word.long()).last_hidden_state
@@ -120,7 +120,7 @@ class HuggingFaceReader:
         self.max_words = max_words
         self.size = len(self.tokenizer)
 
-    def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
+    def __call__(self, texts: Sequence[str]) -> Words:
         """Return the token indices of each text, [n max_words], filled up with the tokenizer's padding."""
         options = {"padding": "max_length", "truncation": True, "max_length": self.max_words}
         rows = self.tokenizer(list(texts), **options)["input_ids"]

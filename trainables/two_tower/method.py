@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -111,13 +110,11 @@ class TwoTower(DualEncoder[Batch]):
         # No two pairs belong together: each has a label of its own.
         return Sides(first, second, torch.arange(len(first), device=self.device))
 
-    @torch.no_grad()
     def embed_images(self, stretches: Iterable[Tensor]) -> Matrix:
         """Return unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
         rows = self.settings.evaluated_rows
         return self._unit("images", self.normalise.chunks(stretches, rows))
 
-    @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Matrix:
         """Return unit embeddings of texts."""
         chunks = torch.split(self.reader(texts), self.settings.evaluated_rows)
@@ -126,10 +123,7 @@ class TwoTower(DualEncoder[Batch]):
     def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Matrix:
         """Return the unit embeddings that the tower "images" or "texts" gives of all chunks, in evaluation mode."""
         network = self.model.eval().get_submodule(tower)
-        with self.autocast():
-            embeddings = torch.cat([network(chunk) for chunk in chunks]).float()
-        self.guard.require_finite(embeddings, f"embeddings of {tower}")
-        return unit(embeddings)
+        return unit(self.outputs(network, chunks, f"embeddings of {tower}"))
 
     def classifier(self, classes: Sequence[str]) -> Float[Tensor, "k d"]:
         """Return the zero-shot classifier: each class's mean embedding of its prompts (Radford et al. 2021, 3.1.4)."""
@@ -152,12 +146,9 @@ class TwoTower(DualEncoder[Batch]):
         of_images = recalls(image_rows, text_rows, pairs)
         of_texts = recalls(text_rows, image_rows, pairs.flip(1))
         hits = {f"image_to_text_recall_at_{k}": found for k, found in of_images.items()}
+        items = {name: found.byte().cpu().numpy() for name, found in hits.items()}
         hits |= {f"text_to_image_recall_at_{k}": found for k, found in of_texts.items()}
         metrics = {name: float(found.double().mean()) for name, found in hits.items()}
-        items: dict[str, np.ndarray] = {
-            f"image_to_text_recall_at_{k}": found.byte().cpu().numpy()
-            for k, found in of_images.items()
-        }
         # Zero-shot: the class whose prompts are nearest to an image.
         classes = self.trial.data.classes
         if classes:

@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 
 from contrasweep.trainables.evaluation.scores import centre_cosines
 from contrasweep.trainables.paired import metrics
-from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings, alpha
+from contrasweep.trainables.paired.settings import SAMPLERS, PairedSettings
 from contrasweep.trainables.paired_images.views import PairPolicy, apply_pair, draw_pair
 
 LABELS = torch.tensor([0] * 50 + [1] * 17 + [2] * 4 + [3])
@@ -82,13 +82,8 @@ def test_light_differs_between_the_images_and_stays_in_range():
 
 
 def test_alpha_falls_inversely_to_the_epochs_by_default_as_the_paper_says():
-    assert [alpha(PairedSettings().alpha_schedule, epoch, 50) for epoch in range(4)] == [
-        1,
-        1 / 2,
-        1 / 3,
-        1 / 4,
-    ]
-    assert alpha("parabolic", 25, 50) == pytest.approx(0.75)
+    assert [PairedSettings().alpha_in(epoch) for epoch in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert PairedSettings(alpha_schedule="parabolic").alpha_in(25) == pytest.approx(0.75)
 
 
 def test_scores_agree_with_scikit_learn_and_shots_with_the_counts():

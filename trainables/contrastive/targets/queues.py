@@ -1,7 +1,6 @@
 """Targets with a queue of embeddings of past steps: MoCo, cross-batch memory, NNCLR."""
 
 from contrasweep.trainables import checkpoint
-from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.contrastive.targets.protocol import Compared, together
 from contrasweep.trainables.contrastive.targets.teachers import predictor
 from contrasweep.trainables.fields import BelowOne, Count, MaybeCount, NotNegative
@@ -12,7 +11,7 @@ from contrasweep.trainables.pytorch import ImageBatch, Matrix, Tensor, nn, torch
 from contrasweep.trainables.similarities import cosine
 
 
-class EmbeddingQueue:
+class EmbeddingQueue(checkpoint.Attributes):
     """The last `size` embeddings [k d], oldest first, with the labels [k] and the numbers of their images (`rows` [k]).
 
     It starts empty, and its length is the present k: a loss sees no row that was never an embedding.
@@ -46,18 +45,29 @@ class EmbeddingQueue:
         self.labels = self.labels.to(device)
         self.rows = self.rows.to(device)
 
-    def state_dict(self) -> StateDict:
-        """Return the rows of the queue."""
-        return {"embeddings": self.embeddings, "labels": self.labels, "rows": self.rows}
 
-    def load_state_dict(self, state: StateDict, /) -> None:
-        """Take the rows that `state_dict` gave."""
-        self.embeddings = state["embeddings"]
-        self.labels = state["labels"]
-        self.rows = state["rows"]
+class Queued:
+    """A base class of targets that have a queue of at most `size` embeddings of past steps, beside a `trained` part.
+
+    `pending` is what `after_step` puts into the queue: the embeddings [n d], labels [n] and numbers of images [n] of a
+    step.
+    """
+
+    joined = True
+
+    def __init__(self, model: "nn.Module", size: int, trained: "nn.Module") -> None:
+        self.model = model
+        self.trained = trained
+        self.queue = EmbeddingQueue(size)
+        self.pending: tuple[Tensor, Ids, Ids] | None = None
+
+    def after_step(self, step: int) -> None:
+        """Put the rows of the step into the queue."""
+        assert self.pending is not None
+        self.queue.push(*self.pending)
 
 
-class Moco:
+class Moco(Queued):
     """A momentum encoder's keys and a queue of the keys of past steps (MoCo: He et al. 2020, equations 1 and 2).
 
     The first view of an image is a query, its second view a key. With `infonce` the positive of a query is the key of
@@ -67,7 +77,6 @@ class Moco:
     """
 
     needs = "pairs"
-    joined = True
 
     def __init__(
         self,
@@ -80,13 +89,9 @@ class Moco:
     ) -> None:
         from contrasweep.trainables.contrastive.averaging import MomentumEncoder
 
-        self.model = model
+        super().__init__(model, size, nn.Module())
         self.momentum = momentum
-        self.trained = nn.Module()
         self.encoder = MomentumEncoder(model)
-        self.queue = EmbeddingQueue(size)
-        # What `after_step` puts into the queue: embeddings [n d], labels [n] and numbers of images [n] of a step.
-        self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
     def parts(self) -> checkpoint.Parts:
@@ -136,12 +141,11 @@ class Moco:
 
     def after_step(self, step: int) -> None:
         """Update the momentum encoder, and put the step's keys into the queue."""
-        assert self.pending is not None
+        super().after_step(step)
         self.encoder.update(self.model, self.momentum)
-        self.queue.push(*self.pending)
 
 
-class CrossBatchMemory:
+class CrossBatchMemory(Queued):
     """A memory of the embeddings of past steps beside the batch (XBM: Wang et al. 2020, algorithm 1).
 
     L = loss(batch) + weight * loss(batch against memory), as in the authors' code. The memory holds the batch too, but
@@ -151,7 +155,6 @@ class CrossBatchMemory:
 
     needs = "pairs"
     many_views = True
-    joined = True
 
     def __init__(
         self,
@@ -163,30 +166,26 @@ class CrossBatchMemory:
         weight: NotNegative = 1.0,
         start: MaybeCount = 0,
     ) -> None:
-        self.model = model
+        super().__init__(model, size, nn.Module())
         self.weight = weight
         self.start = start
-        self.trained = nn.Module()
-        self.memory = EmbeddingQueue(size)
-        # What `after_step` puts into the memory: embeddings [n d], labels [n] and numbers of images [n] of a step.
-        self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
     def parts(self) -> checkpoint.Parts:
         """Return what a checkpoint saves: the memory."""
-        return {"memory": self.memory}
+        return {"memory": self.queue}
 
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
         """Compute the loss of all views with each other, plus `weight` times that against the memory."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = self.model(views)
-        self.memory.to(views.device)
+        self.queue.to(views.device)
         with full_precision(views):
             value = loss(widened(embeddings), labels, rows)
             # The loss above joins the rows of all processes by itself; against the memory they are joined here.
             z, labels, rows = together(widened(embeddings), labels, rows)
             self.pending = z.detach(), labels, rows
-            if len(self.memory):
+            if len(self.queue):
                 value = value + self.weight * self._against_memory(z, labels, rows, loss)
         return Compared(value, embeddings)
 
@@ -197,25 +196,24 @@ class CrossBatchMemory:
         instances.
         """
         of_batch = labels
-        of_memory = self.memory.labels
+        of_memory = self.queue.labels
         if loss.definition.positives == "instances":
             of_batch = rows
-            of_memory = self.memory.rows
+            of_memory = self.queue.rows
         same = of_batch[:, None] == torch.cat([of_batch, of_memory])
         # The batch stands first among the columns, so row i meets its own copy in column i.
         own_copies = torch.zeros_like(same)
         own_copies[:, : len(z)].fill_diagonal_(True)
-        compared_rows = torch.cat([z.detach(), self.memory.embeddings.to(z)])
+        compared_rows = torch.cat([z.detach(), self.queue.embeddings.to(z)])
         return loss.between(z, compared_rows, same & ~own_copies, ~same)
 
     def after_step(self, step: int) -> None:
         """Put the batch into the memory, once the first `start` steps are over."""
-        assert self.pending is not None
         if step + 1 >= self.start:
-            self.memory.push(*self.pending)
+            super().after_step(step)
 
 
-class Nnclr:
+class Nnclr(Queued):
     """The nearest past embedding of a view as a predictor's target, in the view's place (NNCLR: Dwibedi et al. 2021).
 
     Each first view is replaced by its nearest neighbour in the queue, and compared with the predictions of all second
@@ -225,16 +223,11 @@ class Nnclr:
     """
 
     needs = "instances"
-    joined = True
 
     def __init__(
         self, model: "nn.Module", steps: int, dim: int, *, size: Count = 4096, width: Count = 512
     ) -> None:
-        self.model = model
-        self.queue = EmbeddingQueue(size)
-        self.trained = predictor(dim, width)
-        # What `after_step` puts into the queue: embeddings [n d], labels [n] and numbers of images [n] of a step.
-        self.pending: tuple[Tensor, Ids, Ids] | None = None
+        super().__init__(model, size, predictor(dim, width))
 
     @property
     def parts(self) -> checkpoint.Parts:
@@ -270,8 +263,3 @@ class Nnclr:
             return z.detach()
         past = self.queue.embeddings.to(z)
         return past[cosine(z.detach(), past).argmax(1)]
-
-    def after_step(self, step: int) -> None:
-        """Put the step's first views into the queue."""
-        assert self.pending is not None
-        self.queue.push(*self.pending)
