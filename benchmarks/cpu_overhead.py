@@ -92,7 +92,7 @@ def images(
             for both, rows in (
                 viewed(pixels, batch, views)
                 if method is None
-                else method._batches_of_part(epoch, 0).batches
+                else method._batches_of_part(epoch, 0)[1]
             ):
                 loss = supcon(model(both), labels[rows].repeat(2), 0.2)
                 sgd.zero_grad()
@@ -159,7 +159,7 @@ def reviews(storage: str) -> Both:
     """For review helpfulness: the plain loop has the same network and batches, and Adam."""
     trial = trial_of(claims.BASELINES.arms["proposed"], tables.PLANTED_DATA, storage)
     settings = ReviewSettings(**trial.config).resolve(trial.data)
-    data = load(trial, settings, (trial.seed, trial.fold))
+    data = load(trial, settings)
 
     def ours() -> None:
         Trainer(settings, data, (trial.seed, trial.fold)).train_epoch(1)

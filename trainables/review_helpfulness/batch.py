@@ -1,7 +1,7 @@
 """The batch every model takes, the output every model gives, and what a model is built from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +16,9 @@ Vectors = Float[Tensor, "b t d"]
 """Sequences of vectors, padded to the longest."""
 Mask = Bool[Tensor, "b t"]
 """Which places of the sequences have content."""
+OtherVectors = Float[Tensor, "b s d"]
+OtherMask = Bool[Tensor, "b s"]
+"""Those of a second batch of sequences, which the first ones are compared with."""
 
 
 class Sequences(NamedTuple):
@@ -41,7 +44,7 @@ class Batch:
     record_p: Int[Tensor, "b u"]
     record_mask_p: Bool[Tensor, "b u"]
     text_r: Int[Tensor, "b s"]
-    mask_r: Bool[Tensor, "b s"]
+    mask_r: OtherMask
     roi_p: Float[Tensor, "b m f"]
     roi_mask_p: Bool[Tensor, "b m"]
     roi_r: Float[Tensor, "b n f"]
@@ -204,6 +207,8 @@ class HelpfulnessModel(nn.Module, ABC):
     """
 
     settings: ClassVar[Any]
+    score: Callable[[Tensor], Tensor]
+    """Of most of our models, what gives the score of a pair from its features [b z], as [b 1]."""
     gives_features: ClassVar[bool] = False
     """Whether its outputs have post-interaction features."""
 
@@ -213,6 +218,10 @@ class HelpfulnessModel(nn.Module, ABC):
         A model that augments draws from `rng`.
         """
         return batch
+
+    def scored(self, *features: Float[Tensor, "b _"]) -> Output:
+        """Return the output whose scores `score` gives of these features of the pairs, side by side."""
+        return Output(self.score(torch.cat(features, dim=1))[:, 0])
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:

@@ -13,15 +13,11 @@ from contrasweep.data.column_files import Array, Ints
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError
 from contrasweep.trainables import seeding
+from contrasweep.trainables.review_helpfulness import vocabulary
 from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import WordVector
 from contrasweep.trainables.review_helpfulness.settings import Settings
-from contrasweep.trainables.review_helpfulness.vocabulary import (
-    OOV,
-    Characters,
-    Vocabulary,
-    word_vectors,
-)
+from contrasweep.trainables.review_helpfulness.vocabulary import OOV, Words
 from contrasweep.trial import Trial
 
 DEV_SHARE = 0.2
@@ -30,24 +26,17 @@ DEV_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Products:
-    """Products by number; `regions` are [m f] each, with m = 0 where there are no images."""
+    """Products by number; `regions` are [m f] each, with m = 0 where there are no images.
+
+    A product's `text` is its name and description, its `record` name, brand, category and description, each as one
+    text.
+    """
 
     ids: Sequence[str]
-    name: Sequence[str]
-    brand: Sequence[str]
     category: Sequence[str]
-    description: Sequence[str]
+    text: Sequence[str]
+    record: Sequence[str]
     regions: Sequence[Array]
-
-    def text(self, number: int) -> str:
-        """Return name and description of a product, as one text."""
-        return f"{self.name[number]} {self.description[number]}"
-
-    def record(self, number: int) -> str:
-        """Return name, brand, category and description of a product, as one text."""
-        return " ".join(
-            (self.name[number], self.brand[number], self.category[number], self.description[number])
-        )
 
 
 @dataclass(frozen=True)
@@ -118,34 +107,33 @@ def prepare(
     """
     # Vocabularies are those of training reviews and their products alone.
     train = parts["train"]
-    train_products = np.unique(train.product).tolist()
-    product_words = Vocabulary.build(
-        (products.record(number) for number in train_products), settings.min_word_count
-    )
-    review_words = Vocabulary.build(train.text, settings.min_word_count)
+    records = [products.record[number] for number in np.unique(train.product)]
+    product_words = vocabulary.build(records, settings.min_word_count)
+    review_words = vocabulary.build(train.text, settings.min_word_count)
     categories = sorted(set(products.category))
     # Both vocabularies share a generator, from which the initial vectors of products' words are drawn first.
     rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
     product_vectors, review_vectors = (
-        torch.from_numpy(word_vectors(vocabulary, settings.word_dim, rng, pretrained_vectors()))
-        for vocabulary in (product_words, review_words)
+        torch.from_numpy(
+            vocabulary.word_vectors(words, settings.word_dim, rng, pretrained_vectors())
+        )
+        for words in (product_words, review_words)
     )
-    characters = Characters.build(review_words.words)
+    character_table, characters = vocabulary.characters(review_words)
     inputs = Inputs(
         product_vectors,
         review_vectors,
-        review_characters=torch.from_numpy(characters.table(review_words)),
-        characters=len(characters),
+        review_characters=torch.from_numpy(character_table),
+        characters=characters,
         roi_dim=roi_dim,
         categories=len(categories),
         helpful_threshold=settings.helpful_threshold,
     )
     # Products are the same in all parts.
-    numbers = range(len(products.ids))
     corpus_of = partial(
         Corpus,
-        product_tokens=_encode(map(products.text, numbers), product_words, settings),
-        record_tokens=_encode(map(products.record, numbers), product_words, settings),
+        product_tokens=_encode(products.text, product_words, settings),
+        record_tokens=_encode(products.record, product_words, settings),
         product_regions=_regions(products.regions, settings),
         category=np.array(
             [categories.index(category) for category in products.category], dtype=np.int64
@@ -163,7 +151,7 @@ def prepare(
 
 def _corpus(
     reviews: Reviews,
-    words: Vocabulary,
+    words: Words,
     product_ids: Sequence[str],
     corpus_of: Callable[..., Corpus],
     settings: Settings,
@@ -173,7 +161,7 @@ def _corpus(
     `corpus_of` builds it, and knows the fields that describe products, which are the same for all parts.
     """
     # Such a review is left out even where texts are hidden: then all models see the same reviews.
-    tokens = [words.encode(text, settings.max_tokens) for text in reviews.text]
+    tokens = [vocabulary.encode(text, words, settings.max_tokens) for text in reviews.text]
     rows = np.flatnonzero([len(tokens_of_review) > 0 for tokens_of_review in tokens])
     kept = reviews.take(rows)
     return corpus_of(
@@ -187,10 +175,10 @@ def _corpus(
     )
 
 
-def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[Ints]:
+def _encode(texts: Iterable[str], words: Words, settings: Settings) -> list[Ints]:
     """Return token numbers of product texts; a hidden text, or one without known words, is one `<OOV>`."""
     empty_text = np.array([OOV], dtype=np.int64)
-    encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
+    encoded = (vocabulary.encode(text, words, settings.max_tokens) for text in texts)
     return [tokens if len(tokens) and settings.use_text else empty_text for tokens in encoded]
 
 
@@ -200,7 +188,7 @@ def _regions(regions: Sequence[Array], settings: Settings) -> list[Array]:
     return [item[:most] for item in regions]
 
 
-def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> PreparedParts:
+def load(trial: Trial, settings: Settings) -> PreparedParts:
     """Return the parts `train`, `dev` and `test` of a trial; `DataError` where its dataset has no reviews.
 
     The test part is that of the trial's fold, or without one the dataset's own. A trial without a fold takes the
@@ -220,9 +208,9 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
         parts["train"], parts["dev"] = hold_out(parts["train"], products)
     # Without images, the size of the one region of zeros that each item has.
     roi_dim = trial.data.columns["roi"]["shape"][0] if "roi" in trial.data.columns else 1
-    return prepare(
-        products, parts, roi_dim, settings, key, partial(_pretrained_vectors, settings, trial.data)
-    )
+    key = (trial.seed, trial.fold)
+    vectors = partial(_pretrained_vectors, settings, trial.data)
+    return prepare(products, parts, roi_dim, settings, key, vectors)
 
 
 def _pretrained_vectors(settings: Settings, data: Manifest) -> Iterable[WordVector]:
@@ -236,9 +224,13 @@ def _pretrained_vectors(settings: Settings, data: Manifest) -> Iterable[WordVect
 def _products(part: Part) -> tuple[Products, dict[str, int]]:
     """Return the products of a part, and id -> number of each."""
     ids = _texts(part, "product_id")
-    fields = {name: _texts(part, name) for name in ("name", "brand", "category", "description")}
+    name, brand, category, description = (
+        _texts(part, column) for column in ("name", "brand", "category", "description")
+    )
+    text = [" ".join(fields) for fields in zip(name, description, strict=True)]
+    record = [" ".join(fields) for fields in zip(name, brand, category, description, strict=True)]
     numbers = {product: number for number, product in enumerate(ids)}
-    return Products(ids, **fields, regions=_roi(part)), numbers
+    return Products(ids, category, text, record, _roi(part)), numbers
 
 
 def _reviews(part: Part, numbers: Mapping[str, int]) -> Reviews:

@@ -45,7 +45,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     """
     settings = Settings(**trial.config).resolve(trial.data)
     ranker = RankerSettings(max_tokens=settings.max_tokens, min_word_count=settings.min_word_count)
-    test = load(trial, ranker, (trial.seed, trial.fold)).corpora["test"]
+    test = load(trial, ranker).corpora["test"]
     threshold = threshold_of(trial.data, settings.relevance_threshold)
     ranked = per_product(
         labels=test.label, products=test.product, threshold=threshold, scores=test.lengths

@@ -9,15 +9,17 @@ from contrasweep.errors import SpecError, check_known
 from contrasweep.trainables.fields import Positive
 from contrasweep.trainables.pytorch import Bool, F, Float, Int, Tensor, torch
 
+Pooled = Float[Tensor, "b d"]
+Scalar = Float[Tensor, ""]
 ContrastiveReduction = Literal["sum", "mean_anchor", "balanced"]
 RankingReduction = Literal["sum", "mean", "none"]
 
 
 def adaptive_contrastive_loss(
-    h_p: Float[Tensor, "b d"],
-    h_r: Float[Tensor, "b d"],
-    v_p: Float[Tensor, "b d"],
-    v_r: Float[Tensor, "b d"],
+    h_p: Pooled,
+    h_r: Pooled,
+    v_p: Pooled,
+    v_r: Pooled,
     *,
     o_pos: float,
     o_neg: float,
@@ -27,7 +29,7 @@ def adaptive_contrastive_loss(
     reduction: str = "balanced",
     product_ids: Int[Tensor, " b"] | Sequence[int] | None = None,
     mask_same_product: bool = False,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     """Return Eq. 33 of Nguyen et al., EMNLP 2022 (Eq. 32 with `adaptive=False`), of the b helpful rows of a batch.
 
     `h_p`, `h_r`, `v_p`, `v_r` are the max-pooled features of product text, review text, product images and review
@@ -63,7 +65,7 @@ def adaptive_contrastive_loss(
     return total / (6 * max(1, rows)) if reduction == "mean_anchor" else total
 
 
-def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
+def circle_contrastive_loss(*features: Pooled) -> Scalar:
     """Return the circle loss (Sun et al. 2020) that the code of Nguyen et al. 2022 has in place of their Eq. 33.
 
     `features` are the four of `adaptive_contrastive_loss`. The loss is the mean over rows j, and over the six pairs of
@@ -85,7 +87,7 @@ def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""
     return terms.sum() / max(1, terms.numel())
 
 
-def _similarities(*features: Float[Tensor, "b d"]) -> Float[Tensor, "6 b b"]:
+def _similarities(*features: Pooled) -> Float[Tensor, "6 b b"]:
     """Return the cosines of all rows of one with all rows of the other, for the six pairs of four features [b d]."""
     first, second = zip(*combinations(range(4), 2), strict=True)
     unit = _unit(torch.stack(features))
@@ -156,7 +158,7 @@ def hinge(
     *,
     margin: Literal["fixed", "label_diff"] = "fixed",
     beta: Positive = 1.0,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     """Return the ranking loss (Eq. 34) of g groups whose first review is the positive.
 
     The margin is `beta` (`fixed`), or how far the label of the positive is above that of the negative (`label_diff`).
@@ -166,9 +168,7 @@ def hinge(
     return pairwise_ranking_loss(scores[:, 0], scores[:, 1:], beta=margins, reduction="mean")
 
 
-def bce(
-    scores: Float[Tensor, "g w"], labels: Int[Tensor, "g w"], helpful_threshold: int
-) -> Float[Tensor, ""]:
+def bce(scores: Float[Tensor, "g w"], labels: Int[Tensor, "g w"], helpful_threshold: int) -> Scalar:
     """Return the binary cross-entropy of `label >= helpful_threshold` against the scores as logits."""
     return F.binary_cross_entropy_with_logits(
         scores, (labels >= helpful_threshold).to(scores.dtype)

@@ -13,8 +13,17 @@ from contrasweep.config import Config
 from contrasweep.data.column_files import Ints
 from contrasweep.errors import DataError, SpecError
 from contrasweep.rows import ItemColumns
-from contrasweep.trainables.pytorch import Bool, Float
-from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output, Sequences
+from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    Corpus,
+    Mask,
+    OtherMask,
+    OtherVectors,
+    Output,
+    Sequences,
+    Vectors,
+)
 from contrasweep.trainables.review_helpfulness.networks.layers import cosine_matrix
 
 METRICS = ("map", "ndcg@3", "ndcg@5", "mrr")
@@ -124,10 +133,10 @@ RELATIONS = {
 
 
 def token_distances(
-    x: Float[Tensor, "b t d"],
-    mask_x: Bool[Tensor, "b t"],
-    y: Float[Tensor, "b s d"],
-    mask_y: Bool[Tensor, "b s"],
+    x: Vectors,
+    mask_x: Mask,
+    y: OtherVectors,
+    mask_y: OtherMask,
 ) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
     """Return the means over all valid token pairs of 1 - cosine and of the Euclidean distance, per sample."""
     pairs = mask_x[:, :, None] & mask_y[:, None, :]

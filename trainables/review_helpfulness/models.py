@@ -217,26 +217,25 @@ class ProposedOptions:
 class Model:
     """A row of the table `MODELS`.
 
-    `settings` is the class of what can be set of the model, `title` its name in results. `gives_features`: whether its
-    outputs have post-interaction features.
+    `settings` is the class of what can be set of the model. `gives_features`: whether its outputs have post-interaction
+    features.
     """
 
     settings: type
-    title: str
     gives_features: bool = False
 
 
 MODELS: Table[Any] = Table(
     "model",
     {
-        "bimpm": Model(BiMPMOptions, "BiMPM"),
-        "conv_knrm": Model(ConvKNRMOptions, "Conv-KNRM"),
-        "eg_cnn": Model(EGCNNOptions, "EG-CNN"),
-        "prh_net": Model(PRHNetOptions, "PRH-Net"),
-        "dr_net": Model(DRNetOptions, "adapted D&R-Net"),
-        "sse_cross": Model(SSECrossOptions, "SSE-Cross"),
-        "mcr": Model(MCROptions, "MCR", gives_features=True),
-        "proposed": Model(ProposedOptions, "adaptive contrastive", gives_features=True),
+        "bimpm": Model(BiMPMOptions),
+        "conv_knrm": Model(ConvKNRMOptions),
+        "eg_cnn": Model(EGCNNOptions),
+        "prh_net": Model(PRHNetOptions),
+        "dr_net": Model(DRNetOptions),
+        "sse_cross": Model(SSECrossOptions),
+        "mcr": Model(MCROptions, gives_features=True),
+        "proposed": Model(ProposedOptions, gives_features=True),
     },
 )
 """name -> what can be set of a model; `networks.NETWORKS` has its class."""

@@ -12,6 +12,7 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.fields import AboveZero, Count, Device, MaybeCount, Positive
+from contrasweep.trainables.files import DIGITS, require_digest
 from contrasweep.trainables.losses import require_number
 from contrasweep.trainables.pytorch import torch
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
@@ -48,8 +49,6 @@ Threshold = Annotated[int, pydantic.Field(ge=0, le=3)]
 """A label from 0 to 3, above which labels are relevant."""
 USUAL_THRESHOLD = 1
 """The relevance threshold of datasets that have none of their own."""
-DIGITS = 12
-"""Digits of a dataset's digest that stand in its name."""
 
 
 def threshold_of(data: Manifest, chosen: int | None) -> int:
@@ -186,12 +185,7 @@ class Settings:
         if staged.kind != KIND or staged.columns["vector"]["shape"] != [self.word_dim]:
             what = f"{name} is of kind {staged.kind} with columns {dict(staged.columns)}"
             raise DataError(f"word_vectors: {what}; needed are {KIND} of word_dim {self.word_dim}")
-        # Before the plan has added a digest, it is "" here, with which every text begins.
-        if not staged.digest.startswith(digest):
-            raise DataError(
-                f"word_vectors: dataset {name!r} has digest {staged.digest[:DIGITS]} here and had {digest} when the "
-                "study was planned: stage the same again"
-            )
+        require_digest(staged, name, digest, "word_vectors")
         return staged
 
     def with_threshold(self, data: Manifest) -> "Settings":

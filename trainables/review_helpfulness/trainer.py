@@ -1,10 +1,10 @@
 """A ranker in training, as the shared loop drives it: epochs over sampled groups, selection on the validation MAP."""
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ from torch import Tensor
 from contrasweep.data.column_files import Ints
 from contrasweep.errors import DataError
 from contrasweep.trainables import checkpoint, loop, optimisation, seeding
-from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output
 from contrasweep.trainables.review_helpfulness.corpora import PreparedParts
 from contrasweep.trainables.review_helpfulness.metrics import (
@@ -31,14 +30,6 @@ from contrasweep.trainables.review_helpfulness.settings import USUAL_THRESHOLD, 
 
 REVIEWS = "reviews.parquet"
 """The artifact with the score of each test review."""
-
-
-class Step(NamedTuple):
-    """The values of a step for the report: its losses by name, their sum, and the model's own numbers."""
-
-    loss: Tensor
-    losses: dict[str, Tensor]
-    log: dict[str, float]
 
 
 class Trainer:
@@ -103,7 +94,7 @@ class Trainer:
         self.model.train()
         self.optimizer.lr = self.plateau.lr
         # Sums over the steps that were taken, for their means.
-        sums = defaultdict[str, float](float)
+        sums = defaultdict[str, float](float, loss=0.0, grad_norm=0.0)
         steps = 0
         for groups in self.sampler.batches(
             seeding.derive(*self.key, epoch, "groups"), self.settings.sampler.groups
@@ -111,14 +102,11 @@ class Trainer:
             step_taken = self.guard.step(self.optimizer, partial(self._gradients, groups, rng))
             # None: the guard took no step, as loss or gradient is not finite.
             if step_taken is not None:
-                norm, step = step_taken
+                norm, numbers = step_taken
                 steps += 1
-                sums["loss"] += step.loss.item()
-                sums["grad_norm"] += norm.item()
-                for name, number in step.log.items():
-                    sums[name] += number
-                for name, value in step.losses.items():
-                    sums[f"{name}_loss"] += value.item()
+                for name, number in numbers.items():
+                    sums[name] += float(number)
+                sums["grad_norm"] += float(norm)
         self.guard.require_steps(steps, epoch)
         return {name: value / steps for name, value in sums.items()} | {
             "learning_rate": self.optimizer.lr
@@ -126,8 +114,12 @@ class Trainer:
 
     def _gradients(
         self, groups: Ints, rng: np.random.Generator
-    ) -> tuple[Tensor, list[Tensor], Step]:
-        """Return loss, gradients and `Step` of a batch of groups [groups, 1 + negatives] of row numbers."""
+    ) -> tuple[Tensor, list[Tensor], dict[str, Tensor | float]]:
+        """Return loss, gradients and numbers for the report of a batch of groups.
+
+        `groups` [groups, 1 + negatives] are numbers of rows. The numbers are the loss, what the model logs, and the
+        parts of the loss by name.
+        """
         # The reviews of all groups as one batch, each with the number of its group.
         rows = groups.reshape(-1)
         batch = self.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
@@ -139,7 +131,9 @@ class Trainer:
         ranking = self.settings.loss.build(scores, labels, self.settings.helpful_threshold)
         losses = {self.settings.loss.name: ranking, **output.losses}
         loss = torch.stack(list(losses.values())).sum()
-        return loss, optimisation.gradients_of(self.optimizer, loss), Step(loss, losses, output.log)
+        parts = {f"{name}_loss": value.detach() for name, value in losses.items()}
+        numbers = {"loss": loss.detach(), **output.log, **parts}
+        return loss, optimisation.gradients_of(self.optimizer, loss), numbers
 
     def outputs(self, corpus: Corpus) -> Iterator[tuple[Ints, Output, Batch]]:
         """Yield the model's outputs for all rows of a part, in batches of similar length: (rows, output, batch)."""
@@ -183,17 +177,13 @@ class Trainer:
         out_of_patience = 0 < self.settings.patience <= epoch - self.best.epoch
         return epoch >= self.settings.epochs or out_of_patience
 
-    def load_best(self) -> None:
-        """Bring back the weights of the best epoch."""
-        self.model.load_state_dict(self.best.weights)
-
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Score the test part with the best epoch's weights; called once, at the end.
 
         The scores of its reviews are written to `folder`. As floors, there are also the metrics of a random order, and
         of an order with the longest review first.
         """
-        self.load_best()
+        self.model.load_state_dict(self.best.weights)
         corpus = self.data.corpora["test"]
         scores = self.score(corpus)
         metrics, items = with_floors(self._per_product(corpus, scores), corpus, self.threshold)
@@ -227,7 +217,7 @@ def write_reviews(corpus: Corpus, scores: NDArray[np.float64], folder: Path) -> 
     return folder / REVIEWS
 
 
-class PlateauSchedule:
+class PlateauSchedule(checkpoint.Attributes):
     """A learning rate that is multiplied by `factor` after more than `patience` epochs without a clearly better value.
 
     A value is clearly better if it is above 1 + 1e-4 times the best one, as in torch.optim's ReduceLROnPlateau in mode
@@ -255,16 +245,8 @@ class PlateauSchedule:
             self.lr = self.lr * self.factor
             self.waited = 0
 
-    def state_dict(self) -> StateDict:
-        """Return rate, best value and epochs waited, for a checkpoint."""
-        return dict(vars(self))
 
-    def load_state_dict(self, state: StateDict, /) -> None:
-        """Take over the state that `state_dict` gave."""
-        vars(self).update(state)
-
-
-class BestWeights:
+class BestWeights(checkpoint.Attributes):
     """The weights of the epoch with the highest validation MAP so far; the earlier one where two are equal."""
 
     def __init__(self) -> None:
@@ -275,15 +257,6 @@ class BestWeights:
     def offer(self, value: float, epoch: int, model: torch.nn.Module) -> None:
         """Keep a copy of the model's weights if this epoch's `value` is the best so far."""
         if value > self.value:
-            weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             self.value = value
             self.epoch = epoch
-            self.weights = weights
-
-    def state_dict(self) -> StateDict:
-        """Return the best value, its epoch and its weights, for a checkpoint."""
-        return dict(vars(self))
-
-    def load_state_dict(self, state: StateDict, /) -> None:
-        """Take over the state that `state_dict` gave."""
-        vars(self).update(state)
+            self.weights = copy.deepcopy(model.state_dict())

@@ -6,11 +6,12 @@ One report an epoch, with validation metrics. The last one has the metrics of th
 weights, and their values per product.
 """
 
-import dataclasses
 import math
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
@@ -80,25 +81,15 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
     """Return a `Batch` of `rows` pairs whose texts and images are all at their longest."""
-    from contrasweep.trainables.review_helpfulness.batch import Batch
+    from contrasweep.trainables.review_helpfulness.batch import Corpus
 
-    lengths = {"text_p": tokens, "record_p": tokens, "text_r": tokens}
-    fields: dict[str, Tensor] = {
-        name: torch.ones(rows, n, dtype=torch.long) for name, n in lengths.items()
-    }
-    masks = {
-        "mask_p": tokens,
-        "record_mask_p": tokens,
-        "mask_r": tokens,
-        "roi_mask_p": regions,
-        "roi_mask_r": regions,
-    }
-    fields |= {name: torch.ones(rows, n, dtype=torch.bool) for name, n in masks.items()}
-    fields |= {name: torch.ones(rows, regions, roi) for name in ("roi_p", "roi_r")}
-    fields |= {name: torch.ones(rows, dtype=torch.bool) for name in ("has_image_p", "has_image_r")}
-    # All other fields have a number for each pair.
-    numbers = {field.name for field in dataclasses.fields(Batch)} - set(fields)
-    return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in numbers})
+    texts = [np.ones(tokens, np.int64)] * rows
+    images = [np.ones((regions, roi), np.float32)] * rows
+    zeros = np.zeros(rows, np.int64)
+    # Texts, records and regions of products, texts and regions of reviews; a product for each review.
+    of_products = (texts, texts, images, zeros)
+    corpus = Corpus(*of_products, texts, images, zeros, zeros, [], [], zeros, roi)
+    return corpus.batch(zeros)
 
 
 def _loss(output: Any) -> Tensor:
@@ -123,8 +114,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
     from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
     settings = Settings(**trial.config).with_threshold(trial.data)
-    key = (trial.seed, trial.fold)
-    yield from loop.run(Trainer(settings, load(trial, settings, key), key), trial, resume)
+    trainer = Trainer(settings, load(trial, settings), (trial.seed, trial.fold))
+    yield from loop.run(trainer, trial, resume)
 
 
 train.settings = Settings  # type: ignore[attr-defined]
@@ -141,6 +132,6 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     from contrasweep.trainables.review_helpfulness.networks import build_model
 
     settings = Settings(**trial.config)
-    model = build_model(settings, load(trial, settings, (trial.seed, trial.fold)).inputs)
+    model = build_model(settings, load(trial, settings).inputs)
     model.load_state_dict(checkpoint.part(folder, "best")["weights"])
     return model.cpu().eval()

@@ -10,6 +10,8 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import install_command
 from contrasweep.trainables.pytorch import Int, Tensor, torch
 
+Words = Int[Tensor, "n w"]
+"""Rows of word indices."""
 PADDING = 0
 """The word index that fills short texts."""
 UNKNOWN = 1
@@ -22,8 +24,8 @@ def tokens(text: str | None) -> list[str]:
     return WORD.findall((text or "").lower())
 
 
-def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
-    """Return word -> index for words that occur at least `min_count` times.
+def vocabulary(texts: Iterable[Iterable[str]], min_count: int) -> dict[str, int]:
+    """Return word -> index for words that occur at least `min_count` times in `texts`, which are lists of words.
 
     The most frequent word comes first, and words that are equally frequent follow the alphabet. Indices begin at 2,
     after those of padding and of unknown words.
@@ -41,7 +43,7 @@ class Reader(Protocol):
 
     size: int
 
-    def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
+    def __call__(self, texts: Sequence[str]) -> Words:
         """Return the indices of each text, filled up with padding."""
 
 
@@ -56,7 +58,7 @@ class WordReader:
         self.max_words = max_words
         self.size = len(self.vocabulary) + 2
 
-    def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
+    def __call__(self, texts: Sequence[str]) -> Words:
         """Return the word indices of each text, [n max_words], 0 for padding."""
         indices = torch.full((len(texts), self.max_words), PADDING)
         for row, text in zip(indices, texts, strict=True):

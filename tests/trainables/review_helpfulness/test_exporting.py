@@ -35,11 +35,10 @@ def test_a_module_scores_as_the_best_epoch_did(tmp_path, monkeypatch):
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved", dirs_exist_ok=True)
     settings = Settings(**config)
-    key = (trial.seed, trial.fold)
-    prepared = load(trial, settings, key)
-    trainer = Trainer(settings, prepared, key)
+    prepared = load(trial, settings)
+    trainer = Trainer(settings, prepared, (trial.seed, trial.fold))
     checkpoint.restore(tmp_path / "saved", trainer.parts)
-    trainer.load_best()
+    trainer.model.load_state_dict(trainer.best.weights)
     module = load_model(tmp_path / "saved", trial)
     corpus = prepared.corpora["test"]
     with torch.no_grad():

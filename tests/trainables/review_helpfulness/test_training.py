@@ -111,9 +111,9 @@ def test_training_stops_when_nothing_gets_better(planted):
 
 
 def test_hidden_modalities(planted):
-    base = load(trial(planted), Settings(**TINY), (0, None)).corpora["test"]
-    blind = load(trial(planted), Settings(**TINY, use_images=False), (0, None)).corpora["test"]
-    deaf = load(trial(planted), Settings(**TINY, use_text=False), (0, None)).corpora["test"]
+    base = load(trial(planted), Settings(**TINY)).corpora["test"]
+    blind = load(trial(planted), Settings(**TINY, use_images=False)).corpora["test"]
+    deaf = load(trial(planted), Settings(**TINY, use_text=False)).corpora["test"]
     assert base.batch(np.arange(5)).has_image_r.all()
     assert not blind.batch(np.arange(5)).has_image_r.any()
     assert (
@@ -126,7 +126,7 @@ def test_hidden_modalities(planted):
 
 def test_folds_keep_products_apart(planted):
     dealt = resolve(planted.uri, folds=5, storage="unused")
-    prepared = load(trial(dealt, fold=1), Settings(**TINY), (0, 1))
+    prepared = load(trial(dealt, fold=1), Settings(**TINY))
     owners = [set(prepared.corpora[part].product.tolist()) for part in ("train", "dev", "test")]
     assert all(owners) and not owners[0] & owners[1] and not owners[0] & owners[2]
     assert not owners[1] & owners[2]
@@ -162,7 +162,7 @@ def test_a_plan_refuses_an_own_loss_that_is_none_of_groups(planted):
 
 def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not():
     nothing = np.zeros((0, 1), dtype=np.float16)
-    products = Products(["a", "b"], ["", "shoe"], ["", ""], ["x", "y"], ["", ""], [nothing] * 2)
+    products = Products(["a", "b"], ["x", "y"], ["", "shoe"], ["x", "shoe y"], [nothing] * 2)
     train_part = Reviews(
         np.array([0, 1, 1]),
         ["good good", "good", "unseen"],
@@ -189,7 +189,7 @@ def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not():
 def test_held_out_products_do_not_depend_on_the_order_of_rows():
     nothing = np.zeros((0, 1), dtype=np.float16)
     names = [f"p{i}" for i in range(10)]
-    products = Products(names, names, names, names, names, [nothing] * 10)
+    products = Products(names, names, names, names, [nothing] * 10)
     rows = Reviews(
         np.repeat(np.arange(10), 2),
         ["x"] * 20,

@@ -16,8 +16,9 @@ from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.vocabulary import (
     OOV,
     PAD,
-    Characters,
-    Vocabulary,
+    build,
+    characters,
+    encode,
     tokenize,
     word_vectors,
 )
@@ -30,32 +31,27 @@ def test_tokenize():
 
 
 def test_rare_words_are_dropped_and_not_replaced():
-    vocabulary = Vocabulary.build(["a b", "a b", "a c", None], min_count=2)
-    assert vocabulary.words == ("a", "b")
-    assert vocabulary.encode("c a x b a", max_tokens=10).tolist() == [2, 3, 2]
-    assert vocabulary.encode("c a x b a", max_tokens=2).tolist() == [2, 3]
-    assert vocabulary.encode("x", max_tokens=2).tolist() == []
-    assert len(vocabulary) == 4
+    words = build(["a b", "a b", "a c", None], min_count=2)
+    assert words == {"a": 2, "b": 3}
+    assert encode("c a x b a", words, max_tokens=10).tolist() == [2, 3, 2]
+    assert encode("c a x b a", words, max_tokens=2).tolist() == [2, 3]
+    assert encode("x", words, max_tokens=2).tolist() == []
 
 
 def test_equally_frequent_words_are_numbered_by_spelling():
-    assert (
-        Vocabulary.build(["b a", "a b"], 1).words
-        == Vocabulary.build(["a b", "b a"], 1).words
-        == ("a", "b")
-    )
+    assert build(["b a", "a b"], 1) == build(["a b", "b a"], 1) == {"a": 2, "b": 3}
 
 
 @pytest.mark.parametrize("header", ["", "2 3\n"], ids=["glove", "fasttext"])
 def test_word_vectors_from_a_file(header, tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text(header + "a 1 2 3\nnew york 9 9 9\nzzz 4 5 6\n")
-    vocabulary = Vocabulary.build(["a b"], 1)
-    vectors = word_vectors(vocabulary, 3, np.random.default_rng(0), read_vectors(file, 3))
+    words = build(["a b"], 1)
+    vectors = word_vectors(words, 3, np.random.default_rng(0), read_vectors(file, 3))
     assert vectors.dtype == np.float32 and vectors.shape == (4, 3)
     assert vectors[PAD].tolist() == [0, 0, 0]
-    assert vectors[vocabulary.numbers["a"]].tolist() == [1, 2, 3]
-    drawn = vectors[[OOV, vocabulary.numbers["b"]]]
+    assert vectors[words["a"]].tolist() == [1, 2, 3]
+    drawn = vectors[[OOV, words["b"]]]
     assert (np.abs(drawn) < 0.25).all() and drawn.std() > 0
 
 
@@ -103,7 +99,7 @@ def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(t
     assert re.fullmatch(r"glove#\w{12}", str(staged.word_vectors))
     assert staged.resolve(data) == staged
     trial = Trial("s", "a", "contrasweep.trainables.review_helpfulness:train", {}, data, None, 0)
-    vectors = load(trial, staged, (0,)).inputs.product_words
+    vectors = load(trial, staged).inputs.product_words
     for _, vector in read_vectors(file, 8):
         assert (vectors == torch.tensor(vector)).all(1).any()
     with refused(DataError, r"needed are word-vectors of word_dim 300"):
@@ -115,15 +111,13 @@ def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(t
     stage(importer, f"{storage}/datasets/other", source=file, settings={"dim": 8})
     with refused(DataError, match=r"dataset 'other' has digest \w+ here and had"):
         load(
-            trial,
-            replace(staged, word_vectors=str(staged.word_vectors).replace("glove", "other")),
-            (0,),
+            trial, replace(staged, word_vectors=str(staged.word_vectors).replace("glove", "other"))
         )
 
 
 def test_characters():
-    vocabulary = Vocabulary.build(["aab", "aab"], 1)
-    characters = Characters.build(vocabulary.words)
-    assert characters.characters == ("a", "b") and len(characters) == 4
-    assert characters.table(vocabulary, 4).tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [2, 2, 3, 0]]
-    assert characters.table(vocabulary, 2).tolist()[2] == [2, 2]
+    words = build(["aab", "aab"], 1)
+    table, numbers = characters(words, 4)
+    assert numbers == 4
+    assert table.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [2, 2, 3, 0]]
+    assert characters(words, 2)[0].tolist()[2] == [2, 2]

@@ -1,16 +1,16 @@
 """BiMPM (Wang, Hamza and Florian 2017): bilateral multi-perspective matching of product and review text."""
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
-from contrasweep.trainables.pytorch import Bool, Float
+from contrasweep.trainables.pytorch import Float
 from contrasweep.trainables.review_helpfulness.batch import (
     Batch,
     HelpfulnessModel,
     Inputs,
     Mask,
+    OtherMask,
+    OtherVectors,
     Output,
     Vectors,
 )
@@ -42,8 +42,8 @@ def perspective_cosine(
 
 def pairwise_perspective_max(
     a: Vectors,
-    b: Float[Tensor, "b s d"],
-    mask: Bool[Tensor, "b s"],
+    b: OtherVectors,
+    mask: OtherMask,
     weight: Float[Tensor, "l d"],
 ) -> Float[Tensor, "b t l"]:
     """Return for each position of `a` the largest m_k (see `perspective_cosine`) over the valid positions of `b`.
@@ -57,13 +57,13 @@ def pairwise_perspective_max(
     return torch.stack(best, dim=-1)
 
 
-def attentive_mean(a: Vectors, b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]) -> Vectors:
+def attentive_mean(a: Vectors, b: OtherVectors, mask: OtherMask) -> Vectors:
     """Return sum_j cos_ij b_j / max(sum_j cos_ij, 1e-8) over valid positions of b, for each position of a."""
     cosines = cosine_matrix(a, b, EPS) * mask[:, None, :]
     return cosines @ b / cosines.sum(-1, keepdim=True).clamp(min=EPS)
 
 
-def attentive_max(a: Vectors, b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]) -> Vectors:
+def attentive_max(a: Vectors, b: OtherVectors, mask: OtherMask) -> Vectors:
     """Return the valid vector of b with the largest cosine, for each position of a."""
     # -2 is below every cosine.
     index = cosine_matrix(a, b, EPS).masked_fill(~mask[:, None, :], -2).argmax(-1)
@@ -87,7 +87,7 @@ class Matching(nn.Module):
         a: Float[Tensor, "b t e"],
         b: Float[Tensor, "b s e"],
         mask_a: Mask,
-        mask_b: Bool[Tensor, "b s"],
+        mask_b: OtherMask,
     ) -> Float[Tensor, "b t m"]:
         """Match each state of `a` against those of `b`; m is 8 times the number of perspectives.
 
@@ -140,7 +140,7 @@ class BiMPM(HelpfulnessModel):
             self._side(p, r, batch.mask_p, batch.mask_r),
             self._side(r, p, batch.mask_r, batch.mask_p),
         ]
-        return Output(cast(Tensor, self.score(self.dropout(torch.cat(sides, dim=1))))[:, 0])
+        return self.scored(self.dropout(torch.cat(sides, dim=1)))
 
     def _side(self, a: Tensor, b: Tensor, mask_a: Tensor, mask_b: Tensor) -> Tensor:
         """Return the last states of both directions over a's matching against b, [b 2h]."""

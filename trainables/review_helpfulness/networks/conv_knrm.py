@@ -1,14 +1,21 @@
 """Conv-KNRM (Dai et al. 2018): soft matches of n-grams of product and review, counted by kernels."""
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contrasweep.trainables.pytorch import Bool, Float
-from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.pytorch import Float
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    HelpfulnessModel,
+    Inputs,
+    Mask,
+    OtherMask,
+    Output,
+)
 from contrasweep.trainables.review_helpfulness.models import ConvKNRMOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedding, cosine_matrix
 
@@ -24,8 +31,8 @@ def kernel_centres(count: int) -> list[float]:
 
 def kernel_pooling(
     similarity: Float[Tensor, "b t s"],
-    query_mask: Bool[Tensor, "b t"],
-    document_mask: Bool[Tensor, "b s"],
+    query_mask: Mask,
+    document_mask: OtherMask,
     mus: Float[Tensor, " k"] | Sequence[float],
     sigmas: Float[Tensor, " k"] | Sequence[float],
     *,
@@ -91,7 +98,7 @@ class ConvKNRM(HelpfulnessModel):
             for p in product
             for r in review
         ]
-        return Output(cast(Tensor, self.score(torch.cat(pooled, dim=1)))[:, 0])
+        return self.scored(*pooled)
 
     def _grams(self, words: Tensor, mask: Tensor) -> list[Tensor]:
         """Return the n-grams that begin at each position, each [b t filters]; zeros follow the last word."""

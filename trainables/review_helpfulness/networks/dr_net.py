@@ -87,7 +87,7 @@ class DRNet(HelpfulnessModel):
             self.within(regions, words),
             self.across(regions, product),
         ]
-        output = Output(self.score(torch.cat(features, dim=1))[:, 0])
+        output = self.scored(*features)
         if self.training and self.orthogonality:
             output.losses["orthogonality"] = self.orthogonality * self._overlap()
         return output

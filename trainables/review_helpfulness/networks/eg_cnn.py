@@ -5,8 +5,6 @@ are a gradient-reversed classifier on the shared features and a plain one on the
 only.
 """
 
-from typing import Any, cast
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,19 +15,9 @@ from contrasweep.trainables.review_helpfulness.models import EGCNNOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import WordEmbedding, masked_max
 
 
-class _ReverseGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return -gradients[0]
-
-
 def reverse_gradient(x: Tensor) -> Tensor:
     """Return `x` unchanged; in the backward pass its gradient changes sign."""
-    return cast(Tensor, _ReverseGradient.apply(x))
+    return 2 * x.detach() - x
 
 
 class CharacterEncoder(nn.Module):
@@ -93,7 +81,7 @@ class EGCNN(HelpfulnessModel):
             rows = batch.category == category
             convolved = functional.relu(self.private[category](x[rows])).mT
             private = private.index_put((rows,), masked_max(convolved, batch.mask_r[rows]))
-        output = Output(self.score(torch.cat([shared, private], dim=1))[:, 0])
+        output = self.scored(shared, private)
         # Shared features should not tell the category (the gradient is reversed), private ones should.
         if self.training and self.categories > 1:
             output.losses["shared_domain"] = self.options.domain_weight * functional.cross_entropy(

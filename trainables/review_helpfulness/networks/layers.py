@@ -143,10 +143,11 @@ class SelfAttention(nn.Module):
 
 
 class _EncoderLayer(nn.Module):
-    """Pre-LN transformer layer with the dropouts of MCR: attention .3, ReLU .3, residual .5."""
+    """Pre-LN transformer layer with the dropouts of MCR: attention .3, ReLU .3, residual .5 where `dropout` is .5."""
 
-    def __init__(self, dim: int, heads: int, dropout: float, inner_dropout: float) -> None:
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
+        inner_dropout = 0.6 * dropout
         self.norm_attention = nn.LayerNorm(dim)
         self.norm_feed = nn.LayerNorm(dim)
         self.attention = SelfAttention(dim, heads, inner_dropout)
@@ -164,25 +165,14 @@ class RegionEncoder(nn.Module):
     """Encodes the regions of an item's images as vectors of size `dim`.
 
     Its layers are a projection, dropout, `layers` of pre-LN self-attention, and a final LN. `dropout` is used after the
-    projection and in residual branches, `inner_dropout` for attention weights and within feed-forward layers. There are
-    no encodings of positions, since an image's regions are a set.
+    projection and in residual branches, .6 of it for attention weights and within feed-forward layers. There are no
+    encodings of positions, since an image's regions are a set.
     """
 
-    def __init__(
-        self,
-        roi_dim: int,
-        dim: int,
-        *,
-        layers: int = 3,
-        heads: int = 4,
-        dropout: float = 0.5,
-        inner_dropout: float = 0.3,
-    ) -> None:
+    def __init__(self, roi_dim: int, dim: int, *, layers: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.project = nn.Sequential(nn.Linear(roi_dim, dim), nn.Dropout(dropout))
-        self.layers = nn.ModuleList(
-            _EncoderLayer(dim, heads, dropout, inner_dropout) for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(_EncoderLayer(dim, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
 
     def forward(

@@ -182,7 +182,6 @@ class MCR(HelpfulnessModel):
                 layers=options.region_layers,
                 heads=HEADS,
                 dropout=options.region_dropout,
-                inner_dropout=0.6 * options.region_dropout,
             )
             for _ in range(2)
         )
@@ -211,15 +210,17 @@ class MCR(HelpfulnessModel):
         """Return scores [b] from coherence between, within and across text and images."""
         channels_p = self.product_text(batch.text_p, batch.mask_p)
         channels_r = self.review_text(batch.text_r, batch.mask_r)
-        text_p = self._mean(channels_p, batch.mask_p)
-        text_r = self._mean(channels_r, batch.mask_r)
+        # Texts are the means of their channels.
+        text_p = Sequences(torch.stack(channels_p).mean(0), batch.mask_p)
+        text_r = Sequences(torch.stack(channels_r).mean(0), batch.mask_r)
         roi_p = Sequences(self.product_regions(batch.roi_p, batch.roi_mask_p), batch.roi_mask_p)
         roi_r = Sequences(self.review_regions(batch.roi_r, batch.roi_mask_r), batch.roi_mask_r)
+        texts = {"text_p": text_p, "text_r": text_r}
+        regions = {"roi_p": roi_p, "roi_r": roi_r}
         common = {
-            "text_p": self._common(self.common_text, text_p),
-            "roi_p": self._common(self.common_image, roi_p),
-            "text_r": self._common(self.common_text, text_r),
-            "roi_r": self._common(self.common_image, roi_r),
+            name: Sequences(project(x) * mask[..., None], mask)
+            for project, streams in ((self.common_text, texts), (self.common_image, regions))
+            for name, (x, mask) in streams.items()
         }
         # Each of the text channels of the product against each of the review's, as images of similarities.
         matrices = torch.stack([cosine_matrix(p, r) for p in channels_p for r in channels_r], dim=1)
@@ -234,7 +235,9 @@ class MCR(HelpfulnessModel):
             masked_mean(self.aware["text_image"](common["text_p"], common["roi_r"]), roi_r.mask),
             self._coherence(common),
         ]
-        return Output(self.score(torch.cat(features, dim=1))[:, 0], features=common)
+        output = self.scored(*features)
+        output.features = common
+        return output
 
     def _coherence(self, common: dict[str, Sequences]) -> Tensor:
         """Return the review's nodes pooled by the product's vector (the claim), after a graph for each of both."""
@@ -242,11 +245,3 @@ class MCR(HelpfulnessModel):
         review = join(common["text_r"], common["roi_r"])
         claim = masked_mean(self.product_graph(*product), product.mask)
         return cast(Tensor, self.claim(claim, Sequences(self.review_graph(*review), review.mask)))
-
-    @staticmethod
-    def _mean(channels: list[Tensor], mask: Tensor) -> Sequences:
-        return Sequences(torch.stack(channels).mean(0), mask)
-
-    @staticmethod
-    def _common(project: nn.Module, sequence: Sequences) -> Sequences:
-        return Sequences(project(sequence.x) * sequence.mask[..., None], sequence.mask)

@@ -1,8 +1,6 @@
 """PRH-Net (Fan et al. 2019): product-aware review representations from text and product metadata."""
 
-from typing import cast
-
-from torch import Tensor, nn
+from torch import nn
 
 from contrasweep.trainables.review_helpfulness.batch import (
     Batch,
@@ -40,4 +38,4 @@ class PRHNet(HelpfulnessModel):
         aware = self.attention(
             Sequences(product, batch.record_mask_p), Sequences(review, batch.mask_r)
         )
-        return Output(cast(Tensor, self.score(masked_mean(aware, batch.mask_r)))[:, 0])
+        return self.scored(masked_mean(aware, batch.mask_r))

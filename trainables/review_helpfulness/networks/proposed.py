@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contrasweep.trainables.pytorch import Bool, Float
+from contrasweep.trainables.pytorch import Float
 from contrasweep.trainables.review_helpfulness.batch import (
     Batch,
     HelpfulnessModel,
     Inputs,
+    OtherMask,
+    OtherVectors,
     Output,
     Sequences,
     Vectors,
@@ -53,8 +55,8 @@ class CrossAttention(nn.Module):
     def forward(
         self,
         query: Vectors,
-        context: Float[Tensor, "b s d"],
-        mask: Bool[Tensor, "b s"],
+        context: OtherVectors,
+        mask: OtherMask,
     ) -> Vectors:
         """Return `query` after one layer that reads the valid positions of `context`."""
         # The attention divides by sqrt(d); the layer's residual is the query as it came, not normalised.
@@ -75,9 +77,7 @@ class Interaction(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(CrossAttention(dim) for _ in range(depth))
 
-    def forward(
-        self, x: Vectors, context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
-    ) -> Vectors:
+    def forward(self, x: Vectors, context: OtherVectors, mask: OtherMask) -> Vectors:
         """Return `x` after all layers, each of which reads the valid positions of `context`."""
         for layer in self.layers:
             x = layer(x, context, mask)
@@ -167,7 +167,6 @@ class Proposed(HelpfulnessModel):
                     layers=options.region_layers,
                     heads=options.heads,
                     dropout=options.region_dropout,
-                    inner_dropout=0.6 * options.region_dropout,
                 )
                 for name in ("roi_p", "roi_r")
             }

@@ -107,4 +107,4 @@ class SSECross(HelpfulnessModel):
         """Return scores [b] from product, review and their product."""
         p = self.product(batch.text_p, batch.mask_p, batch.roi_p, batch.roi_mask_p)
         r = self.review(batch.text_r, batch.mask_r, batch.roi_r, batch.roi_mask_r)
-        return Output(cast(Tensor, self.score(torch.cat([p, r, p * r], dim=1)))[:, 0])
+        return self.scored(p, r, p * r)
