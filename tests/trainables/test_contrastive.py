@@ -264,6 +264,56 @@ def test_every_setting_trains(make_trial, changes):
             {"figures": "never"},
             "^figures: input should be a valid boolean.*, or input should be 'first_fold', got 'never'",
         ),
+        ({"targets": "moko"}, "targets: there is no such targets, got 'moko'; .*'moco'"),
+        (
+            {"targets": "xbm", "loss": "lifted_structured"},
+            "loss: targets 'xbm' need .*'lifted_structured'",
+        ),
+        ({"targets": "xbm", "chunk_rows": 8}, "chunk_rows: .* got 8"),
+        (
+            {"learnable_temperature": True, "loss": "triplet"},
+            "learnable_temperature: .*loss with a temperature",
+        ),
+        (
+            {"learnable_temperature": True, "targets": "byol"},
+            "learnable_temperature: byol has no temperature",
+        ),
+        (
+            {"targets": "nnclr"},
+            "loss: targets 'nnclr' need .* positives are views of one image, got 'supcon'; take inf",
+        ),
+        (
+            {"targets": "byol", "n_views": 3},
+            "n_views: targets 'byol' compare two views, got 3; .* batch, xbm, dino",
+        ),
+        (
+            {"n_views": 3, "loss": "vicreg"},
+            "n_views: a loss of two views takes views in pairs, got 3",
+        ),
+        (
+            {"n_views": 1, "loss": "infonce"},
+            "n_views: positives are views of one image here, got 1; take 2",
+        ),
+        ({"view_augmentations": ["none"] * 3}, "view_augmentations: each image has 2 views, got 3"),
+        (
+            {"resources": {"gpus": 4}, "batch_size": 66},
+            "batch_size: 4 processes divide a batch equally, got 66",
+        ),
+        (
+            {"resources": {"gpus": 2, "processes": 2}},
+            "resources: a trial has gpus or processes, not both",
+        ),
+        (
+            {"loss_learning_rate": 0.1},
+            "loss_learning_rate: loss 'supcon' has no weights of its own",
+        ),
+        (
+            {"loss": {"name": "siglip", "learned": False}, "loss_learning_rate": 0.1},
+            "has no weights",
+        ),
+        ({"loss": "siglip", "learnable_temperature": True}, "siglip learns its own temperature"),
+        ({"loss": "arcface", "targets": "byol"}, "byol does not look at the loss"),
+        ({"loss": "arcface", "targets": "moco"}, "loss: targets 'moco' need a loss whose value"),
     ],
 )
 def test_settings_are_checked_before_anything_is_spent(config, message):

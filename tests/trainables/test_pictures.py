@@ -59,5 +59,5 @@ def test_a_single_test_image_is_drawn(tmp_path):
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_an_image_of_any_channels_is_drawn(channels, tmp_path):
     images = torch.zeros(2, channels, 4, 4, dtype=torch.uint8)
-    file = pictures._save(tmp_path / "a.png", "", (1, 1), partial(pictures._strip, views=[images]))
+    file = pictures.save(tmp_path / "a.png", (1, 1), partial(pictures._strip, views=[images]))
     assert file.stat().st_size > 0

@@ -26,7 +26,6 @@ from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trainables import joined_batch
 from contrasweep.trainables.contrastive import memory, train
-from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("distributed")
@@ -202,24 +201,6 @@ print(before > 0, threads())
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.stdout.split() == ["True", "0"], ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            {"resources": {"gpus": 4}, "batch_size": 66},
-            "batch_size: 4 processes divide a batch equally, got 66",
-        ),
-        (
-            {"resources": {"gpus": 2, "processes": 2}},
-            "resources: a trial has gpus or processes, not both",
-        ),
-    ],
-)
-def test_what_cannot_be_divided_is_said_before_anything_is_spent(config, message):
-    with refused(SpecError, match=message):
-        Settings(**config)
 
 
 def test_gpus_that_are_not_there_are_named(digits, monkeypatch):

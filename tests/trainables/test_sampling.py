@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from contrasweep.data import resolve
-from contrasweep.data.manifest import Folds
 from contrasweep.errors import SpecError
 from contrasweep.trainables.contrastive.sampling import SAMPLINGS
 from contrasweep.trainables.contrastive.settings import Settings
@@ -49,16 +47,15 @@ def test_an_epoch_is_that_of_its_seed(name):
     assert set(order(name, labels).tolist()) <= set(range(56)) and len(order(name, labels)) == 56
 
 
-def test_what_m_per_class_cannot_do_is_said(storage):
+def test_what_m_per_class_cannot_do_is_said(digits):
     with refused(
         SpecError, match=r"batch_size: a batch holds 4 images of each of its classes .* got 30"
     ):
         Settings(sampling="m_per_class", batch_size=30)
-    digits = resolve("digits-lt", folds=None, storage=storage, write=True)
     with refused(
         SpecError, match=r"per_class: a batch of 128 images has 32 classes, got 4; .* has 10"
     ):
         Settings(sampling="m_per_class").resolve(digits)
-    rare = replace(digits, counts={"train": {"classes": [*[90] * 9, 1]}}, folds=Folds(5))
+    rare = replace(digits, counts={"train": {"classes": [*[90] * 9, 1]}})
     with refused(SpecError, match=r"per_class: .* has 9 in every training part"):
         Settings(sampling="m_per_class", batch_size=40).resolve(rare)

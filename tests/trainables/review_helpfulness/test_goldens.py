@@ -57,6 +57,10 @@ def close(result, expected, tolerance=1e-9):
     )
 
 
+def exact(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def test_every_contrastive_case_is_tested(goldens):
     assert [case["name"] for case in goldens["contrastive"]] == list(CASES)
 
@@ -103,10 +107,7 @@ def test_the_authors_contrastive_term_has_their_values_and_gradients(goldens, nu
     """The values have v_p's rows as anchors against h_r; the authors' code and ours h_r's, so the two change places."""
     case = goldens["contrastive"][number]
     expected = case["results"]["circle_official"]
-    x = {
-        k: torch.tensor(v, dtype=torch.float64, requires_grad=True)
-        for k, v in case["inputs"].items()
-    }
+    x = {k: exact(v).requires_grad_() for k, v in case["inputs"].items()}
     value = circle_contrastive_loss(x["h_p"], x["v_p"], x["h_r"], x["v_r"])
     value.backward()
     close(value.item(), expected["loss"])
@@ -118,9 +119,7 @@ def test_the_authors_contrastive_term_has_their_values_and_gradients(goldens, nu
 @pytest.mark.parametrize("name", ["pairs", "pairs_kink_value_only"])
 def test_ranking_of_pairs(goldens, name):
     case = goldens["ranking"][name]
-    x = [
-        torch.tensor(case[side], dtype=torch.float64, requires_grad=True) for side in ("pos", "neg")
-    ]
+    x = [exact(case[side]).requires_grad_() for side in ("pos", "neg")]
     total = pairwise_ranking_loss(*x, beta=case["beta"], reduction="sum")
     close(total.item(), case["loss_sum"])
     if "loss_mean" in case:
@@ -135,7 +134,7 @@ def test_ranking_of_pairs(goldens, name):
 @pytest.mark.parametrize("margin", ["fixed_margin_1", "label_difference_margin"])
 def test_ranking_of_groups(goldens, margin):
     case = goldens["ranking"]["grouped_num_neg_3"]
-    scores = torch.tensor(case["scores"], dtype=torch.float64, requires_grad=True)
+    scores = exact(case["scores"]).requires_grad_()
     groups = scores.view(3, 4)
     labels = torch.tensor(case["labels"]).view(3, 4)
     beta = 1.0 if margin == "fixed_margin_1" else (labels[:, :1] - labels[:, 1:]).double()
@@ -193,7 +192,7 @@ def test_metrics_of_interleaved_products(goldens, threshold):
 
 def test_token_distances(goldens):
     case = goldens["token_distances"]
-    x, y = (torch.tensor([case[name]], dtype=torch.float64) for name in ("X", "Y"))
+    x, y = (exact([case[name]]) for name in ("X", "Y"))
     masks = (torch.tensor([case[name]], dtype=torch.bool) for name in ("mask_X", "mask_Y"))
     cosine, euclidean = token_distances(x, next(masks), y, next(masks))
     close(cosine, [case["cosine_distance_mean_over_valid_token_pairs"]])
@@ -228,18 +227,18 @@ def test_product_aware_attention(goldens):
     case = goldens["baselines"]["product_aware_attention"]
     module = ProductAwareAttention(4).double()
     with torch.no_grad():
-        module.project.weight.copy_(torch.tensor(case["W"], dtype=torch.float64).T)
-        module.project.bias.copy_(torch.tensor(case["b"], dtype=torch.float64))
+        module.project.weight.copy_(exact(case["W"]).T)
+        module.project.bias.copy_(exact(case["b"]))
     product, review = (
         Sequences(
-            torch.tensor([case[name]], dtype=torch.float64),
+            exact([case[name]]),
             torch.tensor([case[f"{name}_mask"]], dtype=torch.bool),
         )
         for name in ("product", "review")
     )
     result = module(product, review)
     valid = review.mask[0]
-    close(result[0][valid].detach(), torch.tensor(case["out"], dtype=torch.float64)[valid])
+    close(result[0][valid].detach(), exact(case["out"])[valid])
     close(masked_mean(result, review.mask)[0].detach(), case["mean_over_valid"])
     assert not np.allclose(
         masked_mean(result, review.mask)[0].detach(), case["mean_over_padded_length"]
@@ -248,7 +247,7 @@ def test_product_aware_attention(goldens):
 
 def test_kernel_pooling(goldens):
     case = goldens["baselines"]["kernel_pooling_dai2018"]
-    similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
+    similarity = exact([case["similarity"]])
     query, document = (
         torch.tensor([case[name]], dtype=torch.bool) for name in ("query_mask", "doc_mask")
     )
@@ -258,7 +257,7 @@ def test_kernel_pooling(goldens):
 
 def test_kernel_pooling_of_mcrs_code(goldens):
     case = goldens["baselines"]["kernel_pooling_mcr_repo"]
-    similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
+    similarity = exact([case["similarity"]])
     masks = [torch.ones(1, n, dtype=torch.bool) for n in similarity.shape[1:]]
     sigmas = [case["sigma"]] * len(case["mus"])
     result = kernel_pooling(similarity, *masks, mus=case["mus"], sigmas=sigmas, pooling="mcr")
@@ -268,8 +267,8 @@ def test_kernel_pooling_of_mcrs_code(goldens):
 
 def test_bimpm_matching(goldens):
     case = goldens["baselines"]["bimpm_cosine"]
-    v1, v2, w = (torch.tensor(case[name], dtype=torch.float64) for name in ("v1", "v2", "w"))
-    pairwise = torch.tensor(case["pairwise"], dtype=torch.float64)
+    v1, v2, w = (exact(case[name]) for name in ("v1", "v2", "w"))
+    pairwise = exact(case["pairwise"])
     close(perspective_cosine(v1[:, None], v2[None], w), pairwise)
     close(perspective_cosine(v1, v2[-1], w), case["full_vs_v2_last"])
     every = torch.ones(1, len(v2), dtype=torch.bool)
