@@ -36,7 +36,7 @@ import torch.distributed.nn.functional
 
 from contrasweep.errors import ProcessLostError, SpecError, plural
 from contrasweep.imports import import_path, in_one_line
-from contrasweep.trainables import loop, seeding
+from contrasweep.trainables import checkpoint, loop, seeding
 from contrasweep.trial import Trial
 
 TIMEOUT = timedelta(minutes=10)
@@ -55,8 +55,7 @@ class Group:
 
     def method(self, of_rank_0: loop.Method) -> loop.Method:
         """Return rank 0's method as one whose epochs all ranks train; without other ranks it stays as it is."""
-        joined: Any = JoinedMethod(of_rank_0, self)
-        return joined if self.ranks else of_rank_0  # type: ignore[no-any-return]
+        return JoinedMethod(of_rank_0, self) if self.ranks else of_rank_0
 
     def begin(self, epoch: int) -> None:
         """Tell the other ranks to train this epoch."""
@@ -102,9 +101,15 @@ class JoinedMethod:
         self.of_rank_0 = of_rank_0
         self.group = group
 
-    def __getattr__(self, name: str) -> Any:
-        """Return what rank 0's method has: its guard decides as those of the other ranks, its parts equal theirs."""
-        return getattr(self.of_rank_0, name)
+    @property
+    def guard(self) -> loop.Guard:
+        """Return the guard of rank 0; the other ranks come to the same decisions."""
+        return self.of_rank_0.guard
+
+    @property
+    def parts(self) -> checkpoint.Parts:
+        """Return the parts of rank 0, which equal those of the other ranks."""
+        return self.of_rank_0.parts
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train an epoch on all ranks; `ProcessLostError` where one was lost, `RuntimeError` where one failed."""
@@ -123,6 +128,14 @@ class JoinedMethod:
                     f"a process of the trial was lost in epoch {epoch}: {lost}"
                 ) from error
             raise
+
+    def ends(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return self.of_rank_0.ends(epoch)
+
+    def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
+        """Evaluate; the loop calls this in the process of rank 0 alone."""
+        return self.of_rank_0.evaluate(final, folder)
 
 
 @contextlib.contextmanager
