@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from typing import Any
 
 import joined_trial
@@ -150,7 +151,8 @@ def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits,
     with pytest.raises(ProcessLostError, match=r"lost in epoch 2: rank 1 ended with exit code -9"):
         started.advance()
     assert children() == [] and not dist.is_initialized() and records.read_one(one.id) is None
-    again = execution().advance()
+    with closing(execution()) as resumed:
+        again = resumed.advance()
     assert [row["step"] for row in again.reports] == [2]
     assert again.reports[0]["knn1"] == whole.metrics["knn1"]
     assert again.reports[0]["loss"] == whole.metrics["loss"]
