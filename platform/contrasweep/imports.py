@@ -21,9 +21,9 @@ from typing import Any
 from contrasweep.config import Config
 from contrasweep.errors import SpecError, choose_from, clipped
 
-TRAINING = "torch"
+TRAINING_PACKAGE = "torch"
 """The package whose absence says that nothing is trained here."""
-PARTS = "contrasweep.parts"
+PARTS_GROUP = "contrasweep.parts"
 """The entry point group of parts of installed packages, by which `contrasweep list losses` shows them too.
 
     [project.entry-points."contrasweep.parts"]
@@ -227,7 +227,7 @@ def import_module(
         missing = (error.name if isinstance(error, ModuleNotFoundError) else "") or ""
         is_named = bool(missing) and f"{name}.".startswith(f"{missing}.")
         # A machine that only plans may lack what a module imports: the caller leaves this check to those that train.
-        if missing and not is_named and not is_installed(TRAINING):
+        if missing and not is_named and not is_installed(TRAINING_PACKAGE):
             raise
         problem = "cannot be imported"
         if is_named:
@@ -342,7 +342,7 @@ class Part:
 def installed(kind: str) -> Mapping[str, Part]:
     """Return name -> part of the parts of one kind that installed packages bring; no package is imported for it."""
     parts: dict[str, Part] = {}
-    for entry in importlib.metadata.entry_points(group=PARTS):
+    for entry in importlib.metadata.entry_points(group=PARTS_GROUP):
         kind_of_part, _, name = entry.name.partition(".")
         if kind_of_part != kind or entry.dist is None:
             continue

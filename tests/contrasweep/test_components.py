@@ -13,7 +13,7 @@ from refusals import refused
 from contrasweep.canonical import digest
 from contrasweep.components import Component, Table, parameters_class, signature_fields
 from contrasweep.errors import SpecError
-from contrasweep.imports import PARTS, installed
+from contrasweep.imports import PARTS_GROUP, installed
 from contrasweep.schema import OMIT_DEFAULT, checked, field_help, json_schema, resolved_config
 
 
@@ -144,7 +144,7 @@ def test_a_part_of_two_packages_is_refused_at_the_place_of_its_name(
             folder,
             {
                 "METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n",
-                "entry_points.txt": f"[{PARTS}]\noptimizers.lion = {package}:Lion\n",
+                "entry_points.txt": f"[{PARTS_GROUP}]\noptimizers.lion = {package}:Lion\n",
             },
         )
     monkeypatch.syspath_prepend(tmp_path / "site-packages")

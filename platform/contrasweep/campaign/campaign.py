@@ -36,7 +36,7 @@ from contrasweep.campaign.decision import (
 )
 from contrasweep.campaign.history import History, history_of
 from contrasweep.code import CurrentCode
-from contrasweep.commands import PATH as COMMAND_PATH
+from contrasweep.commands import COMMAND_PATH
 from contrasweep.config import MutableConfig
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import (

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contrasweep.commands.functions import OBJECTIVE, UNTIL
+from contrasweep.commands.functions import OBJECTIVE, STOP_KEY
 from contrasweep.config import Config, MutableConfig, lookup
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import SpecError
@@ -782,7 +782,7 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
     found.study["metric"] = search.get("metric") or "accuracy"
     found.searcher = found.searcher or "random"
     if isinstance(search.get("stop"), dict):
-        found.config[UNTIL] = search["stop"]
+        found.config[STOP_KEY] = search["stop"]
     # A grid needs all values of every setting.
     if "grid_search(" in text and not all(map(_values, found.space.values())):
         found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")

@@ -1,7 +1,7 @@
 """Which code a trial runs: its digest, its sources, and what differs between two states of it. Runs nothing of it."""
 
 from contrasweep.code.difference import Change, Difference, difference
-from contrasweep.code.snapshot import KEPT, TooLarge, pack, unpack
+from contrasweep.code.snapshot import KEPT_SUFFIXES, TooLarge, pack, unpack
 from contrasweep.code.version import (
     Code,
     CodeVersion,
@@ -14,7 +14,7 @@ from contrasweep.code.version import (
 )
 
 __all__ = [
-    "KEPT",
+    "KEPT_SUFFIXES",
     "Change",
     "Code",
     "CodeVersion",

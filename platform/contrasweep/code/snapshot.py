@@ -16,7 +16,7 @@ from contrasweep.errors import StorageError
 
 MAX_BYTES = 20 * 2**20  # of sources; code of a person's is a hundredth of it
 MAX_MODULES = 20_000
-KEPT = (".py", ".sh", ".bash", ".R", ".r", ".jl", ".lua", ".js", ".yaml", ".yml", ".toml")
+KEPT_SUFFIXES = (".py", ".sh", ".bash", ".R", ".r", ".jl", ".lua", ".js", ".yaml", ".yml", ".toml")
 """Endings of the files that are kept: modules, and what a command runs."""
 UNPACKED_IN_PARTS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Ways of packing that `zipfile` unpacks piece by piece.
@@ -33,14 +33,16 @@ class TooLarge(StorageError):
 def pack(code: Code) -> bytes:
     """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`.
 
-    Files of other kinds than `KEPT` are left out. So are files whose name, or the name of the file that they link to,
-    tells of passwords. One content gives the same bytes each time.
+    Files with other suffixes than `KEPT_SUFFIXES` are left out. So are files whose name, or the name of the file that
+    they link to, tells of passwords. One content gives the same bytes each time.
     """
     files = {}
     for source in code.sources.values():
         # A source without a path was put together here, and is no file that could hold passwords.
         paths = (source.file, os.path.realpath(source.path)) if source.path else ()
-        if source.file.endswith(KEPT) and not any(is_secret(Path(path).name) for path in paths):
+        if source.file.endswith(KEPT_SUFFIXES) and not any(
+            is_secret(Path(path).name) for path in paths
+        ):
             files[source.file] = source.data
     size = sum(map(len, files.values()))
     if size > MAX_BYTES or len(files) > MAX_MODULES:
@@ -100,7 +102,7 @@ def _check_name(name: str) -> None:
     leaves_folder = any(part in ("", ".", "..") for part in parts) or any(
         character in name for character in "\\:\0"
     )
-    if leaves_folder or name.startswith("/") or not name.endswith(KEPT):
+    if leaves_folder or name.startswith("/") or not name.endswith(KEPT_SUFFIXES):
         raise StorageError(
             f"a code snapshot holds a file of the name {name!r}, which is no module's"
         )

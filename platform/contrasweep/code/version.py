@@ -147,7 +147,7 @@ def module_of(path: str) -> str:
     return path.partition(":")[0]
 
 
-FILE = "file:"
+FILE_PREFIX = "file:"
 """Before the name of a file that a command runs."""
 
 
@@ -172,7 +172,7 @@ def dotted_paths(config: Any) -> Iterator[str]:
                 code: Any = value.get("code")
                 for name in code if _is_words(code) else ():
                     for file in project_files(name):
-                        yield f"{FILE}{file}"
+                        yield f"{FILE_PREFIX}{file}"
             else:
                 yield from dotted_paths(value)
 
@@ -183,7 +183,7 @@ def _paths_of_command(words: Sequence[str]) -> Iterator[str]:
         if before == "-m":
             yield f"{word}:__main__"
         elif "{" not in word and project_file(word) is not None:
-            yield f"{FILE}{word}"
+            yield f"{FILE_PREFIX}{word}"
 
 
 def _is_words(value: Any) -> bool:
@@ -251,8 +251,8 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
     else:
         walk.module(module_of(trainable))
     for path in paths:
-        if path.startswith(FILE):
-            walk.file(path.removeprefix(FILE))
+        if path.startswith(FILE_PREFIX):
+            walk.file(path.removeprefix(FILE_PREFIX))
         else:
             walk.module(module_of(path))
     walk.follow()
@@ -260,7 +260,7 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
     modules = {name: source.digest for name, source in sources.items()}
     # The source whose checkout is asked for its commit.
     main = sources.get(trainable.__module__ if callable(trainable) else module_of(trainable))
-    files = [source for name, source in sources.items() if name.startswith(FILE)]
+    files = [source for name, source in sources.items() if name.startswith(FILE_PREFIX)]
     if main is None and files:
         main = files[0]
     commit, dirty = "", False
@@ -307,7 +307,7 @@ def differing_modules(modules: Mapping[str, str]) -> list[str]:
     walk = _Walk()
     differing = []
     for name in sorted(modules):
-        travels = name == "__main__" or (":" in name and not name.startswith(FILE))
+        travels = name == "__main__" or (":" in name and not name.startswith(FILE_PREFIX))
         if not travels and walk.digest_here(name) != modules[name]:
             differing.append(name)
     return differing
@@ -404,10 +404,12 @@ class _Walk:
         `name` is its path as the command has it. Nothing where there is no such file of the project.
         """
         path = project_file(name)
-        if path is None or f"{FILE}{name}" in self.sources:
+        if path is None or f"{FILE_PREFIX}{name}" in self.sources:
             return
         data = path.read_bytes()
-        for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, path=str(path)):
+        for imported in self._keep(
+            f"{FILE_PREFIX}{name}", name.removeprefix("./"), data, path=str(path)
+        ):
             # `import helpers` of a script means the file beside it, unless the name is found elsewhere.
             neighbour = Path(name).parent / f"{imported.replace('.', '/')}.py"
             if not imported.startswith(".") and self.find(imported) is None:
@@ -476,8 +478,8 @@ class _Walk:
     def digest_here(self, name: str) -> str:
         """Return the digest of a module, or of the file that a command runs; "" where it cannot be found or read."""
         try:
-            if name.startswith(FILE):
-                path = project_file(name.removeprefix(FILE))
+            if name.startswith(FILE_PREFIX):
+                path = project_file(name.removeprefix(FILE_PREFIX))
                 return parsed(path.read_bytes(), _kind_of(name, str(path)))[0] if path else ""
             module = self.find(name)
             if module is not None and module.file:
@@ -575,7 +577,7 @@ def _kind_of(name: str, file: str) -> str:
 
     `name` is the module's, or `file:` and the name of a file that a command runs, and `file` its path.
     """
-    if name.startswith(FILE):
+    if name.startswith(FILE_PREFIX):
         return "command" if file.endswith(".py") else "bytes"
     if file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES)):
         return "bytes"

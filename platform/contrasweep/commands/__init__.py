@@ -9,7 +9,7 @@ supervisor    the process that ends the command, also where the trial's worker i
 trainable     the generator that puts these together: `contrasweep.commands.trainable:train`
 """
 
-PATH = "contrasweep.commands.trainable:train"
+COMMAND_PATH = "contrasweep.commands.trainable:train"
 """The trainable that an arm with a `command` has."""
 COMMAND = "command"
 """The key of such an arm's config that holds the words of the command."""

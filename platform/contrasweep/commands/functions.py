@@ -23,13 +23,13 @@ from contrasweep.trial import Report, RevisedReport, Trainable, Trial
 
 END_S = 30.0
 """Seconds that a function may take to end after its trial was stopped."""
-CALLS = "calls"
+FUNCTION_KEY = "calls"
 """The setting that names Optuna's or Ray Tune's function."""
-UNTIL = "until"
+STOP_KEY = "until"
 """The setting with what ends a function of Ray Tune's, as Tune's `stop`: metric or `training_iteration` -> value."""
 OBJECTIVE = "objective"
 """The metric that an objective returns."""
-STEP = "contrasweep-step"
+STEP_FILE = "contrasweep-step"
 """The file of a checkpoint of Ray Tune's that has its step."""
 
 
@@ -156,7 +156,7 @@ class _OptunaTrial:
 
     def __init__(self, config: Config) -> None:
         # An objective may name a setting within another one by a dotted name.
-        settings = {key: value for key, value in config.items() if key != CALLS}
+        settings = {key: value for key, value in config.items() if key != FUNCTION_KEY}
         self.params = settings | flatten(settings)
         self.user_attrs: MutableConfig = {}
         self.step = 0
@@ -198,7 +198,7 @@ def _run_objective(trial: Trial, resume: Path | None = None) -> None:
     since Optuna's objectives have no checkpoints.
     """
     optuna_trial = _OptunaTrial(trial.config)
-    values = import_path(trial.config[CALLS])(optuna_trial)
+    values = import_path(trial.config[FUNCTION_KEY])(optuna_trial)
     values = values if isinstance(values, tuple | list) else [values]
     names = [OBJECTIVE, *(f"{OBJECTIVE}_{i}" for i in range(1, len(values)))]
     report(optuna_trial.step + 1, dict(zip(names, map(float, values), strict=True)))
@@ -209,7 +209,7 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
     from ray import train as ray_train
     from ray import tune
 
-    step = int((resume / STEP).read_text()) if resume is not None else 0
+    step = int((resume / STEP_FILE).read_text()) if resume is not None else 0
 
     def tune_report(metrics: Config, *, checkpoint: Any = None, **_: Any) -> None:
         """Take a report of `tune.report`, and stop the function where it has reached its `stop` criteria."""
@@ -218,7 +218,7 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
         folder = None if checkpoint is None else Path(checkpoint.path)
         # Tune's functions do not tell their step: a resumed one counts on from its checkpoint's.
         if folder is not None:
-            (folder / STEP).write_text(str(step))
+            (folder / STEP_FILE).write_text(str(step))
         numbers = {}
         for name, value in metrics.items():
             # Numbers of libraries too, such as a tensor's of one element.
@@ -227,8 +227,8 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
                     numbers[name] = float(value)
         report(step, numbers, folder)
         reached = {"training_iteration": step, **numbers}
-        for name, value in trial.config.get(UNTIL, {}).items():
-            check_known(name, "metrics", reached, "what ends a trial is reported", place=UNTIL)
+        for name, value in trial.config.get(STOP_KEY, {}).items():
+            check_known(name, "metrics", reached, "what ends a trial is reported", place=STOP_KEY)
             if reached[name] >= value:
                 raise Stopped
 
@@ -236,13 +236,15 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
         """Return, as `tune.get_checkpoint`, the checkpoint to go on from; None in a first attempt."""
         return None if resume is None else tune.Checkpoint.from_directory(str(resume))
 
-    config = {key: value for key, value in trial.config.items() if key not in (CALLS, UNTIL)}
+    config = {
+        key: value for key, value in trial.config.items() if key not in (FUNCTION_KEY, STOP_KEY)
+    }
     # Scripts import these from `ray.tune` or from `ray.train`. What the function returns is its last report.
     with (
         mock.patch.multiple(tune, report=tune_report, get_checkpoint=tune_checkpoint),
         mock.patch.multiple(ray_train, report=tune_report, get_checkpoint=tune_checkpoint),
     ):
-        if metrics := import_path(trial.config[CALLS])(config):
+        if metrics := import_path(trial.config[FUNCTION_KEY])(config):
             tune_report(metrics)
 
 
@@ -253,7 +255,7 @@ class _Call:
     until: Annotated[Mapping[str, float], OMIT_DEFAULT] = pydantic.Field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        import_path(self.calls, CALLS)
+        import_path(self.calls, FUNCTION_KEY)
 
 
 optuna = generator(_run_objective)
@@ -271,5 +273,5 @@ def loader_path(trainable: str, config: Config) -> str:
     `load_model` returns the network in a checkpoint of the trial, mostly a `torch.nn.Module`. Whether there is such a
     function is not looked up.
     """
-    path = str(config.get(CALLS)) if trainable in ADAPTERS.values() else trainable
+    path = str(config.get(FUNCTION_KEY)) if trainable in ADAPTERS.values() else trainable
     return f"{path.partition(':')[0]}:load_model"

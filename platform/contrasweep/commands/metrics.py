@@ -25,17 +25,24 @@ from contrasweep.storage.records import REPORT_COLUMNS
 from contrasweep.trial import Report, RevisedReport
 
 log = logging.getLogger(__name__)
-VARIABLE = "CONTRASWEEP_METRICS"
-REPORTED = "contrasweep-report.json"
+METRICS_VARIABLE = "CONTRASWEEP_METRICS"
+REPORT_FILE = "contrasweep-report.json"
 """The file of a checkpoint that has the step and the numbers of its report."""
 EVERY_S = 2.0
 """Seconds from reading a command's files to reading them again."""
-WAYS = (
+WAYS_TO_REPORT = (
     'it may print its metrics (metrics: "loss: {loss:f} acc: {accuracy:f}"), write a CSV, JSON, TensorBoard or W&B '
-    f"file (metrics: metrics.csv), or append lines of JSON to the file that {VARIABLE} names"
+    f"file (metrics: metrics.csv), or append lines of JSON to the file that {METRICS_VARIABLE} names"
 )
 """How a command can report, for messages."""
-REPORTING = (VARIABLE, "wandb", "lightning", "transformers", "tensorboard", "SummaryWriter")
+REPORT_WORDS = (
+    METRICS_VARIABLE,
+    "wandb",
+    "lightning",
+    "transformers",
+    "tensorboard",
+    "SummaryWriter",
+)
 """Words in the code of a command that can report without `metrics`."""
 # A name in braces, `{loss}` or `{loss:f}`, also with a format as of the script's own f-string, `{loss:.4f}`.
 _FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[^{}\s]*)?\}")
@@ -149,8 +156,8 @@ class Metrics:
         # Step and numbers of the report before; -1 before the first.
         self.step = -1
         self.numbers = dict[str, float]()
-        if resume is not None and (resume / REPORTED).exists():
-            self.step, self.numbers = json.loads((resume / REPORTED).read_text())
+        if resume is not None and (resume / REPORT_FILE).exists():
+            self.step, self.numbers = json.loads((resume / REPORT_FILE).read_text())
         self.resumed_at = max(self.step, 0)  # the step after which rows are numbered
         self.lines = 0  # that were read of `file`
         self.printed = 0  # lines of output
@@ -206,7 +213,7 @@ class Metrics:
             opened.seek(self._position)
             unread = opened.read()
         if size < self._position:
-            self._place = VARIABLE
+            self._place = METRICS_VARIABLE
             hint = f'{self._position} were read; open the file to append, open(path, "a")'
             raise self._wrong("lines of metrics are appended", f"{size} bytes", hint)
         # Up to the last line end, behind which half a line may stand.
@@ -214,7 +221,7 @@ class Metrics:
         self._position += len(complete)
         for line in complete.splitlines():
             self.lines += 1
-            self._place = f"{VARIABLE}, line {self.lines}"
+            self._place = f"{METRICS_VARIABLE}, line {self.lines}"
             if line.strip():
                 try:
                     row = json.loads(line, object_pairs_hook=_each_once)
@@ -326,7 +333,7 @@ class Metrics:
             # A command that resumes here goes on from this step and these numbers. A folder that another user
             # made cannot be written to: there they are not noted.
             with contextlib.suppress(OSError):
-                (checkpoint / REPORTED).write_text(json.dumps([step, self.numbers]))
+                (checkpoint / REPORT_FILE).write_text(json.dumps([step, self.numbers]))
         kind = RevisedReport if revises else Report
         return kind(step, dict(self.numbers), checkpoint, members["items"], artifacts)
 

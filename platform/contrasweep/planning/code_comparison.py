@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from contrasweep.code import KEPT, Code, CurrentCode, difference
+from contrasweep.code import KEPT_SUFFIXES, Code, CurrentCode, difference
 from contrasweep.planning.plan import PlanBase
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import accepted, read_sources, read_version
@@ -166,11 +166,11 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
 
 
 def texts(code: Code) -> dict[str, str]:
-    """Return file -> text of the code's sources, for those kinds of files that a snapshot keeps (`KEPT`)."""
+    """Return file -> text of the code's sources, for those kinds of files that a snapshot keeps (`KEPT_SUFFIXES`)."""
     return {
         source.file: source.data.decode("utf-8", "replace")
         for source in code.sources.values()
-        if source.file.endswith(KEPT)
+        if source.file.endswith(KEPT_SUFFIXES)
     }
 
 

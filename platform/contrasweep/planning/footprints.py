@@ -21,7 +21,7 @@ from contrasweep.cluster.packing import (
     why_not,
 )
 from contrasweep.errors import SpecError
-from contrasweep.imports import TRAINING, in_one_line, is_installed
+from contrasweep.imports import TRAINING_PACKAGE, in_one_line, is_installed
 from contrasweep.planning.learned import (
     CPU,
     MARGIN,
@@ -340,7 +340,7 @@ class Footprints:
             self._counts[shape] = None
             try:
                 # A step that the trainable counted itself needs no PyTorch here.
-                if workload.step or is_installed(TRAINING):
+                if workload.step or is_installed(TRAINING_PACKAGE):
                     count = workload.count()
                     self._counts[shape] = Estimate(workload.architecture, count.gib, count.work)
             except ClusterError as error:

@@ -6,7 +6,7 @@ A storage is not trusted: only code and addresses that are shipped or that the u
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from contrasweep.commands import PATH
+from contrasweep.commands import COMMAND_PATH
 from contrasweep.commands.functions import ADAPTERS, loader_path
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
@@ -79,7 +79,7 @@ def _check_named(stored: object, document: StudyDocument, named: Sequence[object
     `trust.check_named` says which values are code, and completes the hint.
     """
     # What is shipped: methods, adapters, and the trainable of commands.
-    allowed = [*methods().values(), *ADAPTERS.values(), PATH, *named]
+    allowed = [*methods().values(), *ADAPTERS.values(), COMMAND_PATH, *named]
     check_named(
         stored,
         allowed,

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from contrasweep.canonical import label
-from contrasweep.commands import PATH
-from contrasweep.commands.metrics import REPORTED
+from contrasweep.commands import COMMAND_PATH
+from contrasweep.commands.metrics import REPORT_FILE
 from contrasweep.config import Config
 from contrasweep.errors import BrokenFileError, SpecError, check_known
 from contrasweep.imports import import_path
@@ -222,7 +222,7 @@ class Results(StudyData):
         checkpoints = Checkpoints.of(records, record.trial_id)
         if checkpoints.fetch(folder) is None:
             hint = f"trial {record.trial_id} has none"
-            if record.trainable == PATH:  # a command
+            if record.trainable == COMMAND_PATH:  # a command
                 hint += (
                     "; a command leaves one by a line of CONTRASWEEP_METRICS, "
                     '{"step": 1, "accuracy": 0.5, "checkpoint": "FOLDER"}, for a folder in CONTRASWEEP_CHECKPOINTS; '
@@ -256,10 +256,10 @@ class Results(StudyData):
         """
         record = self._trained(arm)
         # A command has no loader: its files, which may be those of any program, are given as they are.
-        if record.trainable == PATH:
+        if record.trainable == COMMAND_PATH:
             folder = self.checkpoint(arm, tempfile.mkdtemp(prefix="contrasweep-"))
             # What contrasweep has noted of the checkpoint is no file of the command.
-            (folder / REPORTED).unlink(missing_ok=True)
+            (folder / REPORT_FILE).unlink(missing_ok=True)
             files = [path for path in folder.rglob("*") if path.is_file()]
             return files[0] if len(files) == 1 else folder
         # Only code and data that the given study names are imported, and those of this package.

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from contrasweep import canonical
-from contrasweep.commands import COMMAND, OPTIONS, PATH
+from contrasweep.commands import COMMAND, COMMAND_PATH, OPTIONS
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.rows import row_beside
@@ -276,7 +276,7 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
         config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(entry.settings))
         fields = {name: arm[name] for name in ("trainable", "start", "resources") if arm.get(name)}
         # A command is declared by fields of the arm; in the study they are settings.
-        if arm["trainable"] == PATH:
+        if arm["trainable"] == COMMAND_PATH:
             del fields["trainable"]
             fields |= {COMMAND: config.pop(COMMAND), **config.pop(OPTIONS, {})}
         arms[entry.arm] = fields | {"config": config}

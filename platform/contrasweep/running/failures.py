@@ -5,9 +5,8 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from contrasweep.commands import OPTIONS
-from contrasweep.commands import PATH as COMMAND_PATH
-from contrasweep.commands.metrics import WAYS as WAYS_TO_REPORT
+from contrasweep.commands import COMMAND_PATH, OPTIONS
+from contrasweep.commands.metrics import WAYS_TO_REPORT
 from contrasweep.errors import choose_from, clipped, error_of
 from contrasweep.live.state import replicate_of
 from contrasweep.shell import command_line

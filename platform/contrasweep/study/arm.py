@@ -7,8 +7,8 @@ import pydantic
 
 from contrasweep import canonical
 from contrasweep.cluster.packing import Footprint
-from contrasweep.commands import COMMAND, OPTIONS, PATH
-from contrasweep.commands.functions import ADAPTERS, CALLS
+from contrasweep.commands import COMMAND, COMMAND_PATH, OPTIONS
+from contrasweep.commands.functions import ADAPTERS, FUNCTION_KEY
 from contrasweep.commands.placeholders import Options
 from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, check_known
@@ -154,7 +154,7 @@ class Arm:
         # `optuna:package.module:function` is the adapter's trainable, with the function as a setting.
         prefix, _, called = self.trainable.partition(":")
         if prefix in ADAPTERS:
-            object.__setattr__(self, "config", {CALLS: called, **self.config})
+            object.__setattr__(self, "config", {FUNCTION_KEY: called, **self.config})
             object.__setattr__(self, "trainable", ADAPTERS[prefix])
         # Text without the colon of a dotted path is a short name.
         elif self.trainable.count(":") != 1:
@@ -233,7 +233,7 @@ class Arm:
                 raise SpecError(
                     "an arm has a trainable or a command, not both", place=field, value=declared
                 )
-        object.__setattr__(self, "trainable", PATH)
+        object.__setattr__(self, "trainable", COMMAND_PATH)
         lists: MutableConfig = {
             name: [value] if isinstance(value, str) else value for name, value in options.items()
         }

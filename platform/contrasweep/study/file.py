@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contrasweep.commands import COMMAND, OPTIONS, PATH
+from contrasweep.commands import COMMAND, COMMAND_PATH, OPTIONS
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.yaml_text import MAX_CHARACTERS, read_yaml
 from contrasweep.errors import SpecError, check_known, choose_from
@@ -177,7 +177,7 @@ def with_commands(fields: MutableConfig) -> MutableConfig:
     `with_sets` then accepts the same paths as for a file.
     """
     for arm in (*fields.get("arms", {}).values(), fields.get("incumbent", fields)):
-        if arm.get("trainable") == PATH:
+        if arm.get("trainable") == COMMAND_PATH:
             del arm["trainable"]
             arm |= {COMMAND: arm["config"].pop(COMMAND), **arm["config"].pop(OPTIONS, {})}
     return fields

@@ -14,14 +14,14 @@ from typing import Any
 import pydantic
 
 from contrasweep.canonical import Config
-from contrasweep.code.version import FILE, Source, code_of, dotted_paths, named_files, parsed
-from contrasweep.commands import COMMAND, OPTIONS, PATH, placeholders
+from contrasweep.code.version import FILE_PREFIX, Source, code_of, dotted_paths, named_files, parsed
+from contrasweep.commands import COMMAND, COMMAND_PATH, OPTIONS, placeholders
 from contrasweep.commands.functions import generator
-from contrasweep.commands.metrics import REPORTING, WAYS
+from contrasweep.commands.metrics import REPORT_WORDS, WAYS_TO_REPORT
 from contrasweep.config import MutableConfig
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
-from contrasweep.imports import TRAINING, errors_named, import_path, is_installed
+from contrasweep.imports import TRAINING_PACKAGE, errors_named, import_path, is_installed
 from contrasweep.schema import resolved_config
 from contrasweep.study import dotted
 from contrasweep.study.arm import Arm
@@ -88,14 +88,14 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
             f"the settings of {owner} no `settings`, so they cannot be checked; one that no trial reads is named after "
             "the run"
         )
-    if not is_installed(TRAINING):
+    if not is_installed(TRAINING_PACKAGE):
         notes.append(_pytorch_note(study))
     if isinstance(study, Sweep) and not can_search():
         notes.append(
             "the searcher and its options are not checked: optuna and scipy are not both installed here"
         )
     for name, arm in study.arms.items():
-        if arm.trainable == PATH:
+        if arm.trainable == COMMAND_PATH:
             notes += _doubts_of_command(name, arm, axes, study)
     return tuple(notes)
 
@@ -111,11 +111,11 @@ def paths_without_pytorch(study: Study) -> tuple[str, ...]:
     The settings of an arm with such a path are not checked, and stay as they were declared. So its trials have other
     ids here than on the machine that trains them.
     """
-    if is_installed(TRAINING):
+    if is_installed(TRAINING_PACKAGE):
         return ()
     lacking = []
     for path in sorted(set(dotted_paths(to_plain(study)))):
-        if path.startswith(FILE) or path.endswith(":__main__"):  # what a command runs
+        if path.startswith(FILE_PREFIX) or path.endswith(":__main__"):  # what a command runs
             continue
         # A path that leads nowhere is no matter here: what uses it raises the error, with its place.
         try:
@@ -131,8 +131,8 @@ def _pytorch_note(study: Study) -> str:
     names = ", ".join(paths_without_pytorch(study))
     unchecked = f", and the settings of {names} are not checked" if names else ""
     return (
-        f"{TRAINING} is not installed here, so memory is known of the usual encoders alone{unchecked}: the job counts "
-        "and checks before it trains"
+        f"{TRAINING_PACKAGE} is not installed here, so memory is known of the usual encoders alone{unchecked}: the job "
+        "counts and checks before it trains"
     )
 
 
@@ -151,7 +151,7 @@ def unread_of_command(arm: Arm) -> list[str]:
 
 def _sources(arm: Arm) -> Collection[Source]:
     """Return the sources of all that an arm's command names."""
-    return code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
+    return code_of(COMMAND_PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
 
 
 def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
@@ -188,9 +188,9 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
         yield f"`names` of arm {name} renames {', '.join(unknown)}, which is no setting of it"
     unnamed = [key for key in settings if key not in renamed]
     yield from _unread_flags(name, unnamed, code)
-    reports = any(word.encode() in code for word in REPORTING)
+    reports = any(word.encode() in code for word in REPORT_WORDS)
     if not (reports or "metrics" in options or "metrics" in placed):
-        yield f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
+        yield f"the command of arm {name} reports nothing, as far as its code shows: {WAYS_TO_REPORT}"
     if "code" not in options:
         yield from _unnamed_files(name, sources)
     for word in placeholders.scripts(command):
@@ -220,7 +220,7 @@ def _unread_flags(name: str, settings: list[str], code: bytes) -> Iterator[str]:
 def _unnamed_files(name: str, sources: Iterable[Source]) -> Iterator[str]:
     """Yield a sentence on the first of a command's scripts that may read files which nobody has named, if any may."""
     for source in sources:
-        if source.module.startswith(FILE) and source.file.endswith(".py"):
+        if source.module.startswith(FILE_PREFIX) and source.file.endswith(".py"):
             _, imported = parsed(source.data)
             # These packages run other scripts, or read configurations.
             runners = {"runpy", "subprocess", "hydra"}.intersection(imported)
@@ -331,7 +331,7 @@ def _build(function: Function, config: Config) -> Any:
         try:
             return settings(**config)
         except ModuleNotFoundError:
-            if is_installed(TRAINING):
+            if is_installed(TRAINING_PACKAGE):
                 raise
             return None  # one of its parts lacks a package
 

@@ -20,7 +20,7 @@ from refusals import refused
 from contrasweep import Arm, SpecError, data, plan
 from contrasweep.canonical import Config
 from contrasweep.code import code_of, dotted_paths
-from contrasweep.commands import PATH, dataset, placeholders
+from contrasweep.commands import COMMAND_PATH, dataset, placeholders
 from contrasweep.commands.process import CommandFailed, Process
 from contrasweep.commands.trainable import train
 from contrasweep.errors import ProcessLostError
@@ -332,7 +332,7 @@ def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json
 
 
 def code(command):
-    return code_of(PATH, sorted(set(dotted_paths({"command": command})))).version
+    return code_of(COMMAND_PATH, sorted(set(dotted_paths({"command": command})))).version
 
 
 def test_the_files_that_a_command_names_are_its_code(project):
@@ -404,7 +404,7 @@ def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project, rec
         {"conf/a.txt": "1", "wrapper.py": "import os, runpy\nrunpy.run_path(os.environ['X'])\n"},
     )
     arm = Arm(command=["python", "wrapper.py"], code=["conf", "train.sh"], metrics="metrics.csv")
-    of = lambda: code_of(PATH, sorted(set(dotted_paths(arm.config))))  # noqa: E731
+    of = lambda: code_of(COMMAND_PATH, sorted(set(dotted_paths(arm.config))))  # noqa: E731
     before = of()
     assert {"file:conf/a.txt", "file:train.sh", "file:wrapper.py"} <= set(before.version.modules)
     write_code(records, before)

@@ -12,7 +12,7 @@ from refusals import refused
 from sweeps import finished, sweep
 
 import contrasweep as cs
-from contrasweep.commands.metrics import REPORTED
+from contrasweep.commands.metrics import REPORT_FILE
 from contrasweep.running.prepare import study_document
 from contrasweep.running.publish import clean, plan_cleaning
 from contrasweep.running.upkeep import verify
@@ -339,7 +339,7 @@ def test_the_network_of_an_arm_is_loaded_by_its_function_and_of_a_command_is_a_p
         ):
             results.load_model(arm)
     assert not (tmp_path / "imported").exists()
-    (tmp_path / "w" / REPORTED).write_text("[3, {}]")
+    (tmp_path / "w" / REPORT_FILE).write_text("[3, {}]")
     checkpoints(records, results.best_trial("file").trial_id).save(tmp_path / "w", 3)
     assert results.load_model("file").read_bytes() == bytes(1000), (
         "what we note beside it is left out"

@@ -10,7 +10,7 @@ import pytest
 from command_line import python
 from raylets import wait_for
 
-from contrasweep.commands import PATH as COMMAND_PATH
+from contrasweep.commands import COMMAND_PATH
 from contrasweep.errors import error_of
 from contrasweep.running import stacks
 from contrasweep.running.engine.accounts import (
