@@ -64,7 +64,7 @@ from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
 from contrasweep.shell import command_line
-from contrasweep.statistics.evidence import COPIES
+from contrasweep.statistics.evidence import COPIES_HINT
 from contrasweep.statistics.noise import Noise, read_noise
 from contrasweep.statistics.referee import Gains, Rule, Ruling, surely_smaller
 from contrasweep.statistics.resampling import constant
@@ -358,11 +358,14 @@ def load_candidate(name: str, incumbent: Arm, sets: Sequence[str]) -> Arm:
 
 
 def _built(cls: type, fields: MutableConfig, file: str) -> Any:
-    """Return the campaign or arm with these fields; `SpecError` where they break a rule or declare another thing."""
-    if {"arms", "studies"} & fields.keys() or (cls is Arm and INCUMBENT in fields):
+    """Return the campaign or arm (`cls`) with these fields; `SpecError` where they declare no such thing."""
+    is_study = bool({"arms", "studies"} & fields.keys())
+    is_campaign = INCUMBENT in fields
+    if is_study or (cls is Arm and is_campaign):
+        given = "campaign" if is_campaign else "study"
+        wanted = "candidate" if cls is Arm else "campaign"
         raise SpecError(
-            f"a {'campaign' if INCUMBENT in fields else 'study'} is no "
-            f"{'candidate' if cls is Arm else 'campaign'}",
+            f"a {given} is no {wanted}",
             place=file,
             hint="a campaign has name, data and incumbent; its incumbent and each candidate are an arm, such as the "
             "best ones of a study: contrasweep report STUDY --format yaml",
@@ -756,7 +759,7 @@ class Referee:
             copies = constant([values[seed] for seed in seeds])
             copies = copies and constant([incumbent_values[seed] for seed in seeds])
             if copies and ruling.verdict in ("keep", "equivalent"):
-                why = f"it and the incumbent have one value each in all {plural(count, 'seed')}: {COPIES}"
+                why = f"it and the incumbent have one value each in all {plural(count, 'seed')}: {COPIES_HINT}"
                 ruling = replace(ruling, verdict="discard", why=why)
             is_kept = ruling.verdict == "keep"
             # A simpler candidate that is not worse is kept too, unless an objection stands.
@@ -966,12 +969,7 @@ class Referee:
         return surely_smaller(savings, level)
 
     def _decided(
-        self,
-        number: int,
-        incumbent: int,
-        verdict: Any,
-        stage: Any,
-        seeds: int,
+        self, number: int, incumbent: int, verdict: Any, stage: Any, seeds: int
     ) -> Decided:
         """Return a ledger entry for a verdict at this stage and number of seeds, with what the candidate has spent.
 
@@ -1046,6 +1044,7 @@ class Referee:
 
 
 KINDS: tuple[type[Study | Campaign], ...] = (AblationGrid, Sweep, Campaign)
+"""What the source of `train_twice` may declare; a sweep is refused with a hint."""
 
 
 def train_twice(

@@ -187,6 +187,7 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
         )
 
     def contrasts(i: int, j: int) -> list[Contrast]:
+        # Trainings that all have one value are copies of a run, which say nothing.
         if design.counts_trainings and all(constant(values[arm][finished]) for arm in (i, j)):
             return []
         differences = np.where(finished, values[i] - values[j], np.nan)
@@ -223,8 +224,8 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         raise SpecError("two arms of a board have two runs or more", value=count)
     means, contrasts = _unpaired(trials) if design.unit == "run" else _paired(trials, design)
 
-    # The p of no difference of every two arms, in the order of their means, by the t-test: no test is exact at a level
-    # of 0.
+    # The p of no difference of every two arms, in the order of their means, by the t-test: at the level 0 no exact test
+    # can decide, so that a contrast takes the t-test.
     order = np.argsort(-np.array(means), kind="stable").tolist()
     ps = []
     for i, j in itertools.combinations(order, 2):

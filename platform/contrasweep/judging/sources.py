@@ -146,6 +146,7 @@ class CurveRow:
 
 
 LAST = CurveRow()
+"""The last row of a curve, which counts by default."""
 
 
 def _rows(path: Path) -> pd.DataFrame:
@@ -354,7 +355,10 @@ def _first_kind(folder: Path, at: CurveRow) -> tuple[str, Reader, list[Path]]:
 
 
 def _read_file(path: Path, read: Reader, problem: str) -> pd.DataFrame:
-    """Return what `read` gives for a file; `SpecError` where it is too large, or broken (`problem`)."""
+    """Return what `read` gives for a file; `SpecError` where it is too large or broken.
+
+    `problem` says in words that it is broken.
+    """
     if path.stat().st_size > MOST_BYTES:
         raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
     with errors_named(problem, str(path)):
@@ -365,10 +369,10 @@ def _read_file(path: Path, read: Reader, problem: str) -> pd.DataFrame:
 
 
 def _run_of(path: Path, kind: str) -> Path:
-    """Return the path that stands for the run of a file: the same for all files of a run.
+    """Return the path that stands for the run of the file `path`, the same for all files of a run of this `kind`.
 
-    These are the files of its checkpoints, of its restarts or of its parts. A run of another kind has one file, whose
-    `path` is returned.
+    A run may have several files: of its checkpoints, of its restarts, or the parts into which it was split. A run of
+    another kind has one file, whose `path` is returned.
     """
     match kind:
         case "trainer_state.json" if CHECKPOINT.fullmatch(path.parent.name):

@@ -36,17 +36,22 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.terminal_text import printable, unguarded
 
 EVERY_S = 15.0
+"""Seconds between two lines of `Lines`."""
 FILE_EVERY_S = 5.0
+"""Seconds between two writes of `LiveFile`."""
 CLOSE_S = 10.0  # how long the end of a run waits for a storage that does not answer
+# The most rows of running trials and of arms, and the most messages of a notebook.
 MAX_RUNNING = 12
 MAX_ARMS = 8
 MAX_MESSAGES = 12
 MOST_OF_NAME = 30
 """Characters of a column's name, which takes the width from the other columns."""
-NOTE = "odd"
-TEXTS = ("running", "settings", NOTE, "arm", "of")
+NOTE_COLUMN = "odd"
+"""The column of what is odd about a running trial (`RunningTrial.note`)."""
+TEXT_COLUMNS = ("running", "settings", NOTE_COLUMN, "arm", "of")
 """Columns that are cut where there is too little room; all others are numbers."""
 STYLES = {"failed:": "red", "silent:": "yellow", "again:": "yellow", "no sign of life": "yellow"}
+"""Beginning of a message -> its colour on a terminal."""
 PAGE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.25;margin:0">{code}</pre>'
 TROUBLE = (*STYLES, "arm ", "no host")
 """Beginnings of lines that say what went wrong, or that an arm or the whole run waits for a larger host."""
@@ -255,7 +260,7 @@ def to_html(state: RunState, messages: Iterable[str]) -> str:
 def _running_table(state: RunState, trials: Sequence[RunningTrial]) -> Table:
     """Return a table with a row for each of these running trials."""
     metric = state.name(state.metric)
-    names = ("running", "settings", "fold", "seed", "step", metric, "elapsed", NOTE)
+    names = ("running", "settings", "fold", "seed", "step", metric, "elapsed", NOTE_COLUMN)
     rows = [
         (
             state.name(trial.arm),
@@ -290,7 +295,7 @@ def _arms_table(state: RunState, arms: Sequence[tuple[str, ArmState]]) -> Table:
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return rows under the names of their columns, without columns that are empty.
 
-    Columns of `TEXTS` are aligned to the left and cut where there is no room. All others are numbers, which are aligned
+    `TEXT_COLUMNS` are aligned to the left and cut where there is no room. All others are numbers, which are aligned
     to the right and never cut.
     """
     # Positions of the columns that have a text in any row.
@@ -298,12 +303,12 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for i in columns:
         name = names[i]
-        is_text = name in TEXTS
+        is_text = name in TEXT_COLUMNS
         table.add_column(
             Text(clipped(name, MOST_OF_NAME)),
             justify="left" if is_text else "right",
             no_wrap=not is_text,
-            style="yellow" if name == NOTE else "",
+            style="yellow" if name == NOTE_COLUMN else "",
         )
     for row in rows:
         texts = [Text(printable(row[i]), no_wrap=True, overflow="ellipsis") for i in columns]

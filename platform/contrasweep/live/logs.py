@@ -9,10 +9,12 @@ from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import LOG, STACK, StudyRecords
 
-POLL_S = 1.0
-MAX_LOG = 2**26  # bytes; ours have a sixteenth of it
-KNOWN = 200  # last characters that were written, by which their place is found again in a log that was shortened
-LAST = 10_000  # last characters of such a log, which are written where that place is cut out too
+POLL_S = 1.0  # seconds between two readings of a log that is followed
+MAX_LOG = 2**26  # bytes; a log that a worker writes has at most a sixteenth of that
+KNOWN = 200
+"""So many of the last written characters tell where to go on in a log whose middle was cut out."""
+LAST = 10_000
+"""So many of its last characters are written where these are cut out too."""
 
 
 def find_trial(records: StudyRecords, prefix: str) -> str:
@@ -94,12 +96,11 @@ def _new(written: str, text: str) -> str:
     """
     if text.startswith(written):
         return text[len(written) :]
-    _, known, rest = text.rpartition(written[-KNOWN:])
-    return (
-        rest
-        if known
-        else f"\n--- a part that was printed too fast is left out here\n{rest[-LAST:]}"
-    )
+    # `found` is "" where the end of what was written stands in the text no more.
+    _, found, rest = text.rpartition(written[-KNOWN:])
+    if found:
+        return rest
+    return f"\n--- a part that was printed too fast is left out here\n{rest[-LAST:]}"
 
 
 def _text(records: StudyRecords, trial_id: str, name: str) -> str:

@@ -49,10 +49,13 @@ COMPLETE = "complete"
 FAILURES = "failures"
 """Every trial has ended, and some of the table failed or fit no host, or an arm had none to confirm."""
 USED_UP = "budget used up"
+"""A budget ended the run."""
 STOPPED = "stopped"
 """It was interrupted, killed, or ended by an error."""
 MAX_EVENTS = 20
+"""The most events that a state keeps."""
 MAX_LINE = 1000
+"""The most characters of a line in a state."""
 
 
 def one_line(text: str) -> str:
@@ -292,6 +295,7 @@ def time_to_go(
 
 
 TICK_S = 1.0
+"""Seconds between two updates of the displays."""
 EPOCHS = "epochs"
 """The setting that is taken for a trial's last step."""
 
@@ -393,7 +397,8 @@ class Progress:
         """Note that a worker begins a trial, or goes on with it."""
         with self._lock:
             self.state.waits = ""
-            # A stopped trial that goes on after all has ended no more, in this run or in an earlier one.
+            # A trial that was stopped may go on after all. Then it is counted no more as one that has ended, whether it
+            # did so in this run or in an earlier one.
             for status_of, counts in (
                 (self.over, self.state.statuses),
                 (self.earlier, self.state.before),
@@ -411,7 +416,8 @@ class Progress:
                 trial.fold,
                 trial.seed,
                 time.time(),
-                steps=epochs if type(epochs) is int and epochs > 0 else None,  # -1: without an end
+                # Another number than a count, such as -1 for a training without an end, is no last step.
+                steps=epochs if type(epochs) is int and epochs > 0 else None,
             )
 
     def reported(self, trial_id: str, reports: Sequence[Row]) -> None:
@@ -600,6 +606,7 @@ def replicate_of(trial: TrialLike, axes: Sequence[str]) -> str:
 
 LIVE = "live.json"
 POLL_S = 2.0
+"""Seconds between two readings of a state that is watched."""
 SILENT_S = 60.0
 """Seconds after which a run whose state was not renewed counts as one without a living driver."""
 LIVE_FILE: JsonFile[RunState] = JsonFile(RunState, 1, "it is written anew by the next run")

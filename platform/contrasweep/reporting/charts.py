@@ -9,10 +9,10 @@ from contrasweep.reporting.data import ReportData, Variables
 from contrasweep.reporting.figures import Figure, Lines, Series
 from contrasweep.storage.record import LARGEST
 
-METRICS = 12
+MAX_METRICS = 12
 """The most metrics that have curves."""
-STEPS = 120
-"""The most steps of a curve that are drawn, about."""
+MAX_STEPS = 120
+"""The most steps of a curve that are drawn."""
 
 
 def curves_section(data: ReportData) -> Variables:
@@ -33,7 +33,7 @@ def curves_section(data: ReportData) -> Variables:
     figures = []
     for metric in metrics:
         stats = groups[metric].agg(["mean", "min", "max"])
-        # One that counts as lost would overflow the scale.
+        # A value that is so large that it counts as lost would overflow the scale.
         stats = stats.where(stats.abs() <= LARGEST).dropna()
         series = [
             _line(data.names(arm), number, stats.loc[number])
@@ -48,7 +48,7 @@ def curves_section(data: ReportData) -> Variables:
 
 
 def drawn_metrics(data: ReportData) -> list[str]:
-    """Return the metrics whose curves are drawn, at most `METRICS`; [] without curves.
+    """Return the metrics whose curves are drawn, at most `MAX_METRICS`; [] without curves.
 
     They are the metrics that change in finished trials: the study's first, then losses, those of single classes last.
     """
@@ -68,14 +68,17 @@ def drawn_metrics(data: ReportData) -> list[str]:
             not metric.startswith("loss"),
             "_class_" in metric,
         ),
-    )[:METRICS]
+    )[:MAX_METRICS]
 
 
-def _line(arm: str, colour: int, part: Any) -> Series:
-    """Return the line of an arm from `part`, its mean, min and max by step; of many steps it takes every n-th."""
-    part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
+def _line(arm: str, colour: int, stats: Any) -> Series:
+    """Return the line of an arm with a band. `stats` has its mean, min and max by step.
+
+    Of more than `MAX_STEPS` steps every n-th is drawn.
+    """
+    stats = stats.iloc[:: max(1, math.ceil(len(stats) / MAX_STEPS))]
     return Series(
-        arm, colour, list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
+        arm, colour, list(stats.index), list(stats["mean"]), list(stats["min"]), list(stats["max"])
     )
 
 

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from contrasweep.reporting.figures import Lines, Series, short, ticks
 
+# The size of a drawing, and its margins around the plotted area.
 WIDTH = 360
 HEIGHT = 240
 LEFT = 56
@@ -24,8 +25,11 @@ RIGHT = 12
 TOP = 12
 BOTTOM = 48
 COLOURS = 12
-LETTER = 5.6  # width of a tick's letter
-LABEL_LETTER = 6.4  # and of a label's, in a wide font
+"""How many colours the page's style has; further series begin with the first one again."""
+LETTER = 5.6
+"""The width of a letter of a tick's text."""
+LABEL_LETTER = 6.4
+"""The width of a letter of an axis's label, in a wide font."""
 
 
 def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
@@ -103,11 +107,12 @@ def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: igno
 
     `marks` are (value, name); `px` gives the place of a value in the drawing.
     """
-    # The width that one name has in a row, how many rows the longest name needs, and the letters that fit.
-    wide = (WIDTH - LEFT - RIGHT) / max(1, len(marks))
+    # The width between two marks, how many rows the longest name needs, and the letters that fit. With r rows every
+    # r-th name stands in the same row, and has r times that width.
+    width_of_mark = (WIDTH - LEFT - RIGHT) / max(1, len(marks))
     longest = max((len(name) for _, name in marks), default=0) + 1  # with a gap to the next name
-    rows = min(3, math.ceil(longest * LETTER / wide))
-    room = max(4, int(rows * wide / LETTER) - 1)
+    rows = min(3, math.ceil(longest * LETTER / width_of_mark))
+    room = max(4, int(rows * width_of_mark / LETTER) - 1)
     texts = []
     for i, (value, name) in enumerate(marks):
         y = HEIGHT - BOTTOM + 12 + 10 * (i % rows)
@@ -118,7 +123,10 @@ def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: igno
 
 
 def _fitted(text: str, room: float) -> str:
-    """Return what an element with room for so many letters has: a longer text is cut, and stands whole in its title."""
+    """Return the escaped content of a text element with room for so many letters.
+
+    A longer text is cut, and the whole of it is the element's title, which a pointer shows.
+    """
     if len(text) <= room:
         return escape(text)
     return f"{escape(text[: int(room) - 1])}…<title>{escape(text)}</title>"

@@ -19,9 +19,9 @@ from contrasweep.rows import row_tuples
 from contrasweep.storage.record import Phase, Status
 from contrasweep.study import dotted
 
-LARGEST = 100_000
+MAX_TRIALS = 100_000
 """The most trials that a page lists."""
-DETAILED = 5_000
+MAX_DETAILED = 5_000
 """The most trials that a page lists with further metrics than the study's."""
 MAX_METRICS = 16
 """The most further metrics of a trial in the list."""
@@ -47,12 +47,13 @@ Column = dict[str, Any]
 def trials_section(data: ReportData) -> Variables:
     """Return all trials, also of a search, as columns of values: settings, metrics, status.
 
-    `listed` is what the page's script reads; `omitted` counts the trials beyond `LARGEST`.
+    `listed` is what the page's script reads; `omitted` counts the trials beyond `MAX_TRIALS`.
     """
-    frame = data.all_trials.head(LARGEST).reset_index(drop=True)
+    frame = data.all_trials.head(MAX_TRIALS).reset_index(drop=True)
     if frame.empty:
         return {}
-    # The settings that have a column: the axes, and the searched settings, which stand between the phase and the ids.
+    # The settings that have a column: the axes, and the searched settings, which in the frame of a sweep stand between
+    # its first column, the phase, and the ids (`trials_of_sweep`).
     settings = data.axes
     if data.trials_of_sweep is not None:
         names = list(map(str, frame.columns))
@@ -80,7 +81,7 @@ def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) 
     """Return the columns of the list of the trials in `frame`, from the arm to the metrics and the seconds."""
     # The metrics that have a column: in a long list the study's alone, else others too, scores of evaluations first.
     metrics = [data.metric]
-    if len(frame) <= DETAILED:
+    if len(frame) <= MAX_DETAILED:
         known = {*FIXED_COLUMNS, *settings, data.metric}
         numeric = frame.drop(columns=known, errors="ignore").select_dtypes("number")
         reported = [str(name) for name in numeric.columns if frame[name].notna().any()]
@@ -91,6 +92,7 @@ def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) 
     for name in settings:
         digits = EXACT_DIGITS if name in data.axes else DIGITS
         column = _column(data.names(name), frame[name], data.names, digits)
+        # A setting that an arm searches on a logarithmic scale is drawn on one.
         if data.trials_of_sweep is not None and "words" not in column:
             spaces = [data.document.space(arm).get(name) for arm in data.document.arms]
             column["log"] = any(isinstance(space, dict) and space.get("log") for space in spaces)
@@ -136,8 +138,8 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
 def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
     """Return the study's metric of each trial at common steps; None where there are no curves.
 
-    `values` has a list for each trial, or 0 for a trial without a curve. Where trials are very
-    many, those with a curve are drawn by lot.
+    `values` has a list for each trial, None at a step that it lacks; or 0 for a trial without a curve. Where there are
+    too many trials for `CURVE_VALUES`, those whose curves are kept are drawn by lot.
     """
     if data.curves is None or data.metric not in data.curves:
         return None
@@ -148,11 +150,12 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
     # Every n-th step, counted back from the last one.
     stride = math.ceil(wide.shape[1] / CURVE_STEPS)
     wide = wide.iloc[:, ::-stride].iloc[:, ::-1]
-    drawn = set(random.Random(0).sample(trials, min(len(trials), CURVE_VALUES // wide.shape[1])))
+    most = min(len(trials), CURVE_VALUES // wide.shape[1])
+    chosen = set(random.Random(0).sample(trials, most))
     rows = {
         str(name): [float(f"{value:.4g}") if math.isfinite(value) else None for value in row]
         for name, row in zip(wide.index, wide.to_numpy(), strict=True)
-        if name in drawn
+        if name in chosen
     }
     return {
         "steps": wide.columns.astype(int).tolist(),

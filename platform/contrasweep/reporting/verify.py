@@ -21,11 +21,12 @@ from typing import Any
 MOST_FILES = 100_000
 MOST_BYTES = 2**31
 METADATA = "ro-crate-metadata.json"
+# The first line of a JSON file of a storage, with the digest of all that follows it.
 HEADER = re.compile(rb'\{"format_version": \d{1,6}, "digest": "([0-9a-f]{64})",\n')
 EXACT_UP_TO = 14  # replicates of which all sign patterns are tried
-TIE = 1e-12
-GAPS = ("failed_a", "failed_b", "missing_a", "missing_b", "pending")
-ITEMS = "on new items like these"
+TIE = 1e-12  # numbers are equal that differ by less than this share of their size
+GAPS = ("failed_a", "failed_b", "missing_a", "missing_b", "pending")  # counts of a comparison
+SCOPE_OF_ITEMS = "on new items like these"  # of a comparison whose replicates are test items
 COUNTING = ("done",)  # statuses of trials whose values a table has
 LARGEST = 1e150  # a larger metric counts as lost
 Entries = dict[str, Any]
@@ -186,7 +187,7 @@ def table(
 
 
 def check_cell(cell: Entries, plan: list[Entries], check: Check) -> None:
-    """Compare a cell, an entry of the report's `table`, with the trials that the plan has there and with their records.
+    """Compare what a cell states (an entry of the report's `table`) with the plan and with the records of its trials.
 
     Mean and extremes are those of the trials that are done.
     """
@@ -233,7 +234,7 @@ def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
             values[key] = a, b
         for trial in (trials_of_a[key], trials_of_b[key]):
             has_items = has_items or bool(check.records.get(trial, {}).get("items"))
-    if pair["scope"] == ITEMS and has_items:
+    if pair["scope"] == SCOPE_OF_ITEMS and has_items:
         check.counted["comparisons not recomputed"] += 1  # a bundle has no scores of test items
         return
 
@@ -257,11 +258,13 @@ def replicate_differences(values: dict[Any, tuple[float, float]], rounding: floa
     It is the mean over the cells; a replicate that lacks a cell is left out. Seeds of a fold are averaged; on one split
     each seed is a replicate. A difference up to `rounding` is 0.
     """
-    cells: dict[Any, list[float]] = {}
+    cells: dict[Any, list[float]] = {}  # (fold, seed) -> the difference in each cell
     for (fold, seed, _), (a, b) in values.items():
         cells.setdefault((fold, seed), []).append(a - b if abs(a - b) > rounding else 0.0)
     most = max(map(len, cells.values()), default=0)
-    folds: dict[Any, list[float]] = {}
+    folds: dict[
+        Any, list[float]
+    ] = {}  # fold, or a name of the seed on one split -> means over cells
     for (fold, seed), of_cells in cells.items():
         if len(of_cells) == most:
             replicate = f"seed {seed}" if fold is None else fold

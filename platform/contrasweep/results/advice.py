@@ -132,8 +132,10 @@ def _hours_by_records(done: Sequence[Record]) -> Hours:
     seconds = {arm: statistics.median(of_arm) for arm, of_arm in durations.items()}
     # How many trials ran at a time: the seconds of all trials over the seconds in which any of them ran.
     spans = [(record.started, record.ended) for record in done]
-    wall = covered(spans)
-    at_once = max(1.0, sum(end - start for start, end in spans) / wall) if wall > 0 else 1.0
+    wall_seconds = covered(spans)
+    at_once = 1.0
+    if wall_seconds > 0:
+        at_once = max(1.0, sum(end - start for start, end in spans) / wall_seconds)
 
     def hours(added: Mapping[str, int]) -> float | None:
         # How long a trial of an arm takes is not known before one has ended.
@@ -464,7 +466,7 @@ def _collapses(evidence: Evidence) -> bool:
 
 
 def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
-    """Return the median of each column of `rows`, as text by the format `form`.
+    """Return the median of each column of `rows`, as text by the format `form`, such as "{:.0f}".
 
     An infinite median is "not known". One above `most`, the largest possible value, is "none".
     """
@@ -538,8 +540,8 @@ def advice(
         present = Size(unit, count, 0, None)
         return Advice(present, (), (), fresh, pending=pending, replicate=replicate)
 
-    # The level of the family's first step. The first look has the whole one, each later look a part of it; before the
-    # first look the present level is the whole one, too.
+    # The level of the present look and of the next one. The first look has the whole level of the family's step, each
+    # later one a part of it. Before the first look the present level is the whole one too.
     look = _next_look(judged_pairs, interim, fresh)
     family = judged_pairs[0].comparison.family
     whole_level = family.level_after(sum(pair.decided for pair in judged_pairs))
@@ -600,7 +602,10 @@ def _forecast(
         )
 
     def lost(unit: Unit) -> int:
-        """Return how many replicates failed in either arm: they stay lost in a larger study."""
+        """Return how many of the study's seeds or repeats (`unit`) the comparison lacks, as either arm failed in them.
+
+        They stay lost when the study grows; a new study has none.
+        """
         return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
 
     # The chance of a decision in each larger study, without the replicates that are lost for good.

@@ -141,13 +141,13 @@ class Answer:
 
     def _basis(self) -> list[str]:
         """Return what stands in brackets behind the heading: tests, replicates, correction and alpha."""
-        # Those with a verdict in a decisive answer, where there are any; else all comparisons.
+        # What is said holds for the comparisons with a verdict; for all where none has one, or all are exploratory.
         comparisons = [
             pair.comparison for pair in self.pairs if pair.has_verdict or not self.decisive
         ]
         comparisons = comparisons or [pair.comparison for pair in self.pairs]
         family = comparisons[0].family
-        # A difference of 0 needs no test; where all differences are 0, the design says which test it would be.
+        # Each test once. A difference of 0 needs no test; where all are 0, the design says which test it would be.
         tests = list(
             dict.fromkeys(comparison.test for comparison in comparisons if comparison.difference)
         ) or [comparisons[0].evidence.common.design.test(family.level)]

@@ -73,7 +73,9 @@ class Layout:
 
 
 NO_VALUE = "without a value"
+"""The status, in tables, of a trial that is done but whose value is no number or too large."""
 UNFIT = tuple(status.value for status in Status if status.infeasible)
+"""The statuses of trials that fit no host."""
 LOST = (
     NO_VALUE,
     *(status.value for status in Status if status.lost and status.value not in UNFIT),

@@ -13,7 +13,9 @@ from contrasweep.storage.record import Record
 from contrasweep.study import dotted
 
 NONE = "–"
+"""What is shown of a side that lacks a thing."""
 DEFAULT = "(default)"
+"""What is shown of an arm whose records do not name a setting that the other arm's records name."""
 MAX_VALUES = 8
 """Values of a setting that are shown."""
 Kind = Literal["study", "arm", "setting", "space", "data", "code", "version"]
@@ -86,7 +88,8 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
             hint="name one of each: STUDY:ARM",
         )
 
-    # Entry -> the arms in which it differs; none for what differs between whole studies.
+    # Entry -> the arms in which it differs; none for what differs between whole studies. Where two arms are named, it
+    # is no difference that one study has further arms.
     arms_of: dict[DifferenceRow, list[str]] = {}
     for entry in _entries(_of_study(results_a), _of_study(results_b)):
         if entry.kind != "arm" or not (named_a or named_b):
@@ -187,7 +190,7 @@ def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, Values]:
 
 
 def _shown(values: Iterable[str]) -> str:
-    """Return distinct values as text, the first `MAX_VALUES` of them; `NONE` where there are none."""
+    """Return values as text, each once and sorted, at most `MAX_VALUES` of them; `NONE` where there are none."""
     texts = sorted(set(values))
     unlisted = len(texts) - MAX_VALUES
     if unlisted > 0:

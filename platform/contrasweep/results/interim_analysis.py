@@ -127,7 +127,8 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
 
 def judged_pairs_of(results: Results) -> list[PairEvidence]:
     """Return the comparisons that the study decides, of those whose arms have replicates in common."""
-    # The table has the better arm first. The evidence keeps its order, in which a turned comparison has b first.
+    # The table has the better arm first, but evidence is of its own a against b: in a turned comparison these are the
+    # table's b and a.
     pairs = []
     for pair in results.answer.pairs:
         if pair.has_verdict:
@@ -263,6 +264,7 @@ def _log_entries(
     )
     inflation = looks.t_inflation(family.level) if of_seeds else 1.0
     tested = [_Tested.of(pair, log, looks, family, mode, inflation) for pair in pairs]
+    # The judgement of the present look, which is made a second time below if some comparisons must wait.
     judged_now = partial(
         judge_looks,
         [test.p_values("p_value") for test in tested],
@@ -292,7 +294,10 @@ def _log_entries(
 
 
 def _last_error(evidence: Evidence, declared: Replicates) -> float:
-    """The standard error that the difference will have at the last look, by the components estimated now."""
+    """Return the standard error that the difference will have at the last look, by the components estimated now.
+
+    At the last look the study has the most seeds or repeats that it `declared`.
+    """
     now = evidence.common
     seeds = declared.most if declared.of == "seeds" else now.design.seeds
     repeats = declared.most if declared.of == "repeats" else now.design.repeats

@@ -31,6 +31,7 @@ from contrasweep.storage.store import open_store
 Verdict = Literal["keep", "discard", "undecided", "equivalent"]
 MAX_ENTRIES = 100_000
 DECLARED = "campaign.json"
+"""The file of the first entry."""
 OF_CAMPAIGN = "Of campaign "
 """What the description of a campaign's study begins with, before the campaign's name and a full stop."""
 FIRST = 0
@@ -137,7 +138,9 @@ class Ledger:
     storage: str
     campaign: str
     entries: tuple[Entry, ...] = ()
-    _last: str = field(default="", repr=False)
+    _last: str = field(
+        default="", repr=False
+    )  # the digest of the last entry that was read; "": none was
 
     @cached_property
     def store(self):  # type: ignore[no-untyped-def]
@@ -188,10 +191,10 @@ class Ledger:
         return bool(written)
 
     def _key(self, number: int) -> str:
-        """Return the place of an entry in the storage."""
-        return (
-            f"{self.campaign}/ledger/{number:06d}.json" if number else f"{self.campaign}/{DECLARED}"
-        )
+        """Return the key of the entry with this number; that of the declaration for 0."""
+        if number == 0:
+            return f"{self.campaign}/{DECLARED}"
+        return f"{self.campaign}/ledger/{number:06d}.json"
 
     @property
     def decisions(self) -> list[Decided]:
@@ -218,7 +221,7 @@ class Ledger:
         return entry
 
     def number_of(self, digest: str) -> int | None:
-        """The number of the candidate with this digest; None where none has it."""
+        """Return the number of the candidate with this digest of settings and code; None where none has it."""
         return next(
             (
                 number
@@ -333,9 +336,8 @@ class Ledger:
         of incumbents, it is counted from the records, so that a killed process loses nothing.
         """
         counted = []
-        settled = (
-            set()
-        )  # candidates that train no more: their decisions have all that they have spent
+        # Numbers of candidates that train no more: all that they have spent stands in their decisions.
+        settled = set()
         incumbents = [FIRST]
         for decided in self.decisions:
             counted.append(Spent(decided.trials, decided.gpu_hours, decided.cost))
@@ -376,9 +378,8 @@ class Ledger:
 
     def confirmation_study(self, candidate: int, incumbent: int) -> str:
         """Return the name of the study that trains a candidate and an incumbent, by their numbers, on fresh seeds."""
-        return f"{self.candidate_study(candidate)}.confirm" + (
-            f"-{incumbent}" if incumbent != FIRST else ""
-        )
+        name = f"{self.candidate_study(candidate)}.confirm"
+        return name if incumbent == FIRST else f"{name}-{incumbent}"
 
     def studies_of(self, candidate: int) -> list[str]:
         """Return the names of the studies that train a candidate: that of its screen, and one for each confirmation."""
@@ -395,7 +396,7 @@ def campaign_names(storage: str) -> Sequence[str]:
 
 
 def _number(key: str) -> int:
-    """Return the number of an entry by its place; 0 for the declaration, and -1 for a name that is no number."""
+    """Return the number in the key of an entry; 0 for the declaration, and -1 for a file whose name is no number."""
     name = key.rpartition("/")[2].removesuffix(".json")
     if name == DECLARED.removesuffix(".json"):
         return 0

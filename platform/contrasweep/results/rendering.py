@@ -50,6 +50,7 @@ def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNam
 ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
 """How a cell's mark is shown."""
 LATEX_ARROWS: Mapping[str, str] = {"": "", "better": r"\,$\uparrow$", "worse": r"\,$\downarrow$"}
+"""The same in LaTeX."""
 NOT_WORSE = "* not shown to be worse than the best"
 """The line of a legend on the mark of the best cells; every format has its own mark in place of the asterisk."""
 

@@ -39,7 +39,6 @@ from contrasweep.statistics.design import Design, SeedPart
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.interim_log import confirmation_notes, read_confirmations
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget, search_costs
 from contrasweep.study.file import as_study, named_by
 from contrasweep.terminal_text import printable
@@ -218,15 +217,14 @@ class Results(StudyData):
         # Files that are there already could not be told from those of the checkpoint.
         if any(folder.iterdir()):
             raise SpecError("a checkpoint goes into an empty folder", place="to", value=to)
-        records = StudyRecords(self.records.storage, record.study)
-        checkpoints = Checkpoints.of(records, record.trial_id)
-        if checkpoints.fetch(folder) is None:
+        if Checkpoints.of(self.records, record.trial_id).fetch(folder) is None:
             hint = f"trial {record.trial_id} has none"
             if record.trainable == COMMAND_PATH:  # a command
                 hint += (
                     "; a command leaves one by a line of CONTRASWEEP_METRICS, "
                     '{"step": 1, "accuracy": 0.5, "checkpoint": "FOLDER"}, for a folder in CONTRASWEEP_CHECKPOINTS; '
-                    f"what else it has written is in {records.storage}/{records.key(record.trial_id, 'folder')}"
+                    "what else it has written is in "
+                    f"{self.records.storage}/{self.records.key(record.trial_id, 'folder')}"
                 )
             raise SpecError("there is no checkpoint of this arm", place="arm", value=arm, hint=hint)
         return folder

@@ -79,7 +79,7 @@ def _fields_of_searches(spec: Config) -> dict[str, list[object]]:
 CONFIGURATION_COLUMNS = ["trial_id", "arm", "value", "status"]
 """The columns of a frame of configurations that are no settings."""
 ENOUGH = 20
-"""With fewer configurations it says nothing that no setting stands out: the best tenth of 20 are two."""
+"""With fewer configurations, a setting that does not stand out may matter all the same: a tenth of 20 are two."""
 
 
 def settings(frame: pd.DataFrame) -> list[str]:

@@ -30,6 +30,7 @@ from contrasweep.tracking.links import read_links
 TRIAL_COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "cause", "seconds", "gpu_memory_gib")
 """The columns of a frame of trials that are neither axes nor metrics."""
 MAX_NOTES = 3
+"""The most broken files that are named to the reader."""
 SMALLER = re.compile(
     r"(^|[^a-z])(loss|error|err|rmse|mse|mae|wer|cer|fid|perplexity|ppl|nll|bpb|latency|seconds|time|memory|gib|regret|noise|"
     r"collapsed)($|[^a-z])"

@@ -35,7 +35,7 @@ from contrasweep.results.rendering import (
 from contrasweep.rows import FrameRow, row_beside
 from contrasweep.statistics.comparison import decimals_of
 from contrasweep.statistics.design import Design
-from contrasweep.statistics.evidence import COPIES
+from contrasweep.statistics.evidence import COPIES_HINT
 from contrasweep.statistics.family import Question
 from contrasweep.storage.record import COUNTING, Status
 from contrasweep.text_table import WIDTH, text_table
@@ -169,7 +169,7 @@ class Cell:
         The style's `cell` may put `± 0.016` or nothing in place of the interval. Without a mean the first text is "",
         and the second counts the trials by status.
         """
-        # One status of all trials needs no count: `pending`, but `2 pending, 1 failed`.
+        # Where all trials have one status no count is shown: `pending`, but `2 pending, 1 failed`.
         if self.mean is None or self.low is None or self.high is None:
             missing = _missing(self)
             if len(missing) == 1:
@@ -289,7 +289,7 @@ class Table:
                 means.append(abs(cell.mean))
         known = [half for half in half_widths if math.isfinite(half) and half > 0]
         typical = float(np.median(known)) if known else 0.0
-        # More than six only where the means are so small that they would be shown as 0.
+        # At most six, and more only where the means are so small that six would show them as 0.
         fitting = min(decimals_of(typical), max(6, decimals_of(max(means, default=0.0))))
         return max(0, fitting - 2) if self.style.percent else fitting
 
@@ -318,6 +318,7 @@ class Table:
 
     @cached_property
     def _column_labels(self) -> dict[Key, Key]:
+        """Column -> display names of its labels, as in `row_titles`."""
         return self._titled([*self.columns, *self.averages])
 
     def _titled(self, keys: Iterable[Key]) -> dict[Key, Key]:
@@ -378,7 +379,7 @@ class Table:
             lines.append(f"mean{behind} over {self._replicates}")
         # A rate of 0 or 1 is no sign of copies.
         if any(cell.interval == CONSTANT and cell.mean not in (0, 1) for cell in cells):
-            lines.append(f"{CONSTANT}: all replicates of a cell have one value: {COPIES}")
+            lines.append(f"{CONSTANT}: all replicates of a cell have one value: {COPIES_HINT}")
         return lines
 
     def _about_marks(self) -> list[str]:
@@ -642,6 +643,7 @@ def markdown_of(tables: Sequence[Table]) -> str:
     """Return the tables of several metrics, with the same rows, side by side in Markdown; the best are bold."""
 
     def shown(table: Table, cell: Cell | None) -> str:
+        """Return a cell's text with its marks, where NULs around it make it bold."""
         if cell is None or not cell.best:
             return table.marked_text(cell)
         return f"\0{table.cell_text(cell)}\0{ARROWS[cell.mark]}"
@@ -781,6 +783,7 @@ def _head(tables: Sequence[Table], columns: Sequence[_Column]) -> list[str]:
 
 
 def _latex_span(text: str, columns: int = 2) -> str:
+    """Return a centred entry over so many columns of LaTeX; `text` is LaTeX already."""
     return rf"\multicolumn{{{columns}}}{{c}}{{{text}}}"
 
 

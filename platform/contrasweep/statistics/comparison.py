@@ -22,7 +22,7 @@ from typing import Literal
 
 from contrasweep.errors import plural
 from contrasweep.statistics.design import PERMUTATION, SIGN_FLIP, WELCH, Components, Scope
-from contrasweep.statistics.evidence import COPIES, Evidence, Gaps
+from contrasweep.statistics.evidence import COPIES_HINT, Evidence, Gaps
 from contrasweep.statistics.family import LEVEL_DIVISOR, Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, constant
 
@@ -61,7 +61,7 @@ class Decided:
     margin: float | None = None
 
     def relevance(self, margin: float | None) -> Relevance | None:
-        """Return whether the difference was above the smallest difference of interest, `margin`; see `relevance_of`."""
+        """Return whether the interval of that look is above or below `margin`, or neither (`relevance_of`)."""
         return relevance_of(self.low, self.high, margin)
 
     def reversed(self) -> "Decided":
@@ -159,7 +159,10 @@ def judge(
 def _judge(
     evidence: Sequence[Evidence], declared: Family, mode: str, factors: Sequence[float]
 ) -> list[Judgement]:
-    """Return the judgement of each comparison; by its factor the looks before multiply its p and divide its level."""
+    """Return the judgement of each comparison of the family that was `declared`.
+
+    `factors` has a number for each comparison, by which earlier looks at it multiply its p and divide its level.
+    """
     # Arms whose values are all equal cannot be decided wrongly, so that they are no part of the family. With a margin
     # they are: they may be called equivalent.
     margin = declared.margin
@@ -173,13 +176,14 @@ def _judge(
         p = pair.p_value(level, mode)
         raw_ps.append(p)
         looked_ps.append(1.0 if pair.gaps.pending else min(1.0, factor * p))
-    # Those of the family, in which comparisons to come have a p of 1.
+    # The p-values of the family alone. A comparison that has no replicates yet counts with a p of 1.
     members = [i for i, pair in enumerate(evidence) if margin is not None or not pair.arms_equal]
     family_ps = [looked_ps[i] for i in members] + [1.0] * max(0, family.size - len(members))
     adjusted_ps = family.adjusted(family_ps)
 
     judgements = []
     for i, pair in enumerate(evidence):
+        # Outside the family p is 1. In it the comparison has a share of alpha, by its place among the p-values.
         share = family.level
         p_value = 1.0
         if i in members:
@@ -244,6 +248,7 @@ SHOWN_GAPS = ("failed_a", "failed_b", "missing_a", "missing_b", "pending", "plan
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
 """The fields of `Decided` that `Comparison.to_dict` has, with `earlier_` before their names."""
 MOST_DECIMALS = 8
+"""The most digits of a p-value, and the most after the point of a difference that is not smaller still."""
 MOST_NAMED = 3
 """The most collapsed trials of an arm that a sentence names."""
 
@@ -429,6 +434,7 @@ class Comparison:
         common = self.evidence.common
         design = common.design
         if common.n > 1 and design.folds and design.seeds == 1:
+            # What is known of the variance between seeds; None where nobody says whether the folds share their seed.
             part = design.seed_part
             if part is None:
                 return (ONE_SEED,)
@@ -442,7 +448,7 @@ class Comparison:
             )
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
-        # The mean of many items or tasks is about normal, as the t-test takes it to be; that of trainings may not be.
+        # The t-test takes the mean as normal. So it is of many items or tasks, but perhaps not of trainings.
         doubtful = common.n > 1 and (design.counts_trainings or common.n <= EXACT_UP_TO)
         missed = design.exact_test_missed(self.alpha, self.level)
         return (missed,) if doubtful and missed and self.test == "t-test" else ()
@@ -546,7 +552,7 @@ class Comparison:
             elif collapsed:
                 trials += f"; {arm} collapsed at {', '.join(collapsed)}"
 
-        # The verdict stands before the numbers, and what limits it behind the trials.
+        # In the sentence the verdict comes first, then the numbers and the trials, then what limits the verdict.
         decision = self.decision
         margin = self.family.margin
         if self.judgement is None:
@@ -616,8 +622,9 @@ class Comparison:
         if self.n == 1:
             return "one replicate tells nothing about noise"
         if self.evidence.constant:
-            return f"each arm has one value in all {plural(self.n, 'replicate')}: {COPIES}"
-        # The test's interval is finite. But it holds every difference that the metric allows, so none is shown.
+            return f"each arm has one value in all {plural(self.n, 'replicate')}: {COPIES_HINT}"
+        # The test has given a finite interval. But it holds every difference that the metric allows, so that `low` is
+        # infinite (`within`).
         if math.isinf(self.low) and judgement is not None and math.isfinite(judgement.low):
             degrees = freedom(self.evidence.common.degrees)
             return f"{degrees}, which leaves every difference possible"
@@ -625,11 +632,11 @@ class Comparison:
             if constant(self.evidence.common.values):
                 return "the same in every replicate of this one seed"
             low, high = self.evidence.common.of_this_seed.interval(self.level)
-            if self.turned:  # the evidence is of the other arm against this one
+            if self.turned:  # the evidence is of B against A
                 low, high = -high, -low
-            # The text is `difference [low, high]`.
-            _, _, ends = span(self.difference, low, high).partition(" ")
-            return f"{ends} is of this one seed"
+            # The text is `difference [low, high]`, of which only the interval is shown.
+            _, _, interval = span(self.difference, low, high).partition(" ")
+            return f"{interval} is of this one seed"
         return ""
 
     def __str__(self) -> str:
@@ -644,7 +651,10 @@ class Comparison:
 
 
 def within(low: float, high: float, bounds: tuple[float, float] | None) -> tuple[float, float]:
-    """Return an interval cut at `bounds` (least, largest); without ends where it holds all that is between these."""
+    """Return the interval `low` to `high`, cut at `bounds` (least, largest; None: it is not cut).
+
+    It is infinite where it holds all values between the bounds, since it then says nothing.
+    """
     if not bounds:
         return low, high
     least, largest = bounds

@@ -93,7 +93,7 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     `seeds` [n] are codes of the differences `d` [n]. None where nothing tells the components apart, as no fold has two
     seeds.
     """
-    # How many differences each fold has of each seed, [k folds, m seeds].
+    # The codes counted from 0 without gaps, and how many differences each fold has of each seed, [k folds, m seeds].
     folds, seeds = (np.unique(codes, return_inverse=True)[1] for codes in (folds, seeds))
     counts = np.zeros((folds.max() + 1, seeds.max() + 1))
     np.add.at(counts, (folds, seeds), 1)
@@ -319,6 +319,7 @@ class Design:
         least = smallest_p(self.seeds)
         if self.folds or self.items or least <= level:
             return ""
+        # The level is alpha over the number of comparisons that share it.
         divisor = round(alpha / level)
         share = f"alpha / {divisor} = {level:.2g}" if divisor > 1 else f"alpha = {level:.2g}"
         return (
@@ -378,7 +379,8 @@ class Contrast:
 
     @property
     def of_this_seed(self) -> "Contrast":
-        """The same contrast without the variance between seeds, which says nothing of other seeds than the present."""
+        """The same contrast over folds without the variance between seeds: it says nothing of any other seed."""
+        # Nadeau and Bengio's standard error, in which all of the spread counts as that of folds.
         error = math.sqrt(1 / self.n + self.design.overlap) * self.deviation
         return replace(self, standard_error=error, degrees=self.n - 1.0)
 
@@ -462,16 +464,17 @@ def contrast(
         equal = constant(d)
         variance = 0.0 if equal else float(np.var(d, ddof=1)) / n
         degrees = n - 1.0
-        relative: tuple[float, ...] | float = 1.0
+        relative_weights: tuple[float, ...] | float = 1.0
         if weights is not None and n > 1:
             shares, factors, degrees = weighted_mean(floats(weights))
             mean = float(shares @ d)
             variance = 0.0 if equal else float(factors @ (d - mean) ** 2)
-            relative = tuple(map(float, n * shares))
+            relative_weights = tuple(map(float, n * shares))
         design = Design(None, 1, n, planned.items, unit=planned.unit)
         components = Components(residual=n * variance)
         values = tuple(map(float, d))
-        return Contrast(mean, math.sqrt(variance), degrees, components, design, values, relative)
+        error = math.sqrt(variance)
+        return Contrast(mean, error, degrees, components, design, values, relative_weights)
     # Folds: the design has as many repeats and seeds as were run, rounded. Searched folds, without differences, count
     # in their repeat.
     codes = codes_of(folds)
@@ -510,10 +513,10 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
     estimate = between_within(d, folds, seeds)
     # All of the spread counts as the folds' where nothing tells seeds from the rest, and where no fold changes
-    # anything, up to rounding. With one seed on all folds an earlier study, or nothing, tells what another seed would
-    # change.
-    least = (TIE * float(np.abs(d).max())) ** 2
-    if estimate is None or (spread == 0 and estimate.cautious.residual <= least):
+    # anything, up to rounding (`rounding` is the variance that it makes). With one seed on all folds an earlier study,
+    # or nothing, tells what another seed would change.
+    rounding = (TIE * float(np.abs(d).max())) ** 2
+    if estimate is None or (spread == 0 and estimate.cautious.residual <= rounding):
         part = (design.seed_part if estimate is None else None) or SeedPart(0.0)
         error = math.sqrt(scale * spread + part.variance)
         degrees = units - 1.0
@@ -555,6 +558,7 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     by_seed = np.average(d, axis=1, weights=w)
     mean = float(by_seed.mean())
     design = Design(None, 1, m, n)
+    # One seed or one item tells nothing of the noise; as a single replicate the contrast has no interval.
     if m < 2 or n < 2:
         return Contrast(mean, 0.0, 0.0, Components(), design, (mean,))
     # The parts of the variance of the mean: of seeds and of items, with the residual in both, and of the residual.
@@ -568,6 +572,7 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     # A variance that only rounding makes counts as 0.
     if variance <= (TIE * float(np.abs(d).max())) ** 2:
         variance = 0.0
+    # Satterthwaite's formula: the squared variance over this sum.
     spread = seed**2 / (m - 1) + item**2 / item_degrees
     degrees = variance**2 / spread if spread > 0 else m - 1.0
     return Contrast(

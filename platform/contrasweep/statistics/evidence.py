@@ -34,7 +34,7 @@ LEAST_TRIALS = 8
 FAR = 10.0
 """A trial collapsed if it is this many robust standard deviations worse than the median of its arm and cell."""
 
-COPIES = "do they use their seed and fold? Copies of a run tell nothing of its noise"
+COPIES_HINT = "do they use their seed and fold? Copies of a run tell nothing of its noise"
 """What is said where each of two arms has the same value in all replicates."""
 
 
@@ -204,15 +204,16 @@ class Evidence:
 
         A loss of a lowers a - b where larger values are better, and raises it where smaller ones are.
         """
-        with_a = [self.common, self.a_loses] if self.a_loses else [self.common]
-        with_b = [self.common, self.b_loses] if self.b_loses else [self.common]
-        return (with_a, with_b) if mode == "max" else (with_b, with_a)
+        losses_of_a = [self.common, self.a_loses] if self.a_loses else [self.common]
+        losses_of_b = [self.common, self.b_loses] if self.b_loses else [self.common]
+        return (losses_of_a, losses_of_b) if mode == "max" else (losses_of_b, losses_of_a)
 
 
 def _interval(view: Contrast, alpha: float, level: float) -> tuple[float, float]:
-    """Return the interval of a contrast, in which an end that is 0 up to rounding is exactly 0, as in the test.
+    """Return the 1 - `alpha` interval of the contrast `view`, by the test at `level`.
 
-    Where all differences are equal, and too few for the sign-flip test, the interval is infinite.
+    An end that is 0 up to rounding becomes exactly 0, as the test takes it. Where all differences are equal, and too
+    few for the sign-flip test, the interval is infinite.
     """
     if view.n > 1 and view.standard_error == 0 and smallest_p(view.n) > alpha:
         return -math.inf, math.inf
@@ -288,11 +289,11 @@ def paired_evidence(
     collapsed_a, depth_a = rows.collapses(a, arm_a.collapsed, mode)
     collapsed_b, depth_b = rows.collapses(b, arm_b.collapsed, mode)
     in_contrast = rows.in_contrast(d)
+    # Whether each arm has one value in all replicates. Only equal differences can come of that.
     constant = False
     if common.n > 1 and common.standard_error == 0 and design.counts_trainings:
         arms = [rows.contrast(np.where(np.isfinite(d), values, np.nan)) for values in (a, b)]
         constant = all(arm is not None and arm.standard_error == 0 for arm in arms)
-    # A worse value of a lowers a - b where larger values are better; a worse value of b moves a - b the other way.
     return Evidence(
         common,
         gaps,
@@ -325,14 +326,15 @@ class _Arm(NamedTuple):
 def _worst_contrast(
     arm: _Arm, other: _Arm, rows: "_Rows", d: Any, mode: str, sign: float
 ) -> Contrast | None:
-    """Return the contrast of a - b with further differences, in which `arm` does badly; None where there are none.
+    """Return the contrast of a - b if the pairs that `arm` did not finish went badly for it; None without such pairs.
 
-    Where the arm alone is missing it had bad luck, and where it alone failed it loses by the most. `d` [rows] are the
-    differences of the pairs that both arms finished. `sign` is 1 for arm a, and -1 for arm b.
+    Where the arm alone is missing, it has a bad score; where it alone failed, it loses by the largest difference seen.
+    `d` [rows] are the differences of the pairs that both arms finished. `sign` is 1 if `arm` is a, and -1 if it is b.
     """
-    worse = -1.0 if mode == "max" else 1.0
+    worse = -1.0 if mode == "max" else 1.0  # the direction of worse values
     finished = np.where(np.isfinite(d), arm.values, np.nan)
     alone_missing = arm.missing & ~other.missing & ~other.failed
+    # The differences a - b with a bad score of the missing arm; NaN in all other rows.
     unlucky = sign * (rows.bad_luck(finished, alone_missing, worse) - other.values)
     if not arm.failed.any() and not np.isfinite(unlucky).any():
         return None

@@ -327,8 +327,8 @@ def judge_looks(
             repeated_p = min(1.0, inflation * repeated)
         latest.append(look)
         repeated_ps.append(repeated_p)
-    # A comparison that an earlier look decided counts with a p of 0 for the others, so it passes its share of alpha on
-    # by Holm's procedure. Comparisons of the family without data have a p of 1.
+    # For the others, a comparison that an earlier look decided counts with a p of 0, so that it passes its share of
+    # alpha on by Holm's procedure. Comparisons of the family without data have a p of 1.
     counted_ps = np.where(decided_before, 0.0, repeated_ps).tolist()
     counted_ps += [1.0] * max(0, family.size - len(p))
     # The level of the comparisons that are still open, by which futility is judged.

@@ -59,15 +59,16 @@ class DiscordantContrast(Contrast):
         distance = sign * (self.difference - bound)
         values = sign * np.asarray(self.values)
         differing = int((values != 0).sum())
-        # The chance that none of the items differs where a share as large as the bound would.
+        # No item differs. At the bound a share `distance` of the items or more would: the chance that none of n does.
         if not differing:
             return float(np.clip(1 - distance, 0, 1) ** self.n)
-        t = float(distance <= 0)
+        # The p of the t-test; without any spread it is 0 or 1.
+        t_p = float(distance <= 0)
         if self.standard_error:
-            t = float(special.stdtr(self.degrees, -distance / self.standard_error))
+            t_p = float(special.stdtr(self.degrees, -distance / self.standard_error))
         # The share q of wins among the items that differ at which the difference s (2 q - 1) is the bound; and the
         # chance of as many wins or more. No share is below 0.
         q = (1 + sign * bound * self.n / differing) / 2
         if q < 0:
-            return t
-        return max(t, float(special.bdtrc((values > 0).sum() - 1, differing, min(1.0, q))))
+            return t_p
+        return max(t_p, float(special.bdtrc((values > 0).sum() - 1, differing, min(1.0, q))))

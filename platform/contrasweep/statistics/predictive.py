@@ -87,14 +87,14 @@ def moments(now: Contrast, design: Design, components: Components, fresh: bool) 
 def _estimate(now: Contrast, design: Design, components: Components, rng: Any, fresh: bool) -> Any:
     """Return draws [draws] of the larger design's estimate of the difference."""
     mean, shrinkage, present, later = moments(now, design, components, fresh)
-    delta = mean + np.sqrt(shrinkage * present) * rng.normal(size=DRAWS)
+    true = mean + np.sqrt(shrinkage * present) * rng.normal(size=DRAWS)
     if fresh:
-        return delta + np.sqrt(later) * rng.normal(size=DRAWS)
+        return true + np.sqrt(later) * rng.normal(size=DRAWS)
     # The present estimate is a part of the later one, with this weight, and moves it away from the true difference.
     weight = later / present
     return (
-        delta
-        + weight * (now.difference - delta)
+        true
+        + weight * (now.difference - true)
         + np.sqrt(later * (1 - weight)) * rng.normal(size=DRAWS)
     )
 
@@ -113,10 +113,10 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     n = now.n
     new = design.seeds if fresh else max(1, design.seeds - now.n)
     present = 0 if fresh else n
-    estimate = now.components.residual
+    estimated = now.components.residual  # the variance of one replicate's difference
     # The variance is known by n - 1 degrees of freedom. The mean is known by n replicates and by the prior, which
     # counts as one more replicate of no difference: n + 1.
-    variance: Any = estimate * (n - 1) / _chi2(rng, n - 1)
+    variance: Any = estimated * (n - 1) / _chi2(rng, n - 1)
     mean = n / (n + 1) * now.difference + np.sqrt(variance / (n + 1)) * rng.normal(size=DRAWS)
     following = mean + np.sqrt(variance / new) * rng.normal(size=DRAWS)
     difference = (present * now.difference + new * following) / (present + new)
@@ -126,7 +126,7 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         variance * _chi2(rng, new - 1)
         + present * new / (present + new) * (now.difference - following) ** 2
     )
-    squares = squares + (0 if fresh else (n - 1) * estimate)
+    squares = squares + (0 if fresh else (n - 1) * estimated)
     degrees = float(present + new - 1)
     error = np.sqrt(squares / max(1.0, degrees) / (present + new))
     return PredictiveDraws(Components(residual=variance), difference, error, degrees)
@@ -421,6 +421,7 @@ def smallest_count_as_estimated(
 
 
 T = TypeVar("T")
+"""What is found of a number of replicates."""
 
 
 def _smallest(sufficient: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
@@ -431,7 +432,8 @@ def _smallest(sufficient: Callable[[int], T | None], present: int, fresh: bool) 
     low = 1 if fresh else present
     high = present * MOST_TIMES
     best = sufficient(high)
-    # By halving on a logarithmic scale, to within a sixteenth: a chance by simulation is no more exact than that.
+    # `low` is not enough, or was never tried; `high` is enough. Halved on a logarithmic scale, to within a sixteenth: a
+    # chance by simulation is no more exact than that.
     while best is not None and high - low > max(1, low // 16):
         middle = max(low + 1, min(high - 1, round(math.sqrt(low * high))))
         tried = sufficient(middle)

@@ -13,6 +13,7 @@ from contrasweep.statistics.checks import floats
 EXACT_UP_TO = 14
 """Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
 DRAWS = 9999
+"""The number of random sign patterns."""
 ENTRIES_AT_ONCE = 2**21
 """How many signs are drawn at a time, which bounds the memory that they take."""
 TIE = 1e-12

@@ -27,10 +27,11 @@ MOST_RUNS = 7
 
 @lru_cache(maxsize=8)
 def _relabelings(n: int) -> Any:
-    """Return every choice of n of 2 n runs for a but the present one, as [C(2n, n) - 1, 2 n]: 1 for a's runs, else 0.
+    """Return all relabelings of 2 n runs but the present one, as [C(2n, n) - 1, 2 n].
 
-    The first n runs are those that a has at present.
+    A row has 1 for the n runs that it gives to a, and 0 for those that it gives to b. At present a has the first n.
     """
+    # The first combination is the present one.
     chosen = np.array(list(itertools.combinations(range(2 * n), n)))[1:]
     labels = np.zeros((len(chosen), 2 * n), dtype=np.float64)
     np.put_along_axis(labels, chosen, 1.0, axis=1)
@@ -108,8 +109,9 @@ class UnpairedContrast(Contrast):
             return 1.0
         distance = sign * (self.difference - bound)
         p = 0.0
-        # A relabeling is as far beyond the bound as the present labels where its shift is not beyond the bound. p is
-        # the share of such labelings, of which the present one is one.
+        # The shift of a relabeling is the true difference at which it is as extreme as the present labels. For a
+        # difference at the bound it is at least as extreme where its shift does not lie beyond the bound. p is the
+        # share of such labelings, among which the present one counts.
         if self.test(level) == PERMUTATION:
             shifts = self._shifts
             tie = TIE * float(np.abs([*self.a, *self.b]).sum())
@@ -124,14 +126,17 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
     """Return what the runs `a` [n] and `b` [m] say of the difference of their means."""
     sides = (a, b)
     variances = [float(x.var(ddof=1)) if len(x) > 1 else 0.0 for x in sides]
-    of_means = [variance / len(x) for variance, x in zip(variances, sides, strict=True)]
+    variances_of_means = [variance / len(x) for variance, x in zip(variances, sides, strict=True)]
     # Welch's degrees of freedom; without any spread, those of runs with a common variance.
-    spread = sum(v**2 / (len(x) - 1) for v, x in zip(of_means, sides, strict=True) if len(x) > 1)
+    variance = sum(variances_of_means)
+    spread = sum(
+        v**2 / (len(x) - 1) for v, x in zip(variances_of_means, sides, strict=True) if len(x) > 1
+    )
     common_degrees = max(1.0, len(a) + len(b) - 2.0)
     return UnpairedContrast(
         float(a.mean() - b.mean()),
-        math.sqrt(sum(of_means)),
-        sum(of_means) ** 2 / spread if spread > 0 else common_degrees,
+        math.sqrt(variance),
+        variance**2 / spread if spread > 0 else common_degrees,
         Components(residual=sum(variances)),
         Design(seeds=min(len(a), len(b)), unit="run"),
         (),

@@ -96,9 +96,9 @@ def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
 
 
 def read_begun(records: StudyRecords, trial_id: str) -> tuple[Record, float] | None:
-    """Return a trial that has begun, as a record without results, and when its newest attempt began.
+    """Return a trial that has begun, as a record without results, and when its newest attempt began (unix seconds).
 
-    That is in unix seconds (now, where it is not known). None where the trial is not known.
+    The time is the present one where it is not known. None where attempt.json is missing or broken, or has no trial.
     """
     owner = read_owner(records, trial_id)
     if owner is None or owner.trial is None:

@@ -134,7 +134,8 @@ class Checkpoints:
         named = []
         if newest is not None:
             named = [newest.best, newest] if newest.best else [newest]
-        # A checkpoint of the same step, which the new one replaces, stays whole until the marker names the new one.
+        # A checkpoint of the same step, which the new one replaces, stays whole until the marker names the new one. So
+        # the new one gets another folder; of three names one is free, as the marker names two checkpoints at most.
         taken = [old.place for old in named]
         place = next(name for name in (f"{step}", f"{step}-2", f"{step}-3") if name not in taken)
         files = {}

@@ -54,10 +54,13 @@ _TYPES = {
 }
 """Types of the named columns; all other columns are numbers."""
 _IDS = {"trial_id": is_text, "etag": is_text}
+"""The columns that the parts of every kind have, each with a check of its type."""
 _STEPS = {**_IDS, "step": pa.types.is_integer}
+"""The same for the kinds whose rows are reports or measurements."""
 _COLUMNS = {RECORDS: {**_IDS, "record": pa.types.is_large_binary}, CURVES: _STEPS, SYSTEMS: _STEPS}
 """Kind -> the columns that its parts must have, each with a check of its type."""
 _FILES = {CURVES: "metrics.parquet", SYSTEMS: SYSTEM_FILE}
+"""Kind -> the trial's own file that its rows are from; those of `RECORDS` are from record.json."""
 
 
 def read_records(

@@ -230,7 +230,10 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
 
 
 def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bool:
-    """Return whether a recorded confirmation continues this one: when a run goes on, its arms end one by one again."""
+    """Return whether this confirmation is a part of one that is recorded already.
+
+    When a run goes on, the searches of its arms end one by one again, so that its confirmation has few arms at first.
+    """
     return any(earlier.goes_on(confirmation) for earlier in recorded)
 
 

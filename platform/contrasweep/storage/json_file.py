@@ -22,9 +22,11 @@ from contrasweep.storage.store import Store
 
 T = TypeVar("T")
 MAX_BYTES = 64 * 2**20
+"""The most bytes of a JSON file that is read."""
 SCHEMA = pydantic.ConfigDict(extra="forbid", strict=True)
 """How classes that are read from a storage are checked; `stored` gives it to a dataclass."""
 _HEADER = re.compile(rb'\{"format_version": (\d{1,6}), "digest": "([0-9a-f]{64})",\n')
+"""The first line of a file, with its version and its digest."""
 _VERSION = re.compile(rb'^[{ ]"format_version": (\d{1,6})\b', re.MULTILINE)
 """The version in a file without this header, as releases wrote before files had a digest."""
 
@@ -131,7 +133,7 @@ def read_plain(
     """
 
     def read() -> Any:
-        """Return the value; raises as `_checked` expects."""
+        """Return the value; its errors are those that `_checked` turns into ours."""
         _check_size(data)
         value = schema.validate_json(data)
         _check_version(value.schema_version, version)
@@ -152,7 +154,7 @@ def _checked(read: Callable[[], T], file: str, remedy: str) -> T:
             f"{file} has {error}; use the release that wrote it, or choose another storage or another name"
         ) from None
     except pydantic.ValidationError as error:
-        raise BrokenFileError(file, _first(error), remedy) from None
+        raise BrokenFileError(file, _first_problem(error), remedy) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BrokenFileError(file, str(error), remedy) from None
 
@@ -179,8 +181,8 @@ def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def _first(error: pydantic.ValidationError) -> str:
-    """Return the place and the problem of the first finding of pydantic as a line: `arms.0: Input should be ...`.
+def _first_problem(error: pydantic.ValidationError) -> str:
+    """Return the first problem that pydantic has found, with its place, as a line: `arms.0: Input should be ...`.
 
     A place with control characters, which a forged file may have, is left out.
     """

@@ -36,6 +36,7 @@ HEARTBEAT_S = 5.0
 EXPIRY_S = 30.0
 """Seconds without a renewal after which a lease may be taken over."""
 POLL_S = 1.0
+"""Seconds between two looks at a lease whose end is waited for."""
 _held_here: set[str] = set()  # tokens of the leases that this process holds
 BACKLOG = 1000  # connections that wait at a holder's socket, none of which is ever accepted
 RELEASE_TIMEOUT_S = 5.0

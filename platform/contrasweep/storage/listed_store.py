@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 
 class ListedStore(ABC):
-    """Base of a `Store` of objects with entity tags: it makes further methods of `entries`, `write` and `delete`."""
+    """Base of a `Store` of objects with entity tags, with the methods that follow from `entries`, `write` and `delete`.
+
+    The three are abstract; a subclass has them, and the rest of the methods of a `Store`.
+    """
 
     @abstractmethod
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:

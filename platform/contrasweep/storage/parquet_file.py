@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from contrasweep.errors import BrokenFileError
 from contrasweep.storage.names import check_label
 
+# The most rows, values, columns and bytes of a table that is read: a forged file may state any size.
 MAX_ROWS = 50_000_000
 MAX_VALUES = 1_000_000_000
 MAX_COLUMNS = 10_000

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAN = "plan.parquet"
-_DIGEST = b"contrasweep.plan"
+_DIGEST_KEY = b"contrasweep.plan"
+"""The key of the plan's digest in the metadata of the file."""
 _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_number}
+"""The columns of every plan beside its axes, each with a check of its type."""
 
 
 def axes_of(planned: "pd.DataFrame") -> list[str]:
@@ -36,7 +38,8 @@ def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str
     for axis in axes_of(frame):
         frame[axis] = [json.dumps(value) for value in frame[axis]]
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _DIGEST: plan_digest})
+    metadata = {**(table.schema.metadata or {}), _DIGEST_KEY: plan_digest}
+    table = table.replace_schema_metadata(metadata)
     records.store.write(f"{records.study}/{PLAN}", encode_table(table))
 
 
@@ -70,7 +73,7 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
     """
     try:
         with _opened(records) as table:
-            digest = (table.schema.metadata or {}).get(_DIGEST, b"").decode()
+            digest = (table.schema.metadata or {}).get(_DIGEST_KEY, b"").decode()
             return digest == plan_digest and set(_frame(table)["trial_id"]) <= set(finished)
     except BrokenFileError:  # or missing: the run writes it
         return False

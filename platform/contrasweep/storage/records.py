@@ -104,10 +104,10 @@ class StudyRecords:
 
         A study keeps the origin that it has; a new one gets a random one. `StorageError` where nothing can be written.
         """
-        stored = self.document()
-        origin = stored.origin if stored and stored.origin else uuid.uuid4().hex
+        present = self.document()
+        origin = present.origin if present and present.origin else uuid.uuid4().hex
         document = replace(document, origin=origin)
-        if stored != document:
+        if present != document:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(document))
         return document
@@ -151,7 +151,7 @@ class StudyRecords:
         self.store.write(f"{self.study}/evaluations/{name}", b"")
 
     def with_files(self) -> set[str]:
-        """Return the ids of all trials that have a file besides record.json, with or without that."""
+        """Return the ids of all trials that have a file besides record.json, whether or not they have a record."""
         folder = f"{self.study}/trials/"
         return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}
 
@@ -162,7 +162,7 @@ class StudyRecords:
             return {record.trial_id: record for record in records if record is not None}
 
     def read_one(self, trial_id: str) -> Record | None:
-        """Return the record of a trial; None if it has none. Raises as `parsed`."""
+        """Return the record of a trial; None if it has none. `BrokenFileError` if it is broken, or of another trial."""
         try:
             data = self.record_bytes(trial_id)
         except FileNotFoundError:

@@ -46,8 +46,11 @@ TRANSFER = TransferConfig(
     num_download_attempts=3,
 )
 PART_ATTEMPTS = 3  # of a part's request, before the whole transfer is tried again
-_connecting = threading.Lock()
+_connecting = (
+    threading.Lock()
+)  # held while a client is looked up or made, so that threads make no second one
 DIGEST = "sha256"
+"""The field of an object's metadata that has its SHA-256."""
 Answer = dict[str, Any]
 """A server's answer, with the fields that S3 gives it; boto3 has no types for it."""
 

@@ -23,11 +23,14 @@ from contrasweep.secrets import redacted
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_WAIT_S = 0.2
+"""Seconds before the second attempt; each further wait is twice as long as the one before, up to `MAX_WAIT_S`."""
 MAX_WAIT_S = 10.0
 DENIED_ATTEMPTS = 4
 """A server needs a second to know new credentials; after that its refusal is final."""
 MIN_BYTES_PER_S = 1e6
+"""The pace of the slowest line that is waited for."""
 
+# Codes of a server's answers (`error_code`), by what they mean for the call.
 NOT_FOUND = {"404", "NoSuchKey", "NotFound"}
 ACCESS_DENIED = {
     "AccessDenied",
@@ -111,6 +114,7 @@ class Retry:
             StorageError: Anything else, once no attempt is left.
         """
         place = f"{self.uri}/{key}"
+        # The time to send the bytes three times on a slow line is added.
         deadline = time.monotonic() + self.deadline_s + 3 * size / MIN_BYTES_PER_S
         attempt = 0
         while True:
@@ -153,7 +157,6 @@ class Retry:
         # Where access is denied, the final error says so.
         if not is_denied(error):
             of = f" of {self.attempts}" if self._is_counted(error) else ""
-
             log.warning(
                 "could not %s %s (%s); attempt %d%s in %.1f s",
                 verb,

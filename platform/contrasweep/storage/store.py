@@ -17,6 +17,7 @@ from contrasweep.secrets import redacted
 from contrasweep.storage.names import MAX_READ, is_key, local_path, too_large
 
 COPY_BYTES = 2**20
+"""How much of a file is copied at a time."""
 
 
 class Store(Protocol):
@@ -212,7 +213,8 @@ class LocalStore:
             """Make the hidden file a second name of the object, or a copy of it."""
             # Two names may share a file, because a file is replaced and never written in place.
             try:
-                # By default, Python 3.15 and later follow a link: what it leads to would be in the storage.
+                # A link is not followed, as Python 3.15 and later do by default: else the file that it leads to would
+                # get into the storage.
                 os.link(self._path(key), temporary, follow_symlinks=False)
             except OSError:
                 self.get_file(key, temporary)

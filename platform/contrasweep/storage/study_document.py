@@ -130,6 +130,7 @@ def comparable_fields(spec: Config, free: Collection[str] = ()) -> MutableConfig
     The study's name, the fields in `free` and fields that are None are left out. `evaluate` has only the metrics,
     sorted.
     """
+    # Through JSON, because a declaration that was read from a file has lists where a new one has tuples.
     plain = json.loads(json.dumps({**spec, "evaluate": sorted(_scores(spec)) or None}, default=str))
     return {
         name: value

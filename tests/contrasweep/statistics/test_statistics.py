@@ -17,7 +17,7 @@ from scipy import stats
 
 from contrasweep.statistics.comparison import judged_comparisons
 from contrasweep.statistics.design import Design, contrast
-from contrasweep.statistics.evidence import COPIES, paired_evidence
+from contrasweep.statistics.evidence import COPIES_HINT, paired_evidence
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.power_of_designs import PlannedPower, detectable_effect, power, t_power
 from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
@@ -118,7 +118,7 @@ def test_copies_of_one_run_give_no_verdict(gain, folds, seeds):
         evidence = paired_evidence(pairs, design)
         (judged_,) = judged_comparisons([evidence], Family(1, 0.05, margin), "max", decisive=True)
         assert (judged_.verdict, judged_.p_value) == ("undecided", 1.0)
-        assert judged_.sentence().endswith(COPIES)
+        assert judged_.sentence().endswith(COPIES_HINT)
     # One value that differs is noise, of which more is known.
     noisy = paired_evidence(pairs.assign(a=pairs["a"] + 0.001 * (pairs.index == 0)), design)
     assert noisy is not None and not noisy.constant
