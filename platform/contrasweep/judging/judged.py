@@ -13,7 +13,14 @@ import pandas as pd
 from contrasweep.errors import SpecError, check_known, plural
 from contrasweep.judging.board import Board, board_of
 from contrasweep.judging.layout import Over, RunLayout, layout_of
-from contrasweep.judging.roles import COLUMNS, Roles, as_numbers, guess_roles, row_labels
+from contrasweep.judging.roles import (
+    COLUMNS,
+    Roles,
+    as_numbers,
+    guess_roles,
+    row_labels,
+    setting_columns,
+)
 from contrasweep.judging.sources import CurveRow, numbers, read_table
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting.formats import csv_text
@@ -487,7 +494,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
 def _check_once(runs: pd.DataFrame, frame: pd.DataFrame, roles: Roles, place: str) -> None:
     """Raise `SpecError` where two of the `runs`, a row each of `frame`, are one run, which would count twice.
 
-    The hint names columns without a role that may tell the two apart.
+    The hint names columns of settings, without a role, that may tell the two apart.
     """
     keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
     repeated = runs.duplicated(keys, keep=False)
@@ -495,10 +502,12 @@ def _check_once(runs: pd.DataFrame, frame: pd.DataFrame, roles: Roles, place: st
         return
     # The rows of the first repeated run, and the columns in which they differ.
     run = runs[keys][repeated].iloc[0]
-    rows = frame[(runs[keys] == run).all(axis=1).to_numpy()]
-    unused = [name for name in frame if name not in roles.columns]
-    different = [str(name) for name in unused if rows[name].astype(str).nunique() > 1]
-    hint = "drop one"
+    same = (runs[keys] == run).all(axis=1).to_numpy()
+    rows = frame[same]
+    unused = [str(name) for name in frame if name not in roles.columns]
+    settings = setting_columns(frame, unused)
+    different = [name for name in settings if rows[name].astype(str).nunique() > 1]
+    hint = f"drop all but one of the rows {', '.join(str(row + 1) for row in same.nonzero()[0])}"
     if different:
         # Of a study's trials these are the axes.
         names = ",".join(frame.attrs.get("axes") or different)

@@ -28,12 +28,14 @@ COLUMNS = {
     "block": "(task|dataset)(_name)?|benchmark",
 }
 """Role -> usual names of columns with this role; arm and metric are looked for among the other columns."""
+NO_SETTING = "state|status|user|host|created|notes|tags|sweep|.*date.*|.*time.*|duration"
+"""Usual names of columns that trackers write beside the settings of a run."""
 BASE = "base|baseline|control|reference|main"
 """Usual names of the arm that others are compared with."""
 METRIC = "metric|score|value|main_score"
 """Usual names of the metric, where several columns may be it."""
 NO_METRIC = (
-    r"step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
+    r"step|steps|epoch|epochs|time|runtime|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
     r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size|collapsed"
 )
 """Usual names of columns of numbers that are no metrics."""
@@ -217,7 +219,9 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
+    """Return a name of a column in lower case with `_` as separator, and without what trackers put before it."""
+    plain = re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
+    return re.sub("^(params|config|user_attrs)_", "", plain)
 
 
 def as_numbers(column: "pd.Series[Any]") -> tuple["pd.Series[float]", "pd.Series[bool]"]:
@@ -237,18 +241,31 @@ def _of_numbers(column: "pd.Series[Any]") -> bool:
     return bool(values.notna().any() and not wrong.any())
 
 
+def setting_columns(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return those of the columns `names` that may be settings of runs: several rows share a value.
+
+    A column with another value in each row names runs, as `Name` in an export of W&B, or is a result.
+    """
+    shared = [name for name in names if frame[name].nunique() < len(frame)]
+    return [name for name in shared if not _matches(name, NO_SETTING)]
+
+
 def _arm(frame: pd.DataFrame, free: Sequence[str]) -> list[str]:
     """Return the column of arms among the columns `free`, those without a role.
 
     It is the first with a usual name, or the only one of texts that repeat; `SpecError` where there is no such one.
     """
-    usual = [name for name in free if _matches(name, ARM)]
-    if usual:
-        return usual[:1]
-    texts = [name for name in free if not _of_numbers(frame[name])]
-    repeated = [name for name in texts if 1 < frame[name].nunique() < len(frame)]
-    if len(repeated) == 1:
-        return repeated
+    settings = setting_columns(frame, free)
+    usual = [name for name in settings if _matches(name, ARM)]
+    repeated = [
+        name for name in settings if frame[name].nunique() > 1 and not _of_numbers(frame[name])
+    ]
+    if usual or len(repeated) == 1:
+        return (usual or repeated)[:1]
+    # One run of each arm cannot be judged, which the error of the runs says.
+    for name in free:
+        if not repeated and _matches(name, ARM):
+            return [name]
     hint = f"--arm COLUMN; the columns are {', '.join(map(str, frame.columns))}"
     raise SpecError(
         "which column names the arm is not clear", place="--arm", value=repeated or None, hint=hint
@@ -268,11 +285,17 @@ def _metric(frame: pd.DataFrame, free: Sequence[str]) -> str:
     for candidates in (likely, usual):
         if len(candidates) == 1:
             return candidates[0]
+    hint = f"--metric COLUMN, with the number of one run in each row; the numeric columns are {', '.join(numbers)}"
+    if not numbers:
+        first_row = ", ".join(f"{name} {frame[name].iloc[0]!r}" for name in free)
+        hint = (
+            f"one column has the number of one run in each row; the first row here has {first_row}"
+        )
     raise SpecError(
         "which column is the metric is not clear",
         place="--metric",
         value=likely or None,
-        hint=f"--metric COLUMN; the numeric columns are {', '.join(numbers) or 'none'}",
+        hint=hint,
     )
 
 
