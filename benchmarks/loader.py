@@ -149,7 +149,7 @@ def _processor_s() -> float:
 
 def stall(manifest: Manifest, count: int, batch: int = 16) -> tuple[float, float]:
     """Seconds that training steps of ResNet-18 wait for their batches, and seconds that they compute."""
-    images.CHUNK["cpu"] = batch * 3 * PIXELS * PIXELS
+    images.VALUES_AT_ONCE["cpu"] = batch * 3 * PIXELS * PIXELS
     model = torch.nn.Sequential(
         ENCODERS.choose("resnet18").build((3, PIXELS, PIXELS)), torch.nn.Linear(512, 128)
     )

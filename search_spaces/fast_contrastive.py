@@ -15,7 +15,7 @@ from contrasweep import AblationGrid, Arm
 from contrasweep.config import MutableConfig
 from contrasweep.search_spaces.survey import BASE, POINT, SUPCON
 
-TIMED = "contrasweep.trainables.contrastive.timed:train"
+TIMED_TRAINABLE = "contrasweep.trainables.contrastive.timed:train"
 """The trainable `contrastive`; its reports have `processor_seconds` too."""
 
 PLAIN: MutableConfig = BASE | {
@@ -53,7 +53,7 @@ def _against_plain(data: str, third: int, look: str) -> AblationGrid:
     return AblationGrid(
         name=f"fast-contrastive-{data}",
         description="SupCon in a third of the time: the fast recipe, the plain one, and that one trained for a third",
-        arms={arm: Arm(TIMED, config=config) for arm, config in arms.items()},
+        arms={arm: Arm(TIMED_TRAINABLE, config=config) for arm, config in arms.items()},
         data=data,
         seeds=list(range(100, 108)),
         metric="accuracy",

@@ -135,8 +135,13 @@ _SINGLE: MutableConfig = {
 SCL_AND_OCL: dict[str, MutableConfig] = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl"}}
 
 
-def _arms(base: MutableConfig, configs: dict[str, MutableConfig] = SCL_AND_OCL) -> dict[str, Arm]:
-    """Return an arm for each of `configs` over `base`: by default SCL and OCL on single images, where there is no l."""
+def _single_arms(
+    base: MutableConfig, configs: dict[str, MutableConfig] = SCL_AND_OCL
+) -> dict[str, Arm]:
+    """Return an arm for each of `configs`, by its name, with the settings of `base` too.
+
+    By default they are SCL and OCL as on single images, where there is no l.
+    """
     return {arm: Arm(PAIRS, config=base | config) for arm, config in configs.items()}
 
 
@@ -162,7 +167,7 @@ TABLE_6 = AblationGrid(
     name="local-table-6",
     description="Long-tailed single images, folds inside the long-tailed set (what the paper's 92 % on CIFAR-10-LT "
     "can only be)",
-    arms=_arms(_SINGLE | {"encoder": "resnet18"}),
+    arms=_single_arms(_SINGLE | {"encoder": "resnet18"}),
     data="cifar10-lt",
     folds=5,
     metric="f1_macro",
@@ -172,7 +177,7 @@ TABLE_6 = AblationGrid(
 TABLE_6_BALANCED = AblationGrid(
     name="local-table-6-balanced",
     description="Long-tailed single images on the official balanced test splits, as the literature reports them",
-    arms=_arms(_SINGLE | {"encoder": "resnet18"}),
+    arms=_single_arms(_SINGLE | {"encoder": "resnet18"}),
     data="cifar10-lt",
     seeds=[0, 1, 2, 3, 4],
     metric="accuracy",
@@ -182,7 +187,7 @@ TABLE_6_BALANCED = AblationGrid(
 TABLE_7 = AblationGrid(
     name="local-table-7",
     description="ImageNet-LT, few epochs",
-    arms=_arms(_SINGLE | {"encoder": "resnet50", "epochs": 10, "warmup_epochs": 1}),
+    arms=_single_arms(_SINGLE | {"encoder": "resnet50", "epochs": 10, "warmup_epochs": 1}),
     data="imagenet-lt",
     seeds=[0, 1, 2],
     metric="accuracy",
@@ -300,7 +305,7 @@ def small_single(
             SubGrid(arms=["raw-pixels"]),
         ],
     }
-    built = _arms(base, arms) | {"raw-pixels": Arm(PIXELS)}
+    built = _single_arms(base, arms) | {"raw-pixels": Arm(PIXELS)}
     return AblationGrid(name=name, description=description, arms=built, **settings | more)
 
 
@@ -316,7 +321,7 @@ of its batches of 4, 8 and 12."""
 MOTIVATION = AblationGrid(
     name="local-motivation",
     description="Figures 2 to 5: do class centres stay apart at batches of two images, and under imbalance?",
-    arms=_arms(SINGLE_SMALL),
+    arms=_single_arms(SINGLE_SMALL),
     data="digits-lt",
     axes={"data": ["digits", "digits-lt"], "batch_size": [2, 4, 16]},
     seeds=[100, 101, 102, 103, 104],

@@ -81,7 +81,8 @@ class ExternalAugmentation(External):
 
     @functools.cached_property
     def settings(self) -> type:
-        """A class with a field for each setting of the augmentation: a function's without the image."""
+        """A class with a field for each setting of the augmentation."""
+        # A function takes the image first, which is no setting.
         after = 0 if inspect.isclass(self.target) else 1
         return parameters_class("Augmentation", signature_fields(self.target, after=after))
 
@@ -349,7 +350,7 @@ def _blurred(images: ImageBatch, sigma: Float[Tensor, " n"]) -> ImageBatch:
 
 
 def check_augmentation(augmentation: Component, shape: tuple[int, int, int]) -> None:
-    """Raise `SpecError` where the user's own augmentation does not return a view of the image's shape."""
+    """Raise `SpecError` where the user's own augmentation gives no view of an image [c h w] of this `shape`."""
     if not isinstance(augmentation.entry, ExternalAugmentation):
         return
     # Two random images, with seeds of their own, as training has them.
@@ -401,7 +402,10 @@ _TO_YIQ = [_LUMA, [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
 def _colour(
     brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int
 ) -> Float[Tensor, "n c c"]:
-    """Brightness x saturation x hue as one matrix per image; images without three channels have brightness only."""
+    """Return brightness x saturation x hue as one matrix for each image.
+
+    The three are [n]: two factors, and a hue in turns. Images without three channels have brightness only.
+    """
     if channels != 3:
         return brightness[:, None, None] * torch.eye(channels)
     # Hue turns the colour plane (I, Q) about the luma Y, and saturation mixes a colour with its gray.

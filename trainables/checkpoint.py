@@ -146,6 +146,7 @@ def restore(folder: Path, parts: Parts) -> StateDict:
 
 
 def _read(folder: Path) -> Any:
+    """Return the dictionary that `save` wrote to `folder`; `StorageError` where there is none."""
     try:
         return torch.load(folder / FILE, map_location="cpu", weights_only=True)
     except FileNotFoundError:

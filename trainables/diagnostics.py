@@ -66,7 +66,8 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float) -> float:
     - the mean of log(1 + |N(i)|) over the anchors i for SINCERE,
     - the margin for triplets and batch-hard, and ln 2 for their soft forms.
     """
-    # All anchors of a class have the same value, so one of each class is computed where the loss allows it.
+    # All anchors of a class have the same value. So one row of each class is computed, unless the loss needs the scores
+    # of all rows.
     member, counts = members(ids)
     places = torch.arange(len(ids), device=ids.device)
     if loss.definition.all_pairs:

@@ -31,7 +31,8 @@ from contrasweep.trainables.pytorch import Tensor, nn, torch
 
 Shape = tuple[int, int, int]
 """channels, height, width"""
-TIMM = "timm:"
+TIMM_PREFIX = "timm:"
+"""The names of timm's networks in a study begin with this."""
 WeightsFile = Annotated[str, OMIT_DEFAULT]
 """The path of a file with a state dict; "" for none."""
 WeightsDigest = Annotated[str, OMIT_DEFAULT]
@@ -131,8 +132,8 @@ def find(name: str) -> ExternalEncoder:
 
     `SpecError` where nothing is at the path.
     """
-    if name.startswith(TIMM):
-        return ExternalEncoder(name, functools.partial(_timm, name.removeprefix(TIMM)))
+    if name.startswith(TIMM_PREFIX):
+        return ExternalEncoder(name, functools.partial(_timm, name.removeprefix(TIMM_PREFIX)))
     if ":" not in name:
         return ExternalEncoder(name, functools.partial(_torchvision, name))
     return ExternalEncoder(name, import_path(name, kind="encoder"))
@@ -255,7 +256,7 @@ def import_timm(name: str) -> Any:
         import timm
     except ImportError:
         raise SpecError(
-            "timm is not installed", value=f"{TIMM}{name}", hint=install_command("timm")
+            "timm is not installed", value=f"{TIMM_PREFIX}{name}", hint=install_command("timm")
         ) from None
     return timm
 
@@ -302,9 +303,11 @@ def encoder_of(net: "nn.Module", dim: int, file: str = "", sha256: str = "") -> 
 
 
 def _dense(inputs: int, outputs: int) -> "list[nn.Module]":
+    """Return a layer of the multi-layer perceptron: linear, batch normalisation, ReLU."""
     return [nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
 
 
 def _conv(inputs: int, outputs: int, stride: int) -> "list[nn.Module]":
+    """Return a layer of the small CNN from so many channels to so many: 3x3, batch normalisation, ReLU."""
     conv = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
     return [conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]

@@ -12,9 +12,9 @@ from contrasweep.imports import errors_named, project_folders
 from contrasweep.storage.names import local_path
 from contrasweep.trainables.pytorch import nn, torch
 
-DIGITS = 12
+DIGEST_DIGITS = 12
 """Digits of a dataset's digest that stand in its name in settings, `name#digest`."""
-NESTED = ("state_dict", "model")
+STATE_DICT_KEYS = ("state_dict", "model")
 """Keys under which training scripts keep the state dict."""
 
 
@@ -49,8 +49,8 @@ def require_digest(dataset: Manifest, name: str, digest: str, setting: str) -> N
     """
     if not dataset.digest.startswith(digest):
         raise DataError(
-            f"{setting}: dataset {name!r} has digest {dataset.digest[:DIGITS]} here and had {digest} when the study "
-            "was planned: stage the same data again"
+            f"{setting}: dataset {name!r} has digest {dataset.digest[:DIGEST_DIGITS]} here and had {digest} when the "
+            "study was planned: stage the same data again"
         )
 
 
@@ -75,7 +75,7 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
     with errors_named("the file holds no weights that torch can read", "weights"):
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     # Checkpoints of programs hold the state dict under a key, such as `state_dict` or `model`.
-    for key in NESTED:
+    for key in STATE_DICT_KEYS:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
     # What is no dictionary of tensors lacks them all.

@@ -25,15 +25,16 @@ from contrasweep.trainables.pytorch import F, Float, ImageBatch, Int, Tensor, UI
 T = TypeVar("T")
 IMAGE = "image"
 """The column of a dataset that has the images."""
-EVALUATED = 224 / 256
+EVALUATED_SHARE = 224 / 256
 """The part of the shorter side that an evaluation sees of an image that is not whole."""
-SUMMED = 2**18
+SUMMED_AT_ONCE = 2**18
 """Values that are squared and summed at once."""
-AHEAD = 2
+BATCHES_AHEAD = 2
 """Batches that are prepared before they are asked for."""
-CHUNK = {"cpu": 2**21, "cuda": 2**26}
+VALUES_AT_ONCE = {"cpu": 2**21, "cuda": 2**26}
 """Values of one view that are augmented at once: some batches of small images, so that the cost a call is shared."""
 _END: Any = object()
+"""What `prefetched` takes from its thread where there are no more items."""
 Rectangle = tuple[int, int, int, int]
 """Top, left, height and width of a part of an image, in pixels."""
 Box = Callable[[int, int, int], Rectangle]
@@ -65,6 +66,7 @@ def view_shape(data: Manifest, view_size: int) -> Shape:
     With a `view_size` above 0 views are squares of that side; with 0 they are whole images. `DataError` where whole
     images differ in size.
     """
+    # A manifest's shape is height, width, channels.
     if view_size:
         return (data.columns[IMAGE]["shape"][2], view_size, view_size)
     return image_shape(data, IMAGE)
@@ -118,7 +120,7 @@ def centre_box(height: int, width: int) -> Rectangle:
 
     Its side is 224/256 of the shorter side, as of a centre crop of 224 after scaling the shorter side to 256.
     """
-    side = max(1, round(EVALUATED * min(height, width)))
+    side = max(1, round(EVALUATED_SHARE * min(height, width)))
     return (height - side) // 2, (width - side) // 2, side, side
 
 
@@ -132,9 +134,10 @@ def rows_to_train(data: Manifest) -> int:
 
 
 def resident_bytes(data: Manifest, shape: Shape, settings: Any) -> int:
-    """Return the bytes of images of `shape` that lie on the device, a byte a value, for a plan.
+    """Return how many bytes the images of a dataset take on the device, at a byte a value, for a plan.
 
-    0: they are cropped (`view_size`), or take more than `resident_gib`, and are read batch by batch.
+    `shape` is that of one image. 0 where the settings `view_size` or `resident_gib` say that images are not kept there:
+    they are cropped, or take more than is allowed, and are read batch by batch.
     """
     values = data.rows("train", "test") * math.prod(shape)
     return 0 if settings.view_size or values > settings.resident_gib * GIB else values
@@ -147,6 +150,7 @@ class Images:
     """
 
     streamed = False
+    """Whether images are read batch by batch, and not kept on the device."""
     cropped = False
     """Whether `views` are crops, which augmentations then do not cut anew."""
 
@@ -160,7 +164,7 @@ class Images:
             start += len(block)
 
     def _describe(self, part: Part, device: "torch.device") -> None:
-        """Take shape, labels and groups from the part; `DataError` where its images are not uint8 [n h w c]."""
+        """Set shape, labels and groups as the part has them; `DataError` where its images are not uint8 [n h w c]."""
         file = part.file(IMAGE)
         if len(file.shape) != 4 or file.dtype != np.uint8:
             raise DataError(f"images must be uint8 [n h w c], got {file.dtype} {list(file.shape)}")
@@ -177,7 +181,7 @@ class Images:
         return len(self.labels)
 
     def views(self, rows: Rows, crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
-        """Return the images of these rows in [0, 1] before augmentation, one tensor for each view.
+        """Return the images of these rows in [0, 1] before augmentation, one tensor for each of `crops`, so each view.
 
         Images are whole here (`CroppedImages` cuts them), so all views are the same tensor.
         """
@@ -222,7 +226,8 @@ class StreamedImages(Images):
 
     def stretches(self) -> Iterator[Pixels]:
         """Yield all images in their order, a block at a time."""
-        step = max(1, 2 * CHUNK["cpu"] // int(np.prod(self.shape)))
+        # A block has as many values as two views that are augmented at once.
+        step = max(1, 2 * VALUES_AT_ONCE["cpu"] // int(np.prod(self.shape)))
         for rows in torch.split(torch.arange(len(self)), step):
             yield self.take(rows)
 
@@ -292,7 +297,7 @@ def moments(stretches: Iterable[Pixels]) -> Moments:
     totals: Any = 0
     squares: Any = 0
     for stretch in stretches:
-        for block in torch.split(stretch, max(1, SUMMED // stretch[0].numel())):
+        for block in torch.split(stretch, max(1, SUMMED_AT_ONCE // stretch[0].numel())):
             values = block.int()
             n += values[:, 0].numel()
             totals += values.sum((0, 2, 3), dtype=torch.int64)
@@ -329,6 +334,7 @@ def crop(
 
 @functools.cache
 def _cutters() -> ThreadPoolExecutor:
+    """Return the threads that cut crops, one for each core that the process may use; they stay for all batches."""
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "crop")
 
 
@@ -398,7 +404,7 @@ class Views:
         ]
 
     def __call__(self, part: slice | Rows) -> list[Float[Tensor, "k c h w"]]:
-        """Return the views of these places of `order`, in [0, 1], one tensor for each policy."""
+        """Return the views of the images at these places of `order`, in [0, 1], one tensor for each policy."""
         # First the pixels of each view, cropped or whole; then what its policy does to them.
         crops = [
             Crops(seeds[part].tolist(), policy)
@@ -411,7 +417,10 @@ class Views:
         ]
 
     def _generators(self, what: str) -> Iterator["torch.Generator"]:
-        """Yield a generator for each view, so that adding a view changes none of the others."""
+        """Yield a generator for each view, so that adding a view changes none of the others.
+
+        They are those of the draws called `what`, "crop" or "view".
+        """
         return (
             seeding.generator(*self.key, f"{what} {view}")
             for view in range(1, len(self.policies) + 1)
@@ -445,7 +454,7 @@ def batches(
     return prefetched(stream) if images.streamed and ours else stream
 
 
-def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
+def prefetched(items: Iterator[T], ahead: int = BATCHES_AHEAD) -> Generator[T]:
     """Yield `items`; a thread computes up to `ahead` of them before they are asked for.
 
     An exception of `items` is raised here in place of the item that it prevents. Closing this iterator ends the thread
@@ -476,8 +485,8 @@ def _batches(
     share_size = size // processes
     numbers = batch_numbers or range(len(order) // size)
     end = numbers.stop * size
-    # Images are augmented in groups of whole batches, about as many images as suit the device (`CHUNK`).
-    at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
+    # Images are augmented in groups of whole batches, about as many images as suit the device.
+    at_once = max(1, VALUES_AT_ONCE[images.device.type] // int(np.prod(images.shape)))
     group = size * max(1, at_once // size)
     for start in range(numbers.start * size, end, group):
         # The places of the group in the epoch's order, as [batches, processes, places of a process], of which this
@@ -503,7 +512,7 @@ def _batches_of_group(
     # For each view its tensor in each piece.
     tensors_of_views = list(zip(*pieces, strict=True))
     for start in range(0, len(rows), size):
-        # This is the whole group where it has several pieces, so that every piece is taken whole.
+        # A group in one piece is cut into batches. One in several pieces is a single batch: each piece is taken whole.
         in_batch = slice(start, start + size)
         batch = [tensor[in_batch] for tensors in tensors_of_views for tensor in tensors]
         if normalise is not None:

@@ -49,7 +49,10 @@ class JoinedBatchNorm(_BatchNorm):
         """Accept any number of dimensions: one class is for batches of rows, of sequences and of images."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise `input` [n c ...] by the joined batch in training; rank 0 evaluates alone, as torch does."""
+        """Return `input` [n c ...] normalised: in training by the joined batch, in evaluation as torch does.
+
+        Rank 0 alone evaluates, so that no other process is waited for then.
+        """
         if not self.training:
             return super().forward(input)
         # Statistics are over all axes but the channels' (axis 1). A number for each channel, viewed as `shape`

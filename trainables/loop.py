@@ -33,7 +33,7 @@ B = TypeVar("B")
 R = TypeVar("R")
 log = logging.getLogger(__name__)
 OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negative"
-KEPT = ("nonfinite_steps", "warned", "below_zero", "untrained")
+KEPT_OF_GUARD = ("nonfinite_steps", "warned", "below_zero", "untrained")
 """What a checkpoint keeps of the guard."""
 
 
@@ -41,14 +41,15 @@ class Guard:
     """Takes only the optimiser steps whose loss and gradient are finite; counts the others as `nonfinite_steps`.
 
     `warned`: whether a method has said already that its trial is stuck. `below_zero`: whether a step had negatives with
-    a cosine below 0, without which OCL is SCL. `untrained`: whether no epoch has had a gradient and changed a weight.
+    a cosine below 0, without which OCL is SCL. `untrained`: whether no epoch so far has had a gradient and changed a
+    weight.
     All are kept in the checkpoint. `remedy` is advice for a trial that diverges: it names settings that the trial has.
     """
 
     def __init__(self, learning_rate: float, loss: Component | None = None) -> None:
         has_temperature = loss is not None and "temperature" in loss.parameters
-        warmer = " or raise loss.temperature" if has_temperature else ""
-        self.remedy = f"lower learning_rate ({learning_rate}){warmer}"
+        or_temperature = " or raise loss.temperature" if has_temperature else ""
+        self.remedy = f"lower learning_rate ({learning_rate}){or_temperature}"
         self.nonfinite_steps = 0
         self.warned = False
         self.below_zero = False
@@ -85,7 +86,7 @@ class Guard:
         return norm, to_keep
 
     def require_steps(self, taken: int, epoch: int) -> None:
-        """Raise `FloatingPointError` with the `remedy` where an epoch took no step at all."""
+        """Raise `FloatingPointError` with the `remedy` where `taken`, the number of steps of this epoch, is 0."""
         if not taken:
             rule = f"every step of epoch {epoch} had a loss or gradient that is not finite"
             raise FloatingPointError(f"{rule}: {self.remedy}")
@@ -109,7 +110,10 @@ class Guard:
 
 
 class Evaluation(NamedTuple):
-    """The additions of an evaluation to its epoch's report: metrics, values per test item, and files."""
+    """The additions of an evaluation to its epoch's report.
+
+    `metrics` is name -> value, `items` name -> a value for each test item, `artifacts` name -> file.
+    """
 
     metrics: Mapping[str, float]
     items: ItemColumns = {}  # noqa: RUF012  # a read-only mapping, as its alias says
@@ -146,7 +150,7 @@ class Method(Protocol):
 
 
 class Trained:
-    """What methods have in common whose epochs are steps of one network under a schedule."""
+    """A base class of methods whose epochs are steps of one network under a schedule of the learning rate."""
 
     trial: Trial
     settings: Any
@@ -190,7 +194,7 @@ class Trained:
     ) -> Tensor:
         """Return what a network gives for all chunks of an input, one chunk at a time, in float32 and without graph.
 
-        `FloatingPointError` where it is not finite; `what` it is called there.
+        `FloatingPointError` where it is not finite; the error calls it `what`.
         """
         with self.autocast():
             outputs = torch.cat([network(chunk) for chunk in chunks]).float()
@@ -312,18 +316,20 @@ def _sum_of_squared_weights(method: Method) -> float | None:
 
 
 def _due(epoch: int, every: int) -> bool:
+    """Whether something is due after this epoch that comes `every` so many epochs; 0: at the end only, so not here."""
     return every > 0 and epoch % every == 0
 
 
 def _save(folder: Path, method: Method, epoch: int) -> Path:
-    state = {name: getattr(method.guard, name) for name in KEPT}
+    """Write a checkpoint of the method after this epoch to `folder`, and return the folder."""
+    state = {name: getattr(method.guard, name) for name in KEPT_OF_GUARD}
     return checkpoint.save(folder, method.parts, epoch=epoch, **state)
 
 
 def restore(folder: Path, method: Method) -> int:
     """Restore the method from a checkpoint, and return the number of epochs that it was trained for."""
     state = checkpoint.restore(folder, method.parts)
-    for name in KEPT:
+    for name in KEPT_OF_GUARD:
         setattr(method.guard, name, state[name])
     epochs: int = state["epoch"]
     return epochs

@@ -35,8 +35,8 @@ from contrasweep.trainables.pytorch import Tensor, nn, torch, torch_internals
 
 DecayOn = Literal["all", "weights"]
 """What is decayed: all parameters, or those of two dimensions and more, without biases and normalisation."""
-NOT_OURS = ("LBFGS", "SparseAdam", "Optimizer")
-"""Classes of torch.optim that need a closure or other gradients."""
+UNSUPPORTED = ("LBFGS", "SparseAdam", "Optimizer")
+"""Classes of torch.optim that need a closure or sparse gradients, and the base class of all."""
 
 
 @runtime_checkable
@@ -75,7 +75,10 @@ class Optimizer(Protocol):
 
 
 class _Momentum:
-    """Momentum, which SGD and LARS share: each parameter has a velocity, a decaying sum of its gradients."""
+    """Momentum, which SGD and LARS share: each parameter has a velocity, a decaying sum of its gradients.
+
+    `states` is what `optimizer_states` returns of the class.
+    """
 
     states: ClassVar[float] = 1.0
 
@@ -133,6 +136,7 @@ class SGD(_Momentum):
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2), torch.optim.AdamW's update."""
 
+    # See `optimizer_states`.
     states: ClassVar[float] = 2.0
 
     def __init__(
@@ -226,7 +230,10 @@ class LARS(_Momentum):
 
 
 def decayed_indices(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
-    """Return the indices of the parameters that are decayed; without biases and normalisation for "weights"."""
+    """Return the indices of the parameters that are decayed: all, or for "weights" those of two dimensions and more.
+
+    Biases and normalisation have one dimension.
+    """
     return [i for i, parameter in enumerate(parameters) if decay_on == "all" or parameter.ndim > 1]
 
 
@@ -240,6 +247,7 @@ class ExternalOptimizer(External):
         The parameters to train and the learning rate are the trial's, and have no field.
         """
         fields = {}
+        # The first parameter of the class takes what is trained.
         for name, (hint, default) in signature_fields(self.target, after=1).items():
             if name == "weight_decay":
                 hint = NotNegative
@@ -273,6 +281,7 @@ class TorchOptimizer:
         indices = decayed_indices(self.parameters, decay_on)
         with_decay = [self.parameters[i] for i in indices]
         without_decay = [weight for i, weight in enumerate(self.parameters) if i not in indices]
+        # Two groups of torch's: one with the optimizer's own weight decay, one with none. An empty one is left out.
         groups: list[dict[str, object]] = [{"params": with_decay}] if with_decay else []
         if without_decay:
             groups.append({"params": without_decay, "weight_decay": 0.0})
@@ -347,8 +356,8 @@ class WithOwnRates:
 
 
 def is_torchs(name: str) -> bool:
-    """Whether torch.optim has an optimizer of this name that takes gradients alone."""
-    if name in NOT_OURS or not name.isidentifier():
+    """Whether torch.optim has an optimizer of this name that takes a step from dense gradients, without a closure."""
+    if name in UNSUPPORTED or not name.isidentifier():
         return False
     entry = getattr(torch.optim, name, None)
     return inspect.isclass(entry) and issubclass(entry, torch.optim.Optimizer)
@@ -369,7 +378,7 @@ OPTIMIZERS: Table[Any] = Table(
     find=find_external,
     knows=is_torchs,
 )
-"""name -> (parameters, learning rate, its own parameters) -> optimizer."""
+"""name -> class, which is built with the parameters to train, the learning rate and what a study sets of it."""
 
 
 def check_optimizer(optimizer: Component, lr: float) -> None:
@@ -386,9 +395,9 @@ def check_optimizer(optimizer: Component, lr: float) -> None:
 
 
 def optimizer_states(chosen: Component) -> float:
-    """Return how many tensors this optimizer keeps for each parameter, of the same shape.
+    """Return how many tensors of a parameter's shape this optimizer keeps for each parameter, by its class's `states`.
 
-    2, as many as Adam, where its class has no `states`.
+    2, as many as Adam, where the class has no `states`.
     """
     return float(getattr(chosen.entry, "states", 2.0))
 
@@ -402,11 +411,13 @@ def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
 def separate_gradients(
     parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]
 ) -> list[Tensor]:
-    """Return a gradient for each parameter that may be overwritten alone; zero in place of None.
+    """Return one gradient for each parameter, zeros in place of None; each may be overwritten without harm to others.
 
-    Autograd gives two parameters that are added to each other one tensor, and an expanded one for a sum.
+    Autograd gives one tensor to two parameters that are added to each other. To a parameter that is summed it gives
+    one number in memory, which stands for all entries.
     """
     separate = []
+    # Addresses of the gradients so far. A stride of 0 says that one number stands for many entries.
     places: set[int] = set()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:
@@ -419,7 +430,7 @@ def separate_gradients(
 
 
 class TrainingSettings:
-    """What the settings of methods have in common that train one network: of which of these fields what follows."""
+    """A base class of settings of methods that train one network: what follows from these fields, which all have."""
 
     encoder: Component
     projection: Component
@@ -509,6 +520,7 @@ class Schedule:
         return low + (after - low) * step / self.warmup_steps
 
     def _after(self, step: int) -> float:
+        """Return the learning rate of a step after the warm-up: that of the cosine, or `lr` where it is constant."""
         if self.constant:
             return self.lr
         low = self.lr * self.decay**3
@@ -516,5 +528,6 @@ class Schedule:
 
 
 def _copy(to: list[Tensor], values: list[Tensor]) -> None:
+    """Copy each of `values` into the tensor of the same place in `to`."""
     for tensor, value in zip(to, values, strict=True):
         tensor.copy_(value)

@@ -29,9 +29,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Imported before a group is there: its functions have the group of that moment as their default. A group there would
-# never end; its threads run on, and may abort the process as it ends. torch.compile and DistributedDataParallel import
-# it too.
+# This module's functions keep the process group that exists when it is imported, as their default. Such a group would
+# never end: its threads would run on, and might abort the process at its end. So it is imported here, before there is
+# a group; torch.compile and DistributedDataParallel would import it later.
 import torch.distributed.nn.functional
 
 from contrasweep.errors import ProcessLostError, SpecError, plural
@@ -86,7 +86,8 @@ class Group:
 
     def first_error(self) -> str:
         """Return the error of the rank that raised one first, as text; "" without any, or where a rank was killed."""
-        # The others' errors follow from the first one, or from the kill. NCCL aborts a rank that has lost another.
+        # A negative exit code is a signal. Errors after a kill follow from it, so none of them is the cause. SIGABRT is
+        # no kill: NCCL so aborts a rank that has lost another.
         killed = any(
             (rank.poll() or 0) < 0 and rank.poll() != -signal.SIGABRT for rank in self.ranks
         )
@@ -208,7 +209,7 @@ def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
 
 
 def _join(kind: str, meet: str, rank: int, size: int) -> None:
-    """Join the process group that meets at the file `meet`: NCCL on GPUs, else gloo."""
+    """Join the process group that meets at the file `meet`: NCCL's for devices of `kind` "cuda", else gloo's."""
     if kind == "cuda":
         torch.cuda.set_device(rank)
     backend = "nccl" if kind == "cuda" else "gloo"

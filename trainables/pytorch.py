@@ -28,7 +28,7 @@ __all__ += [
     "UInt8",
 ]
 
-# in tests, which check each call's types and shapes by it
+# Only tests import jaxtyping, and before this module: they check the types and shapes of each call.
 if not TYPE_CHECKING and "jaxtyping" in sys.modules:
     from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8
 else:
@@ -62,6 +62,8 @@ else:
             return getattr(self._module, attribute)
 
     class _OfTensors(type):
+        """The type of the class `Tensor` below, which makes `isinstance(value, Tensor)` ask for torch's class."""
+
         def __instancecheck__(cls, value: object) -> bool:
             return isinstance(value, torch.Tensor)
 

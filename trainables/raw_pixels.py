@@ -69,7 +69,7 @@ def _pixels(part: Part) -> Matrix:
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory of the search: images of both parts in float32 on the host, and no GPU."""
     values = data.rows("train", "test") * math.prod(image_shape(data, "image"))
-    # 5 bytes a value: 1 as it is stored, 4 in float32.
+    # 5 bytes a value: 1 as it is stored, 4 in float32. There is no network: `build` and `inputs` are of an empty one.
     return Workload(
         architecture="raw pixels",
         shape=(values,),
@@ -82,4 +82,5 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
+# A run says which arms score below this one on a fold.
 train.floor = True  # type: ignore[attr-defined]

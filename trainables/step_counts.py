@@ -1,7 +1,8 @@
 """What a training step of the usual networks holds and computes, so that a plan of these does without PyTorch.
 
-Both grow along a line with the rows of a batch. `step_counts.json` has the lines of the networks in `ENCODERS` with the
-default head, for the image sizes in `SHAPES`. `python -m benchmarks.step_counts` writes the file; a test counts anew.
+Both are linear in the rows of a batch. `step_counts.json` has intercepts and slopes of the networks in `ENCODERS` with
+the default head, for the image sizes in `SHAPES`. `python -m benchmarks.step_counts` writes the file; a test counts
+anew.
 """
 
 import functools
@@ -57,5 +58,6 @@ def known_step(network: str, shape: Shape, rows: int, precision: Precision) -> C
 
 @functools.cache
 def _lines() -> dict[str, list[float]]:
+    """Return the content of `step_counts.json`: key (see `key_of`) -> what `step_lines` returns."""
     lines: dict[str, list[float]] = json.loads(FILE.read_text())
     return lines

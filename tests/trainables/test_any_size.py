@@ -123,7 +123,7 @@ def test_views_are_equal_to_the_bit_streamed_decoded_or_not(tmp_path, monkeypatc
     halves = views(ragged, size=8)
     first = [torch.cat([half[:8] for half in halves]), torch.cat([half[8:] for half in halves])]
     assert torch.equal(whole[0], torch.cat(first)) and not torch.equal(*first)
-    monkeypatch.setattr(images, "CHUNK", {"cpu": 3 * whole[0][0].numel()})
+    monkeypatch.setattr(images, "VALUES_AT_ONCE", {"cpu": 3 * whole[0][0].numel()})
     assert all(map(torch.equal, whole, views(ragged, size=16))), (
         "a batch that is augmented three images at a time"
     )

@@ -171,7 +171,7 @@ def test_tiles_change_nothing(monkeypatch):
     labels = torch.randint(3, (50,), generator=generator)
     parts = z[:30], labels[:30], z[30:], labels[30:]
     whole = neighbours.search(*parts, retrieval=True)
-    monkeypatch.setattr(neighbours, "TILE", 100)
+    monkeypatch.setattr(neighbours, "SCORES_AT_ONCE", 100)
     tiled = neighbours.search(*parts, retrieval=True)
     assert torch.allclose(whole.target, tiled.target, atol=1e-6)
     assert all(torch.equal(whole.votes[k], tiled.votes[k]) for k in whole.votes)

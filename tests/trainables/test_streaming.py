@@ -142,7 +142,7 @@ def test_a_missing_image_that_stays_encoded_is_named_where_it_is_read(tmp_path):
 def test_moments_are_those_of_the_whole_array(digits, monkeypatch):
     part, _ = open_dataset(digits).parts(1)
     device = torch.device("cpu")
-    monkeypatch.setattr(images, "CHUNK", {"cpu": 1000})
+    monkeypatch.setattr(images, "VALUES_AT_ONCE", {"cpu": 1000})
     values = torch.tensor(part.array("image")).permute(3, 0, 1, 2).flatten(1).double()
     expected = [(values.mean(1) / 255).float(), (values.std(1, correction=0) / 255).float()]
     for opened in (images.Images(part, device), images.StreamedImages(part, device)):
@@ -218,7 +218,7 @@ def held(kind):
 
 torch.set_num_threads(1)
 threading.stack_size(2**18)  # a stack of 8 MiB is all that is allowed, and the last thread's may not be free again yet
-images.CHUNK = {"cpu": 2**16}
+images.VALUES_AT_ONCE = {"cpu": 2**16}
 manifest = resolve(sys.argv[1], folds=None, storage="unused")
 parts = 10
 config = dict(encoder={"name": "mlp", "width": 8}, epochs=1, batch_size=16, resident_gib=0, reports_per_epoch=parts)

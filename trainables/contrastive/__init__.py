@@ -13,14 +13,20 @@ from contrasweep.cluster.memory import Workload
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.trainables.contrastive.settings import Settings
-from contrasweep.trainables.images import AHEAD, CHUNK, resident_bytes, rows_to_train, view_shape
+from contrasweep.trainables.images import (
+    BATCHES_AHEAD,
+    VALUES_AT_ONCE,
+    resident_bytes,
+    rows_to_train,
+    view_shape,
+)
 from contrasweep.trainables.optimisation import optimizer_states
 from contrasweep.trainables.pytorch import nn, torch
 from contrasweep.trainables.step_counts import known_step
 from contrasweep.trial import Report, Trial
 
 __all__ = ["Settings", "load_model", "memory", "train"]
-FLOAT = 4  # bytes
+FLOAT_BYTES = 4
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
@@ -101,14 +107,17 @@ def memory(config: Config, data: Manifest) -> Workload:
         rows = min(rows, settings.chunk_rows)
     image_bytes = resident_bytes(data, shape, settings)
     # The views of some batches are drawn at once, in float32, beside a copy of the images that they are drawn from.
-    ahead = min(data.rows("train", "test"), max(settings.batch_size, CHUNK["cuda"] // pixels))
-    view_bytes = (settings.n_views + 1) * ahead * pixels * FLOAT
+    images = min(
+        data.rows("train", "test"), max(settings.batch_size, VALUES_AT_ONCE["cuda"] // pixels)
+    )
+    view_bytes = (settings.n_views + 1) * images * pixels * FLOAT_BYTES
     # Prefetched batches of streamed images wait too, and one is in use.
     if not image_bytes:
-        view_bytes += (AHEAD + 1) * settings.n_views * settings.batch_size * pixels * FLOAT
+        views = (BATCHES_AHEAD + 1) * settings.n_views * settings.batch_size
+        view_bytes += views * pixels * FLOAT_BYTES
     # Each weight of the loss counts for itself, for its gradient, and for each of the optimizer's states.
     states = optimizer_states(settings.optimizer)
-    loss_bytes = int(settings.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
+    loss_bytes = int(settings.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT_BYTES)
     return Workload(
         architecture=f"{settings.encoder.name} {settings.precision}",
         shape=(shape, rows, settings.network_text),
@@ -127,4 +136,5 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
+# A trial that starts from another's checkpoint has its encoder.
 train.start_settings = ("encoder",)  # type: ignore[attr-defined]

@@ -222,8 +222,8 @@ class Contrastive(loop.Trained):
         """Return the first step and the batches of a part (0, 1, ...) of an epoch (1, 2, ...).
 
         Steps are those of the whole training, from 0. A batch is the views [n c h w] and the rows of their images, of
-        which this process has its share.
-        `SpecError` where an epoch has fewer batches than parts, or the processes cannot share a batch equally.
+        which this process has its share. `SpecError` where an epoch has fewer batches than parts, or the processes
+        cannot share a batch equally.
         """
         s = self.settings
         parts = s.reports_per_epoch
@@ -383,7 +383,10 @@ class Contrastive(loop.Trained):
     def _figures(
         self, scores: evaluation.EncoderScores, train: Tensor, test: Tensor, folder: Path
     ) -> dict[str, Path]:
-        """Draw pictures of the embeddings of both parts, and histograms of similarities; return name -> file."""
+        """Draw pictures of the embeddings of both parts, and histograms of similarities; return name -> file.
+
+        `train` and `test` are the embeddings [n d], or the features, that were scored.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         trial = self.trial
         data = trial.data
@@ -391,6 +394,7 @@ class Contrastive(loop.Trained):
         fold = "" if trial.fold is None else f", fold {trial.fold}"
         title = f"{trial.arm} on {data.name}{fold}, seed {trial.seed} ({trial.id})"
         # Some images, evenly spaced in the part's order, and their views as training draws them, but not normalised.
+        # They are those of an epoch 0, which is never trained.
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
         batches = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
         values, _ = next(batches)
@@ -410,7 +414,7 @@ class Contrastive(loop.Trained):
     def _histograms(
         self, scores: evaluation.EncoderScores, folder: Path, title: str
     ) -> dict[str, Path]:
-        """Draw the similarities of each test item to its target and to its noise; return name -> file.
+        """Draw the similarities of each test item to its target and its noise (see `Neighbours`); return name -> file.
 
         Similarities are cosines or negative arc lengths (<name>): `similarities_<name>.png` over all items,
         `similarities_<name>_by_class.png` by their own class.

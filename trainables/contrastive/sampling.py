@@ -13,14 +13,17 @@ Labels = Integers
 
 
 def shuffled(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Integers:
-    """Return an order in which each row comes once."""
+    """Return an order in which each row comes once; `batch` and `per_class` are not used."""
     return torch.randperm(len(labels), generator=generator)
 
 
 def class_balanced(
     labels: Labels, generator: "torch.Generator", batch: int, per_class: int
 ) -> Integers:
-    """Draw as many rows as there are, with replacement, with the same probability for all classes."""
+    """Draw as many rows as there are, with replacement, with the same probability for all classes.
+
+    `batch` and `per_class` are not used.
+    """
     # A row's weight is 1 / (rows of its class), so that the weights of each class add up to 1.
     weights = 1.0 / torch.bincount(labels).double()[labels]
     return torch.multinomial(weights, len(labels), replacement=True, generator=generator)

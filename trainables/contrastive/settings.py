@@ -244,7 +244,8 @@ class Settings(TrainingSettings):
         # With folds a class needs two rows: the fold that has the only one does not train on it. Where no counts are
         # known, each class counts as one with enough rows.
         rows = data.counts.get("train", {}).get("classes", [2] * len(data.classes))
-        trained = sum(n > (1 if data.folds else 0) for n in rows)
+        needed = 2 if data.folds else 1
+        trained = sum(n >= needed for n in rows)
         if self.sampling == "m_per_class" and self.batch_size // self.per_class > trained:
             rule = f"a batch of {self.batch_size} images has {self.batch_size // self.per_class} classes"
             where = " in every training part" if trained < len(data.classes) else ""

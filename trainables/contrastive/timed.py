@@ -61,4 +61,5 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
+# A trial that starts from another's checkpoint has its encoder.
 train.start_settings = ("encoder",)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from contrasweep.data.names import parse
 from contrasweep.data.reading import Dataset, Part
 from contrasweep.data.resolving import find, resolve, storage_of, with_folds
 from contrasweep.errors import DataError, SpecError
-from contrasweep.trainables.files import DIGITS, require_digest
+from contrasweep.trainables.files import DIGEST_DIGITS, require_digest
 from contrasweep.trainables.images import IMAGE
 from contrasweep.trainables.pytorch import Float, Int, StoredImages, Tensor, UInt8, torch
 
@@ -39,14 +39,15 @@ def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
         rule = "two datasets of one name give scores of one name"
         raise SpecError(rule, place="transfer", value=repeated[0])
     return tuple(
-        name if "#" in name else f"{name}#{_fitting(name, data).digest[:DIGITS]}" for name in names
+        name if "#" in name else f"{name}#{_fitting(name, data).digest[:DIGEST_DIGITS]}"
+        for name in names
     )
 
 
 def _fitting(name: str, data: Manifest) -> Manifest:
     """Return the manifest of a dataset that a network of `data` can be scored on; raises what `with_digests` raises."""
     manifest = _manifest(name, data)
-    # The dataset is split as `data` is, before anything is spent.
+    # This raises where the dataset cannot be split as `data` is.
     with_folds(manifest, data.folds.count if data.folds else None)
     if IMAGE in data.columns:
         _check_channels(*(m.columns[IMAGE]["shape"][2] for m in (manifest, data)))

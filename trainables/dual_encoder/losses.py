@@ -31,13 +31,17 @@ def clip(scores: Scores, *, temperature: Positive = 0.07) -> Scalar:
 def multiple_negatives(scores: Scores, *, temperature: Positive = 0.05) -> Scalar:
     """InfoNCE over rows: mean_i -log e^{s_ii/t} / sum_j e^{s_ij/t} (SimCSE: Gao et al. 2021, equations 1, 4 and 5).
 
-    It is the multiple-negatives ranking of Henderson et al. 2017 and sentence-transformers (scale 1/t).
+    s are the scores, t is `temperature`. It is the multiple-negatives ranking of Henderson et al. 2017 and
+    sentence-transformers (scale 1/t).
     """
     return _cross_entropy(scores / temperature)
 
 
 def siglip(scores: Scores, *, temperature: Positive = 0.1, bias: FiniteNumber = -10.0) -> Scalar:
-    """SigLIP: -1/n sum_ij log sigmoid(z_ij (s_ij/t + b)), z_ii = 1, else -1 (Zhai et al. 2023, section 3.2)."""
+    """SigLIP: -1/n sum_ij log sigmoid(z_ij (s_ij/t + b)), z_ii = 1, else -1 (Zhai et al. 2023, section 3.2).
+
+    s are the scores, t is `temperature`, b is `bias`.
+    """
     diagonal = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
     return sigmoid.siglip(scores, diagonal, ~diagonal, temperature=temperature, bias=bias).mean()
 

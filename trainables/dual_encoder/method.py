@@ -134,7 +134,7 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
         return metrics | learned | diagnostics.of_batch(None, metrics["loss"], last.stacked, pairs)
 
     def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
-        """Return loss, gradients, and what the report needs of the batch, without graph."""
+        """Return loss and gradients of a batch; and for the report its loss and embeddings, without graph."""
         with self.autocast():
             sides = self.embed(batch)
         loss = self.loss(sides)

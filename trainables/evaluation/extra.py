@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from contrasweep.rows import ItemColumns
-from contrasweep.trainables.evaluation.neighbours import TILE
+from contrasweep.trainables.evaluation.neighbours import SCORES_AT_ONCE
 from contrasweep.trainables.evaluation.probe import linear_probe
 from contrasweep.trainables.pytorch import Float, Int
 
@@ -33,7 +33,7 @@ def weighted_knn(
     index = F.normalize(train.float(), dim=1)
     queries = F.normalize(test.float(), dim=1)
     predictions: dict[int, list[Tensor]] = {k: [] for k in KS}
-    for tile in torch.split(queries, max(1, TILE // len(index))):
+    for tile in torch.split(queries, max(1, SCORES_AT_ONCE // len(index))):
         # Cosines and rows of the index, the nearest first. A stable sort, so that ties fall alike everywhere.
         cosines, rows = torch.sort(tile @ index.T, dim=1, descending=True, stable=True)
         for k in KS:

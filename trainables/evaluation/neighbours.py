@@ -8,7 +8,7 @@ from torch import Tensor
 
 from contrasweep.trainables.pytorch import Float, Int, Integers, Matrix
 
-TILE = 2**24
+SCORES_AT_ONCE = 2**24
 """Scores held at once: 64 MiB in float32."""
 
 
@@ -49,7 +49,7 @@ def search(
     index_labels = index_labels[order]
     queries = F.normalize(queries.float(), dim=1)
     # As many queries at a time as their scores with the whole index fit into a tile.
-    rows = max(1, TILE // max(1, len(index)))
+    rows = max(1, SCORES_AT_ONCE // max(1, len(index)))
     tiles = [
         _tile(
             queries[i : i + rows] @ index.T,
@@ -91,7 +91,10 @@ def _tile(
     recall_at: tuple[int, ...],
     retrieval: bool,
 ) -> Neighbours:
-    """Return the neighbours of a tile of queries from its scores [t m] with the index."""
+    """Return the neighbours of a tile of queries from its scores [t m] with the index.
+
+    `labels` [t] are those of the queries, `index_labels` [m] those of the index, rising. For the rest see `search`.
+    """
     # The nearest item of the same class, and of another one.
     same = labels[:, None] == index_labels
     target = scores.masked_fill(~same, -torch.inf).amax(1)

@@ -11,7 +11,7 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import import_path
-from contrasweep.rows import FrameRow, ItemColumns
+from contrasweep.rows import ItemColumns
 from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.record import StartRef
 from contrasweep.storage.records import StudyRecords
@@ -75,8 +75,9 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
     if path:
         function = import_path(path, kind="function")
         function_prefix = f"{path.rpartition(':')[2]}/"
+    # The metric of a study whose scores come from a user's function, and so may have any names.
     metrics = {EVALUATED: 1.0}
-    items = FrameRow()
+    items: dict[str, Any] = {}
     with torch.no_grad():
         others = transfer.open_others(tuple(config["on"]), trial.data, trial.fold)
         # Prefix of the scores' names -> dataset of `on`.
@@ -108,6 +109,7 @@ def memory(config: Config, data: Manifest) -> Workload | None:
 
 
 train.memory = memory  # type: ignore[attr-defined]
+# A worker gives it the argument `storage`.
 train.reads_storage = True  # type: ignore[attr-defined]
 
 
@@ -157,6 +159,8 @@ def _protocol(
 ) -> tuple[Mapping[str, float], ItemColumns]:
     """Score a network's output on another dataset; return metrics, and scores of single test items.
 
+    `other` is a `transfer.OtherDataset`, `source` the trial that trained the network.
+
     The scores are those of `evaluation.evaluate` by the same arithmetic as in the trial's own `transfer`, so that both
     come to the same numbers. Images are scaled as in training, but not for a network that comes `from_elsewhere`.
     """
@@ -197,9 +201,9 @@ def _checked(returned: Any, function: str, *, alone: bool) -> tuple[dict[str, fl
     `alone`, since those of several have different lengths.
     """
     # A function may return scores alone, or a pair of scores and items.
-    scores, items = (
-        returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
-    )
+    scores, items = returned, {}
+    if isinstance(returned, tuple) and len(returned) == 2:
+        scores, items = returned
     if not isinstance(scores, Mapping) or not scores or not isinstance(items, Mapping):
         raise SpecError(
             "a function of an evaluation returns {metric: number}, or that and {score: values of the items}",

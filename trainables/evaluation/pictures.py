@@ -171,7 +171,10 @@ def _points(figure: Any, test: ShownPart, words: Sequence[str]) -> None:
 
 
 def _neighbours(figure: Any, train: ShownPart, test: ShownPart, near: Tensor) -> None:
-    """Draw test images, wrong ones first, and beside each its nearest training images, framed as right or wrong."""
+    """Draw test images, wrong ones first, and beside each its nearest training images, framed as right or wrong.
+
+    `near` [n k] has the rows of the nearest training images of each test image, the nearest first.
+    """
     # Which neighbours are of the test image's class [n k]. A test image is right or wrong by its nearest, column 0.
     of_class = (train.labels[near] == test.labels[:, None]).cpu()
     right = of_class[:, 0]
@@ -195,7 +198,7 @@ def _neighbours(figure: Any, train: ShownPart, test: ShownPart, near: Tensor) ->
 
 
 def _strip(figure: Any, views: Sequence[Tensor]) -> None:
-    """Draw the images in a row, and a row below for each of their views."""
+    """Draw k images in a row, and below them a row for each of their views; `views` has a tensor [k c h w] a row."""
     grid = figure.subplots(len(views), len(views[0]), squeeze=False)
     for row, images in zip(grid, views, strict=True):
         for axes, image in zip(row, images, strict=True):
@@ -216,14 +219,20 @@ def _image(axes: Any, image: Tensor, frame: str = "") -> None:
 
 
 def shares(axes: Any, counts: Float[Tensor, "k k"], words: Sequence[str], label: str) -> None:
-    """Draw the share of the items of each class (row) that are taken for each class (column)."""
+    """Draw the share of the items of each class (row) that are taken for each class (column), from their `counts`.
+
+    `words` name the classes, `label` the columns.
+    """
     matrix(axes, counts / counts.sum(1, keepdim=True).clamp(min=1), words, label, 0)
 
 
 def matrix(
     axes: Any, values: Float[Tensor, "k k"], words: Sequence[str], label: str, low: float
 ) -> None:
-    """Draw a matrix by class, with values from `low` to 1, as a heat map; `words` name the classes."""
+    """Draw a matrix by class, with values from `low` to 1, as a heat map.
+
+    `words` name the classes, `label` the columns.
+    """
     numbers = values.cpu().numpy()
     image = axes.imshow(numbers, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
     axes.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")

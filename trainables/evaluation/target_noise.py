@@ -18,9 +18,11 @@ BINS = 100
 CLASS_BINS = 40
 """Bins of a single class's histogram, which has fewer items."""
 MAX_CLASSES = 20
+"""Classes with a histogram of their own, at most."""
 ACROSS = 5
 """Classes side by side in a figure."""
 SERIES = {"target": "#1b7837", "noise": "#b2182b"}
+"""Name in the legend -> colour."""
 
 
 @dataclass(frozen=True)

@@ -80,4 +80,5 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
+# A trial that starts from another's checkpoint has its encoder.
 train.start_settings = ("encoder",)  # type: ignore[attr-defined]

@@ -133,7 +133,7 @@ class Finetune(loop.Trained):
         return loss, optimisation.gradients_of(self.optimizer, loss), loss.detach()
 
     def _chunks(self, part: images.Images) -> Iterator[Tensor]:
-        """Yield the images of a part, not augmented and normalised, some at a time."""
+        """Yield the images of a part, normalised but not augmented, some at a time."""
         return self.normalise.chunks(part.stretches(), self.settings.evaluated_rows)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
@@ -201,10 +201,13 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the children of a module in their order; those in a sequence of modules without own parameters for it."""
+    """Yield the children of a module in their order.
+
+    In place of a sequence of modules that has no parameters of its own, its children are yielded.
+    """
     for child in module.children():
         is_sequence = isinstance(child, nn.Sequential | nn.ModuleList)
-        if is_sequence and not any(True for _ in child.parameters(recurse=False)):
+        if is_sequence and not list(child.parameters(recurse=False)):
             yield from _blocks(child)
         else:
             yield child

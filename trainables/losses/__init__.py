@@ -46,7 +46,10 @@ AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
 
 def _takes(entry: Any, config: Config) -> type:
-    """Return the class with the fields that can be set of a loss; the similarity in `config` decides their defaults."""
+    """Return the class whose fields are what can be set of the loss `entry`.
+
+    The similarity in `config`, what a study says of the loss, decides their defaults.
+    """
     if not isinstance(entry, Loss):
         return parameters_of(entry)
     similarity = config.get("similarity", "cosine")
@@ -187,8 +190,10 @@ def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
             return replace(loss, weights=_weights().LearnedNumbers(initial, entry.logs))
         return loss
     # A class of another package cannot be built without sizes. Where they are not known yet, it gets those of the batch
-    # on which `check_loss` tries it: `DIM` dimensions, and the classes of `LABELS`.
-    return external.build(entry, parameters, dim or DIM, classes or len(set(LABELS)))
+    # on which `check_loss` tries it.
+    return external.build(
+        entry, parameters, dim or EXAMPLE_DIM, classes or len(set(EXAMPLE_LABELS))
+    )
 
 
 def _weights() -> Any:
@@ -196,11 +201,11 @@ def _weights() -> Any:
     return import_module("contrasweep.trainables.losses.weights")
 
 
-LABELS = (0, 0, 1, 1)
+EXAMPLE_LABELS = (0, 0, 1, 1)
 """Labels of the batch that a loss at a dotted path is tried on."""
-IDS = (0, 1, 0, 1)
+EXAMPLE_IDS = (0, 1, 0, 1)
 """Instances of this batch."""
-DIM = 8
+EXAMPLE_DIM = 8
 """Dimension of its embeddings."""
 
 
@@ -216,24 +221,20 @@ def check_loss(chosen: Component) -> None:
             check_similarity(similarity)
         if chosen.name not in LOSSES:
             with errors_named(
-                f"{chosen.name} fails on {len(LABELS)} embeddings of 2 classes", "loss"
+                f"{chosen.name} fails on {len(EXAMPLE_LABELS)} embeddings of 2 classes", "loss"
             ):
-                _try(chosen.name, compose(chosen, DIM, 2))
+                _try(chosen.name, compose(chosen, EXAMPLE_DIM, 2))
     except SpecError as error:
         # The call itself failed, maybe as the function's parameters have other names: the hint tells the right ones.
         if isinstance(entry, ExternalEntry) and error.rule.startswith(f"{chosen.name} fails"):
             hint = (
                 f"{error.hint}; a loss of two views has the parameters first, second; "
-                f"a loss of scores has {FORM}"
+                f"a loss of scores has {', '.join(external.SCORE_PARAMETERS)}"
             )
             raise SpecError(error.rule, place="loss", hint=hint) from None
         if not error.place:
             error = error.at("loss")
         raise error from None
-
-
-FORM = ", ".join(external.SCORE_LEVEL)
-"""What a loss of scores calls its first parameters."""
 
 
 def kind_of(value: object) -> str:
@@ -244,7 +245,10 @@ def kind_of(value: object) -> str:
 
 
 def require_number(value: object, kind: str, name: str) -> None:
-    """Raise `SpecError` where what a loss of this `kind` gave is not one number with a gradient."""
+    """Raise `SpecError` where `value`, what a loss gave, is not one number with a gradient.
+
+    The error names the loss by its `kind` ("a loss of `kind`") and its `name`.
+    """
     if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
         rule = f"a loss of {kind} gives one number with a gradient"
         raise SpecError(rule, place="loss", value=kind_of(value), hint=name)
@@ -252,11 +256,11 @@ def require_number(value: object, kind: str, name: str) -> None:
 
 def _try(name: str, loss: AnyLoss) -> None:
     """Raise `SpecError` where the loss of a small random batch is not one finite number with a gradient."""
-    labels = torch.tensor(LABELS)
-    ids = torch.tensor(IDS)
+    labels = torch.tensor(EXAMPLE_LABELS)
+    ids = torch.tensor(EXAMPLE_IDS)
     # A generator of its own, so that the trial draws what it would without this check.
     embeddings = torch.randn(
-        len(labels), DIM, generator=torch.Generator().manual_seed(0)
+        len(labels), EXAMPLE_DIM, generator=torch.Generator().manual_seed(0)
     ).requires_grad_()
     if isinstance(loss, ComposedLoss):
         _check_values(loss, embeddings, labels)

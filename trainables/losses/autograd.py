@@ -17,8 +17,8 @@ from contrasweep.trainables.losses.loss import Terms
 from contrasweep.trainables.losses.tiled import Anchors, TileGradient, tiles_of_anchors
 from contrasweep.trainables.pytorch import Bool, Float, Matrix
 
-TILE = 2**21
-"""Triplets at once: 8 MB of float32."""
+TRIPLETS_AT_ONCE = 2**21
+"""Triplets that are computed at once: 8 MB of float32."""
 
 
 def sum_of_tiles(
@@ -49,6 +49,7 @@ class _SumOfTiles(torch.autograd.Function):
         gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
         # In float64, since float32 loses digits in a sum over many tiles.
         total = z.new_zeros((), dtype=torch.float64)
+        # `tile` returns the sum of a tile's values, and adds their gradient to `gradient`.
         for anchors in tiles:
             total += tile(z, anchors, gradient)
         if shared:
@@ -148,7 +149,7 @@ def _tiles(positives: Mask, columns: int) -> Iterator[tuple[slice, Tensor, Tenso
     most = int(positives.sum(1).max()) if positives.numel() else 0
     if most == 0:
         return
-    step = max(1, TILE // (most * columns))
+    step = max(1, TRIPLETS_AT_ONCE // (most * columns))
     for start in range(0, len(positives), step):
         # Sorted, the columns of the positives come first, in their order.
         filled, places = (

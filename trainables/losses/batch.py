@@ -111,7 +111,7 @@ class BatchLoss(abc.ABC):
     @property
     def has_weights(self) -> bool:
         """Whether the loss has parameters that are learned with the network."""
-        return self.weights is not None and any(True for _ in self.weights.parameters())
+        return self.weights is not None and bool(list(self.weights.parameters()))
 
 
 def require_instance_ids(instance_ids: Ids | None, loss: str) -> Ids:

@@ -83,10 +83,10 @@ class ComposedLoss(BatchLoss):
 
     @property
     def can_tile(self) -> bool:
-        """Whether the loss can be computed in tiles: each anchor's value and weight from its own row of scores.
+        """Whether the loss can be computed in tiles: the value and the weight of an anchor need its own scores alone.
 
-        This holds for the cross-entropy family, unless the reduction needs the number of values above zero, or the
-        scale of scores has a gradient, too.
+        So it is in the cross-entropy family. But with the reduction `mean_nonzero` a weight depends on the values of
+        all anchors, and a learned `scale` needs a gradient that tiles do not give.
         """
         return (
             self.definition.tile_function is not None
@@ -133,7 +133,10 @@ class ComposedLoss(BatchLoss):
     def _summed(
         self, z: Tensor, ids: Ids, tile: tiled.TileGradient, max_scores: int | None, shared: bool
     ) -> Scalar:
-        """Return the sum over tiles; counts of this process's share are added up over processes."""
+        """Return the sum of `tile` over all tiles (see `sum_of_tiles`).
+
+        Where processes share the tiles, what the tally has counted is added up over them.
+        """
         from contrasweep.trainables.losses.autograd import sum_of_tiles
 
         total = sum_of_tiles(z, ids, tile, max_scores, shared)
@@ -158,14 +161,14 @@ class ComposedLoss(BatchLoss):
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """Return the ids whose equality makes two rows positives: labels or instance ids, as the loss says."""
-        return (
-            labels
-            if self.definition.positives == "labels"
-            else require_instance_ids(instance_ids, self.definition.name)
-        )
+        if self.definition.positives == "labels":
+            return labels
+        return require_instance_ids(instance_ids, self.definition.name)
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
         """Return the loss's terms as a tuple of `Terms`, each of which is reduced by itself.
+
+        `scores` and the masks `positives` and `negatives` are [n m]: n anchors with m rows.
 
         Most losses have one; `margin_contrastive` has one of positive and one of negative pairs.
         """

@@ -22,6 +22,8 @@ def supcon(
 ) -> PerAnchor:
     """mean_p -log e^{s_ip/t} / (sum_{q in P} e^{s_iq/t - eps} + sum_N e^{s_in/t}) (Khosla et al. 2020, equation 2).
 
+    s are the scores, t is `temperature`, eps `epsilon`; P are the positives p of an anchor i, N are its negatives n.
+
     `base_temperature` multiplies the loss by temperature / base_temperature, as SupContrast's code does. It is there to
     reproduce that code's numbers only, since it ties the size of the gradient to the temperature.
     """
@@ -44,7 +46,8 @@ def sincere(
 ) -> PerAnchor:
     """SINCERE: mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}) (Feeney & Hughes 2023).
 
-    A positive need not beat the other positives. With eps > 0 it is eps-SupInfoNCE (Barbano et al. 2023).
+    s are the scores, t is `temperature`, eps `epsilon`; p are the positives of an anchor i, N are its negatives n. A
+    positive need not beat the other positives. With eps > 0 it is eps-SupInfoNCE (Barbano et al. 2023).
     """
     # x = s_ip/t, A the log-sum-exp of the negatives: log(e^{-eps} + e^{A - x}) = -logsigmoid(x - A - eps) - eps.
     logits = scores / temperature
@@ -62,7 +65,8 @@ def infonce(
 ) -> PerAnchor:
     """InfoNCE: -log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}) (van den Oord et al. 2018; SimCLR's NT-Xent).
 
-    The positive is the other view of the same instance, and all other rows are negatives.
+    s are the scores, t is `temperature`, eps `epsilon`. The positive (s+) is the other view of the same instance, and
+    all other rows are the negatives N.
     """
     return sincere(scores, positives, negatives, temperature=temperature, epsilon=epsilon)
 
@@ -72,7 +76,8 @@ def ocl(
 ) -> PerAnchor:
     """OCL: mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})] (LOCAL, equation 3).
 
-    LOCAL is the paper of `trainables.paired`. Classes are pushed to be orthogonal and not opposite. The paper's
+    s are the scores, t is `temperature`; P are the positives p of an anchor i, N are its negatives n. LOCAL is the
+    paper of `trainables.paired`. Classes are pushed to be orthogonal and not opposite. The paper's
     appendix has |s| on positives too, which would let antipodal positives reach the minimum; as in equation 3, they
     have s here.
     """
@@ -98,4 +103,5 @@ def masked_mean(x: Scores, mask: Mask) -> PerAnchor:
 
 
 def _where_positive(values: PerAnchor, positives: Mask) -> PerAnchor:
+    """Return the values, with 0 for each anchor without a positive."""
     return torch.where(positives.any(1), values, torch.zeros_like(values))

@@ -28,8 +28,10 @@ from contrasweep.trainables.pytorch import Matrix, Tensor, torch
 if TYPE_CHECKING:
     from torch import nn
 
-SCORE_LEVEL = ("scores", "positives", "negatives")
-VIEWS = ("first", "second")
+SCORE_PARAMETERS = ("scores", "positives", "negatives")
+"""The first parameters of a loss of scores, by their names."""
+VIEW_PARAMETERS = ("first", "second")
+"""Those of a loss of two views."""
 DIMS = ("dim", "embedding_size")
 """Names that a class gives the dimension of embeddings."""
 CLASSES = ("classes", "num_classes")
@@ -58,6 +60,7 @@ class ExternalEntry(External):
             parameter.kind is parameter.VAR_KEYWORD
             for parameter in inspect.signature(self.target).parameters.values()
         )
+        # It compares embeddings in its own way, and takes no other similarity.
         compared = one_of(f"similarity of {path}", f"similarities of {path}", ("own",))
         return parameters_class(
             path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=is_open
@@ -84,9 +87,9 @@ def _as_row(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | Externa
     if inspect.isclass(target):
         return ExternalEntry(path, target)
     takes = tuple(inspect.signature(target).parameters)
-    if takes[:3] == SCORE_LEVEL:
+    if takes[:3] == SCORE_PARAMETERS:
         return Loss(path, target)
-    return ViewsLoss(path, target) if takes[:2] == VIEWS else ExternalEntry(path, target)
+    return ViewsLoss(path, target) if takes[:2] == VIEW_PARAMETERS else ExternalEntry(path, target)
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ def build(
     path = entry.name
     target = entry.target
     parameters = dict(parameters)
+    # With `**kwargs` a class or function would take our losses' setting `reduction` without using it.
     if "reduction" in parameters and "reduction" not in signature_fields(target, after=0):
         raise SpecError(
             f"{path} reduces by itself: leave reduction out, or give it the parameters it knows",
@@ -136,7 +140,7 @@ def build(
         # The names of the first two parameters tell a loss of two views; a module has them in `forward`.
         takes = tuple(inspect.signature(loss.forward if is_module else loss).parameters)
     weights = loss if is_module and loss.state_dict() else None
-    if takes[:2] == VIEWS:
+    if takes[:2] == VIEW_PARAMETERS:
         return ComposedViewsLoss(ViewsLoss(path, loss), {}, weights)
     return ExternalLoss(path, loss, weights)
 

@@ -21,7 +21,9 @@ from contrasweep.trainables.similarities import SIMILARITIES, own_similarity
 PerAnchor = Float[Tensor, " n"]
 Scalar = Float[Tensor, ""]
 ANY = tuple(SIMILARITIES)
+"""The names of all our similarities."""
 SIGNED = tuple(name for name, similarity in SIMILARITIES.items() if similarity.signed)
+"""The names of those where 0 means unrelated."""
 
 
 class Terms(NamedTuple):
@@ -36,12 +38,12 @@ class Terms(NamedTuple):
 # not 0 / 0, where there is no term.
 def mean_of_valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
     """Return the mean over anchors of the mean of an anchor's terms; anchors without a term are left out."""
-    return _mean(_each(terms), (terms.number > 0).to(pairs.dtype))
+    return _weighted_mean(_anchor_means(terms), (terms.number > 0).to(pairs.dtype))
 
 
 def mean_of_all_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
     """Return the mean over anchors of the mean of an anchor's terms; anchors without a term count as 0."""
-    return _each(terms).sum() / max(len(terms.total), 1)
+    return _anchor_means(terms).sum() / max(len(terms.total), 1)
 
 
 def mean_of_positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
@@ -49,7 +51,7 @@ def mean_of_positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
 
     Anchors without a term are left out.
     """
-    return _mean(_each(terms), pairs * (terms.number > 0))
+    return _weighted_mean(_anchor_means(terms), pairs * (terms.number > 0))
 
 
 def mean(terms: Terms, pairs: PerAnchor) -> Scalar:
@@ -62,11 +64,13 @@ def mean_nonzero(terms: Terms, pairs: PerAnchor) -> Scalar:
     return terms.total.sum() / terms.above_zero.sum().clamp(min=1)
 
 
-def _each(terms: Terms) -> PerAnchor:
+def _anchor_means(terms: Terms) -> PerAnchor:
+    """Return the mean of each anchor's terms; 0 where it has none."""
     return terms.total / terms.number.clamp(min=1)
 
 
-def _mean(values: PerAnchor, weights: PerAnchor) -> Scalar:
+def _weighted_mean(values: PerAnchor, weights: PerAnchor) -> Scalar:
+    """Return the mean with these weights, which are whole numbers; 0 where all are 0."""
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 

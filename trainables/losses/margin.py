@@ -25,8 +25,9 @@ def margin_contrastive(
 ) -> tuple[Terms, Terms]:
     """Mean max(0, m_pos - s) of positive pairs plus mean max(0, s - m_neg) of negative ones (Hadsell et al. 2006).
 
-    Returns two sets of terms, of the positive and of the negative pairs: each is reduced by itself, and the two means
-    are added. With `squared` it is h^2 / 2 of each hinge h (equation 4, with similarities for distances).
+    s is the score of a pair. Returns two sets of terms, of the positive and of the negative pairs: each is reduced by
+    itself, and the two means are added. With `squared` it is h^2 / 2 of each hinge h (equation 4, with similarities for
+    distances).
     """
     return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(
         F.relu(scores - m_neg), negatives, squared
@@ -44,7 +45,7 @@ def triplet(
 ) -> Terms:
     """max(0, s_an - s_ap + margin) over triplets, or its softplus if `soft` (FaceNet: Schroff et al. 2015).
 
-    `mining` says which triplets count:
+    A triplet is an anchor a, a positive p and a negative n; s are the scores. `mining` says which triplets count:
 
     - `all`;
     - `hard`: those whose negative scores above the positive;
@@ -68,8 +69,8 @@ def lifted_structured(
 ) -> Terms:
     """Lifted structure: max(0, J)^2 / 2 over positive pairs, J_ij = margin - s_ij + C (Song et al. 2016).
 
-    If not `squared`, max(0, J). C is the larger of i's and j's hardest negative, or if `smooth` the log-sum-exp
-    over the negatives of both (equations 3 and 4). It needs the scores of all pairs.
+    s are the scores. If not `squared`, max(0, J). C is the larger of i's and j's hardest negative, or if `smooth` the
+    log-sum-exp over the negatives of both (equations 3 and 4). It needs the scores of all pairs.
     """
     # The hardest negative of each row [n], then of each pair of rows [n n].
     if smooth:
@@ -93,7 +94,9 @@ def batch_hard(
 ) -> Terms:
     """Batch hard: max(0, margin + max_N s - min_P s), or its softplus if `soft` (Hermans et al. 2017, equation 5).
 
-    Only anchors with both a positive and a negative have a term. `margin` None is 0 if `soft`, else .2.
+    s are the scores of an anchor, N its negatives, P its positives. Only anchors with a
+    positive and a negative have a term. `margin` None
+    is 0 if `soft`, else .2.
     """
     nearest_negative = scores.masked_fill(~negatives, -torch.inf).amax(1)
     farthest_positive = scores.masked_fill(~positives, torch.inf).amin(1)

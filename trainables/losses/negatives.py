@@ -16,16 +16,18 @@ def with_tally(loss: Any) -> tuple[Any, NegativeTally]:
     A loss whose scores have no sign, or one of the user's own, comes back as it is, with a counter that stays empty.
     """
     tally = NegativeTally()
-    return replace(loss, tally=tally) if has_signed_scores(loss) else loss, tally
+    if has_signed_scores(loss):
+        loss = replace(loss, tally=tally)
+    return loss, tally
 
 
 def has_signed_scores(loss: Any) -> bool:
-    """Return whether the sign of a score tells angles below and above 90 degrees apart: cosine and dot product."""
+    """Whether a score is negative where an angle is above 90 degrees, as of cosine and dot product."""
     return isinstance(loss, ComposedLoss) and loss.similarity.signed
 
 
 def share_below(counts: Sequence[Counts]) -> float | None:
-    """Return the share of negatives with a score below 0 over the steps; None where no step had negatives."""
+    """Return the share of negatives with a score below 0, from the counts of each step; None without negatives."""
     if not counts:
         return None
     below, number = torch.stack(list(counts)).sum(0).tolist()

@@ -16,8 +16,9 @@ def siglip(
 ) -> PerAnchor:
     """SigLIP: sum_j -log sigmoid(z_ij (s_ij / temperature + bias)), z = 1 for positives, else -1 (Zhai et al. 2023).
 
-    The mean over anchors is the paper's loss (algorithm 1). `temperature` (1 / t there) and `bias` are the values at
-    which training starts; without `learned` they do not change. An anchor without positives has value 0.
+    s are the scores. The mean over anchors is the paper's loss (algorithm 1). `temperature` (1 / t there) and `bias`
+    are the values at which training starts; without `learned` they do not change. An anchor without positives has value
+    0.
     """
     logits = scores / temperature + bias
     # -log sigmoid(x) = softplus(-x). An anchor with itself is in neither mask, and counts nowhere.

@@ -105,8 +105,8 @@ def by_autograd(
 ) -> TileGradient:
     """Return a function that computes one tile and its gradient by autograd, for any loss with a value for each anchor.
 
-    `values(scores, positives, negatives)` gives the values [t] of a tile's anchors, whose `weights` [n] are those of
-    all rows.
+    `values(scores, positives, negatives)` gives the values [t] of a tile's anchors. `weights` [n] has the weight of
+    each row's value in the loss. A `tally` counts the tile's negatives.
     """
 
     def tile(z: Tensor, anchors: Anchors, gradient: Tensor | None) -> Tensor:
@@ -141,7 +141,11 @@ def of_inner_products(
     epsilon: float,
     tally: NegativeTally | None = None,
 ) -> TileGradient:
-    """Return a function that computes one tile and its gradient in place, where scores are inner products z_i.z_j."""
+    """Return a function that computes one tile and its gradient in place, where scores are inner products z_i.z_j.
+
+    `tile_function` gives the anchors' values from the logits, scores / `temperature`, and `epsilon`. `weights` [n] has
+    the weight of each row's value in the loss. A `tally` counts the tile's negatives.
+    """
 
     def tile(z: Tensor, anchors: Anchors, gradient: Tensor | None) -> Tensor:
         """Return the weighted sum of a tile's values, and add its gradient to `gradient` [n d] where that is given."""

@@ -47,8 +47,8 @@ def vicreg(
 ) -> Scalar:
     """VICReg: invariance * s(Z, Z') + variance * [v(Z) + v(Z')] + covariance * [c(Z) + c(Z')] (Bardes et al. 2022).
 
-    Equations 1 to 6: squared distance of the views, a hinge that keeps each dimension's standard deviation at
-    `target`, squared covariances between dimensions.
+    Equations 1 to 6 of the views Z = `first` and Z' = `second`: s is their squared distance, v a hinge that keeps each
+    dimension's standard deviation at `target`, c the squared covariances between dimensions.
 
     `form` "code" is what the authors ran; the weights 25, 25, 1 belong to it. There s is divided by the number of
     dimensions, and v(Z) + v(Z') by 2. "paper" is the equations as printed.
@@ -67,6 +67,7 @@ def vicreg(
 
 
 def _standardised(view: View, epsilon: float) -> View:
+    """Return the view with mean 0 and variance 1 of each dimension over the batch; `epsilon` is added to variances."""
     centred = view - view.mean(0)
     return centred / (centred.square().mean(0) + epsilon).sqrt()
 
@@ -84,6 +85,7 @@ def _off_diagonal(view: View) -> Scalar:
 
 
 def _covariance(view: View) -> Float[Tensor, "d d"]:
+    """Return the covariances of the dimensions over the batch, divided by the rows less one."""
     centred = view - view.mean(0)
     return centred.T @ centred / max(1, len(view) - 1)
 
@@ -111,11 +113,9 @@ class ComposedViewsLoss(BatchLoss):
         """Compute the loss of first against second views, which are paired by `ids`; 0 without a pair."""
         first, second = paired_rows(ids)
         # Where there is no pair, the 0 has a gradient, so that the step goes on as any other.
-        return (
-            self.definition.function(z[first], z[second], **self.params)
-            if len(first)
-            else 0 * z.sum()
-        )
+        if not len(first):
+            return 0 * z.sum()
+        return self.definition.function(z[first], z[second], **self.params)
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
         """Return the instance ids, which the two views of an image share; `SpecError` where they are None."""

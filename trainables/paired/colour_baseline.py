@@ -68,7 +68,7 @@ class Settings:
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
-    """Fit the trees, a class of n_k rows weighted by 1/n_k, score the test part, and report once.
+    """Fit the trees, score the test part, and report once. A row of a class of n_k rows has the weight 1/n_k.
 
     There is nothing to resume from.
     """
@@ -115,7 +115,8 @@ def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory of the trees' training, on the host: images of both parts, and one side in float32 too."""
     sides = len(Settings(**config).sides)
     values = data.rows("train", "test") * math.prod(image_shape(data, "pre"))
-    # Bytes of a value: 1 on each side as it is stored, 4 in float32.
+    # Bytes of a value: 1 on each side as it is stored, 4 in float32. There is no network: `build` and `inputs` are of
+    # an empty one.
     return Workload(
         architecture="colour trees",
         shape=(values, sides),
@@ -128,4 +129,5 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 train.settings = Settings  # type: ignore[attr-defined]
 train.memory = memory  # type: ignore[attr-defined]
+# A run says which arms score below this one on a fold.
 train.floor = True  # type: ignore[attr-defined]

@@ -63,7 +63,11 @@ def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
 
 
 def norms(ax: Any, rows: Any, names: list[str]) -> None:
-    """Draw |e_pre - e_post| of the items of each class, as box plots: how much change the network sees."""
+    """Draw |e_pre - e_post| of the items of each class, as box plots: how much change the network sees.
+
+    `rows` is a data frame with a row for each test item: its length `z_raw`, and `label`, the index of its class in
+    `names`.
+    """
     ax.boxplot(
         [rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))],
         tick_labels=names,
@@ -83,5 +87,5 @@ def f1_bars(ax: Any, predicted: Integers, labels: Integers, names: list[str]) ->
 
 
 def _save(paint: Any, to: Path) -> Path:
-    """Draw a figure of one pair of axes by `paint` to the file `to`; return `to`."""
+    """Draw a figure to the file `to`, whose one pair of axes `paint(axes)` fills; return `to`."""
     return save(to, (4.2, 3.6), lambda figure: paint(figure.add_subplot()), dpi=110)

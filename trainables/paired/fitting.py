@@ -188,8 +188,8 @@ class PairedTraining(loop.Trained):
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
         """Return diagnostics of z in an epoch's last batch; warn the first time that the trial is stuck.
 
-        There are none where z is 0 throughout, as for one side fed twice. A batch without positive pairs has no
-        alignment.
+        There are none where z is 0 throughout, as it is where one side of a pair is fed twice. A batch without positive
+        pairs has no alignment.
         """
         if not last.z.any():
             return {}
@@ -279,6 +279,8 @@ def fit(
     resume: Path | None,
 ) -> Generator[Report]:
     """Train `trial` on inputs of a modality, from the checkpoint folder `resume` if given; report each epoch, from 1.
+
+    `modality` builds the inputs from the trial, its `settings` and the device.
 
     A report has the means over the epoch's steps. Where an evaluation was due it also has `accuracy`, `f1_macro`, F1
     per class and the geometry of z. The last one has, besides, the geometry on training rows, per-item values and

@@ -11,9 +11,9 @@ from contrasweep.trainables.pytorch import Float, Int, Matrix
 from contrasweep.trial import Report, Trial
 
 Labels = Int[Tensor, " n"]
-MANY = 100
+MANY_SHOT_ABOVE = 100
 """Long-tailed learning: classes with more training rows than these are many-shot."""
-FEW = 20
+FEW_SHOT_BELOW = 20
 """Classes with fewer training rows than these are few-shot."""
 
 
@@ -49,9 +49,9 @@ def baseline_report(trial: Trial, predicted: Labels, train: Part, test: Part) ->
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
     """Return a mask over the classes [k] for `many`-shot, `medium` and `few`-shot ones, by their training rows."""
     return {
-        "many": counts > MANY,
-        "medium": (counts <= MANY) & (counts >= FEW),
-        "few": counts < FEW,
+        "many": counts > MANY_SHOT_ABOVE,
+        "medium": (counts <= MANY_SHOT_ABOVE) & (counts >= FEW_SHOT_BELOW),
+        "few": counts < FEW_SHOT_BELOW,
     }
 
 

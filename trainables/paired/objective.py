@@ -13,7 +13,7 @@ from contrasweep.trainables.paired.settings import PairedSettings
 from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Integers
 
-EFFECTIVE = 0.9999
+EFFECTIVE_BETA = 0.9999
 """beta of the effective number of samples (Cui et al. 2019)."""
 
 
@@ -112,6 +112,6 @@ def class_weights(kind: str, labels: Integers, classes: int) -> Float[Tensor, " 
         weights = counts.sum() / (classes * counts)
         weights = weights.sqrt() if kind == "root" else weights
     else:
-        weights = (1 - EFFECTIVE) / (1 - EFFECTIVE**counts)
+        weights = (1 - EFFECTIVE_BETA) / (1 - EFFECTIVE_BETA**counts)
         weights = weights / weights[counts > 0].mean()
     return torch.where(counts > 0, weights, torch.zeros(())).float()

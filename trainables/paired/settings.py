@@ -46,13 +46,19 @@ Batches = Int[Tensor, "batches b"]
 
 
 def uniform(labels: Integers, size: int, generator: "torch.Generator") -> Batches:
-    """Draw batches of distinct rows for one epoch. An incomplete last batch is left out, as it disturbs BatchNorm."""
+    """Draw batches of `size` distinct rows for one epoch.
+
+    A smaller last batch is left out, as it disturbs BatchNorm.
+    """
     count = len(labels) // size
     return torch.randperm(len(labels), generator=generator)[: count * size].reshape(count, size)
 
 
 def class_balanced(labels: Integers, size: int, generator: "torch.Generator") -> Batches:
-    """Draw rows so that every class is equally likely; within a class, no row repeats before all have come."""
+    """Draw batches of `size` rows so that every class is equally likely.
+
+    Within a class, no row repeats before all have come.
+    """
     # First the class of each place of the epoch, then rows for each class's places.
     count = len(labels) // size
     present = torch.unique(labels)
@@ -65,7 +71,7 @@ def class_balanced(labels: Integers, size: int, generator: "torch.Generator") ->
 
 
 def at_least_two(labels: Integers, size: int, generator: "torch.Generator") -> Batches:
-    """Draw batches in which every row has another of its class, so that no anchor lacks a positive.
+    """Draw batches of `size` rows in which every row has another of its class, so that no anchor lacks a positive.
 
     Rows are drawn in couples of one class; a class has couples in proportion to its rows. In a class with an odd number
     of rows, the last row is coupled with an earlier one. A single row is coupled with itself, so that its two views
@@ -270,7 +276,7 @@ class PairedSettings(TrainingSettings):
 
 
 TYPICAL_CLASSES = 10
-"""Where the dataset names no classes; the classifier's last layer hardly counts."""
+"""How many classes a plan assumes where the dataset names none; its memory hardly depends on the last layer."""
 
 
 def network_output_sum(out: Any) -> Tensor:

@@ -101,7 +101,7 @@ def centres(part: EmbeddedPart, name: str, classes: int) -> pa.Table:
 
 
 def tsne(points: Tensor) -> Any:
-    """Return coordinates [n 2] by t-SNE (van der Maaten & Hinton 2008) with a PCA start and a fixed seed.
+    """Return coordinates [n 2] of `points` [n d] by t-SNE (van der Maaten & Hinton 2008), PCA start, fixed seed.
 
     Perplexity is 30, less for fewer than 91 points. All points get the origin (0, 0) where they are fewer than 5, have
     fewer than two coordinates, or coincide.

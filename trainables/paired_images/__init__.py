@@ -58,6 +58,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     Both images of a pair go through the network in one pass (LOCAL, Table 1).
     """
     settings = Settings(**config).resolve(data)
+    # The dataset's columns that are the sides.
     columns = COLUMNS[settings.input]
     channels = image_shape(data, columns[0])[0]
     stored_shape = (channels, settings.image_size, settings.image_size)

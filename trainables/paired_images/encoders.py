@@ -23,7 +23,7 @@ from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables import encoders
 from contrasweep.trainables.encoders import (
-    TIMM,
+    TIMM_PREFIX,
     ExternalEncoder,
     Shape,
     WeightsDigest,
@@ -143,8 +143,8 @@ def find(name: str) -> ExternalStages:
 
     `SpecError` where nothing is at the path.
     """
-    if name.startswith(TIMM):
-        return ExternalStages(name, functools.partial(_timm, name.removeprefix(TIMM)))
+    if name.startswith(TIMM_PREFIX):
+        return ExternalStages(name, functools.partial(_timm, name.removeprefix(TIMM_PREFIX)))
     return ExternalStages(name, encoders.find(name).target)
 
 
@@ -157,7 +157,7 @@ ENCODERS: Table[Any] = Table(
         "resnet50": ResNet("Bottleneck", (3, 4, 6, 3)),
     },
     find=find,
-    knows=lambda name: name.startswith(TIMM) or is_torchvision(name),
+    knows=lambda name: name.startswith(TIMM_PREFIX) or is_torchvision(name),
 )
 """name -> (shape of the images, parameters) -> a network to the maps of its stages."""
 

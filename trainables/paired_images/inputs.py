@@ -108,6 +108,7 @@ class ImageInputs(Inputs):
         return tuple(side[rows] for side in self.colour_statistics[split])
 
     def _normal(self, sides: Sequence[ImageBatch]) -> Sides:
+        """Return sides with values in [0, 1] as normalised ones (see `exporting.normalised`)."""
         return normalised(sides, self.mean, self.std, self.settings.centre)
 
 

@@ -67,7 +67,10 @@ class Stages(nn.Module):
         return maps
 
     def _stage(self, inputs: int, planes: int, depth: int, stride: int) -> nn.Sequential:
-        """Return one stage of the ResNet: `depth` blocks, the first of them with the stride."""
+        """Return one stage of the ResNet, for maps of `inputs` channels: `depth` blocks, the first with the stride.
+
+        `planes` is torchvision's width of a block, whose output has `expansion` times as many channels.
+        """
         # Where the first block changes size or channels, its shortcut has to change them too.
         outputs = planes * self.block.expansion
         shortcut = None

@@ -128,7 +128,8 @@ class Corpus:
     `product_tokens`, `record_tokens`, `product_regions` and `category` have an entry for each product, the other
     sequences one for each review. `product` has the index of the review's product in those four fields, and
     `product_ids` the product's id in the dataset. The order of reviews decides ties. Tokens are int64 [t] and never
-    empty. Regions are [m f], with m = 0 for an item without images; f is `roi_dim`.
+    empty. Regions are [m f], with m = 0 for an item without images; f is `roi_dim`. `lengths` are the numbers of known
+    words of the reviews, also where texts are hidden.
     """
 
     product_tokens: Sequence[Ints]

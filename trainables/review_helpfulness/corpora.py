@@ -103,7 +103,7 @@ def prepare(
     """Make vocabularies of the part `train`, then corpora of all parts.
 
     `roi_dim` is the size of a region's features. `key` (seed, fold) seeds the initial word vectors.
-    `pretrained_vectors` gives pairs (word, vector), which take the place of those that are drawn.
+    `pretrained_vectors` gives pairs (word, vector), which take the place of those that are drawn; by default none.
     """
     # Vocabularies are those of training reviews and their products alone.
     train = parts["train"]

@@ -54,4 +54,5 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
 
 
 train.settings = Settings  # type: ignore[attr-defined]
+# A run says which arms score below this one on a fold.
 train.floor = True  # type: ignore[attr-defined]

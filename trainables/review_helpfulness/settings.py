@@ -12,10 +12,10 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.imports import errors_named
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables.fields import AboveZero, Count, Device, MaybeCount, Positive
-from contrasweep.trainables.files import DIGITS, require_digest
+from contrasweep.trainables.files import DIGEST_DIGITS, require_digest
 from contrasweep.trainables.losses import require_number
 from contrasweep.trainables.pytorch import torch
-from contrasweep.trainables.review_helpfulness.datasets.word_vectors import KIND
+from contrasweep.trainables.review_helpfulness.datasets.word_vectors import VECTORS_KIND
 from contrasweep.trainables.review_helpfulness.losses import LOSSES
 from contrasweep.trainables.review_helpfulness.models import MODELS
 
@@ -156,7 +156,7 @@ class Settings:
             return resolved
         name = self.word_vectors.partition("#")[0]
         return dataclasses.replace(
-            resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}"
+            resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGEST_DIGITS]}"
         )
 
     def _check_loss(self) -> None:
@@ -182,9 +182,11 @@ class Settings:
             raise SpecError(
                 "there is no such dataset", place="word_vectors", value=name, hint=hint
             ) from None
-        if staged.kind != KIND or staged.columns["vector"]["shape"] != [self.word_dim]:
+        if staged.kind != VECTORS_KIND or staged.columns["vector"]["shape"] != [self.word_dim]:
             what = f"{name} is of kind {staged.kind} with columns {dict(staged.columns)}"
-            raise DataError(f"word_vectors: {what}; needed are {KIND} of word_dim {self.word_dim}")
+            raise DataError(
+                f"word_vectors: {what}; needed are {VECTORS_KIND} of word_dim {self.word_dim}"
+            )
         require_digest(staged, name, digest, "word_vectors")
         return staged
 

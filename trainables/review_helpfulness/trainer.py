@@ -159,6 +159,7 @@ class Trainer:
         return self._per_product(corpus, self.score(corpus))
 
     def _per_product(self, corpus: Corpus, scores: NDArray[np.float64]) -> PerProduct:
+        """Return the metrics of a part by these scores of its rows, per product."""
         return per_product(
             labels=corpus.label, scores=scores, products=corpus.product, threshold=self.threshold
         )

@@ -80,7 +80,7 @@ def memory(config: Config, data: Manifest) -> Workload:
 
 
 def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
-    """Return a `Batch` of `rows` pairs whose texts and images are all at their longest."""
+    """Return a `Batch` of `rows` pairs whose texts have `tokens` words, and whose images `regions` regions [roi]."""
     from contrasweep.trainables.review_helpfulness.batch import Corpus
 
     texts = [np.ones(tokens, np.int64)] * rows

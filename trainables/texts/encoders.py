@@ -28,6 +28,7 @@ Dropout = Annotated[
     float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")
 ]
 Pooling = Literal["mean", "first"]
+"""What one vector is made of: the vectors of all tokens, or that of the first."""
 
 
 def convolution_encoder(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module":

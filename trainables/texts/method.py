@@ -22,6 +22,7 @@ from contrasweep.trainables.texts.settings import Settings
 from contrasweep.trial import Trial
 
 Rows = dict[int, list[int]]
+"""Number of a sentence -> numbers of other sentences."""
 EVAL_BATCH_ROWS = 512
 """Texts of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 
@@ -53,7 +54,8 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
     number = {text: i for i, text in enumerate(sentences)}
     left = np.array([number[text] for text in premises], np.int64)
     right = np.array([number[text] for text in hypotheses], np.int64)
-    # Both sides of a pair are one sentence, which dropout makes two views of; but not where pairs are the dataset's.
+    # As a rule both sides of a pair are the same sentence, which dropout makes two views of. With `entailed` they are
+    # the two sides of the dataset's pairs.
     first = np.arange(len(sentences))
     second = first
     if settings.positives == "views":
@@ -84,7 +86,10 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
 
 
 def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
-    """Return the group [count] of each sentence; those that a chain of pairs (left, right) connects have one."""
+    """Return the number of the group of each of `count` sentences.
+
+    `left` and `right` are the sentences of each pair. Sentences that a chain of pairs connects are in one group.
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -17,6 +17,7 @@ PADDING = 0
 UNKNOWN = 1
 """The word index of words that the vocabulary has not; those of the vocabulary follow."""
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
+"""A word of the letters a to z, a number, or one other character that is no blank."""
 
 
 def tokens(text: str | None) -> list[str]:

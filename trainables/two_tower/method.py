@@ -13,7 +13,7 @@ from contrasweep.rows import ItemColumns
 from contrasweep.trainables import augmentations, images, loop, seeding
 from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.dual_encoder.method import DualEncoder, Sides
-from contrasweep.trainables.evaluation.neighbours import TILE
+from contrasweep.trainables.evaluation.neighbours import SCORES_AT_ONCE
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.pytorch import Bool, Float, Int, Matrix
 from contrasweep.trainables.similarities import unit
@@ -48,7 +48,7 @@ class Captions:
 
     @property
     def pairs(self) -> Int[Tensor, "p 2"]:
-        """The number of the image of each text, and that of the text in `distinct_texts`."""
+        """A row for each text of each image: the number of the image, and that of the text in `distinct_texts`."""
         return torch.tensor(
             [(i, text) for i, texts in enumerate(self.texts_of_image) for text in texts]
         )
@@ -143,6 +143,7 @@ class TwoTower(DualEncoder[Batch]):
         image_rows = self.embed_images(self.test.stretches())
         text_rows = self.embed_texts(self.test_captions.distinct_texts)
         pairs = self.test_captions.pairs.to(self.device)
+        # `pairs` has (image, caption); flipped, (caption, image).
         of_images = recalls(image_rows, text_rows, pairs)
         of_texts = recalls(text_rows, image_rows, pairs.flip(1))
         hits = {f"image_to_text_recall_at_{k}": found for k, found in of_images.items()}
@@ -187,7 +188,9 @@ def recalls(
     keys = pairs[:, 0] * m + pairs[:, 1]
     # Whether each of the nearest rows is correct [n k], computed for some queries at a time.
     correct = []
-    for tile in torch.split(torch.arange(len(queries), device=queries.device), max(1, TILE // m)):
+    for tile in torch.split(
+        torch.arange(len(queries), device=queries.device), max(1, SCORES_AT_ONCE // m)
+    ):
         nearest = (queries[tile] @ index.T).topk(min(max(RECALL_AT), m)).indices
         correct.append(torch.isin(tile[:, None] * m + nearest, keys))
     hits = torch.cat(correct)

@@ -93,7 +93,10 @@ class Batch:
         return {}
 
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
-        """Compute the loss of the embeddings of all views."""
+        """Compute the loss of the embeddings of all views.
+
+        For the arguments see `Targets.step`.
+        """
         embeddings = self.model(views)
         with full_precision(views):
             return Compared(loss(widened(embeddings), labels, rows), embeddings)

@@ -99,7 +99,10 @@ class Moco(Queued):
         return {"momentum_encoder": self.encoder, "queue": self.queue}
 
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
-        """Compute the loss of first views, as queries, against the keys of second views and the queue."""
+        """Compute the loss of first views, as queries, against the keys of second views and the queue.
+
+        For the arguments see `Targets.step`.
+        """
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         # First views are the queries, second ones, by the momentum encoder, the keys; both have the same images.
         half = len(views) // 2
@@ -121,9 +124,10 @@ class Moco(Queued):
         return Compared(value, torch.cat([widened(first), widened(second)]))
 
     def _masks(self, loss: ComposedLoss, labels: Ids, rows: Ids) -> tuple[Tensor, Tensor]:
-        """Return which of the step's keys and of the queue's are positives and negatives of each query, [b b + m].
+        """Return two masks [b, b + m]: which keys are positives and which are negatives of each query.
 
-        The first b columns are the keys, whose diagonal is each query's own key; the other m are the queue.
+        The first b columns are the step's keys, whose diagonal is each query's own key; the other m are the queue.
+        `labels` and `rows` (numbers of images) [b] are those of the queries and of the step's keys.
         """
         diagonal = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
         # Keys of the query's own image from earlier steps: neither positive nor negative.
@@ -176,7 +180,10 @@ class CrossBatchMemory(Queued):
         return {"memory": self.queue}
 
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
-        """Compute the loss of all views with each other, plus `weight` times that against the memory."""
+        """Compute the loss of all views with each other, plus `weight` times that against the memory.
+
+        For the arguments see `Targets.step`.
+        """
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = self.model(views)
         self.queue.to(views.device)
@@ -191,6 +198,8 @@ class CrossBatchMemory(Queued):
 
     def _against_memory(self, z: Tensor, labels: Ids, rows: Ids, loss: ComposedLoss) -> Tensor:
         """Return the loss of the batch `z` [n d] against itself and the memory [m d], without each row's own copy.
+
+        `labels` [n] and `rows` [n], the numbers of the images, are those of the batch.
 
         Of the n x (n + m) pairs those are positive that have the same label, or the same image number for a loss of
         instances.
@@ -235,7 +244,10 @@ class Nnclr(Queued):
         return {"predictor": self.trained, "queue": self.queue}
 
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
-        """Compute the mean of two losses: the neighbours of each view against the predictions of the other view."""
+        """Compute the mean of two losses: the neighbours of each view against the predictions of the other view.
+
+        For the arguments see `Targets.step`.
+        """
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         # Both halves of the batch, first and second views, have the same images.
         half = len(views) // 2

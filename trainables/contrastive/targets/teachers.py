@@ -135,7 +135,10 @@ class Dino:
         return {"momentum_encoder": self.teacher, "prototypes": self.trained, "centre": self.centre}
 
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
-        """Compute the mean cross-entropy of the student's classes of each view against the teacher's of another."""
+        """Compute the mean cross-entropy of the student's classes of each view against the teacher's of another.
+
+        For the arguments see `Targets.step`.
+        """
         # The student embeds all views in one pass, the teacher scores the first ones in a pass each.
         embeddings = self.model(views)
         single_views = views.chunk(self.n_views)
@@ -203,7 +206,10 @@ class Swav:
         return {"prototypes": self.trained}
 
     def step(self, views: ImageBatch, labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
-        """Compute the mean cross-entropy of each view's scores against the codes of another view."""
+        """Compute the mean cross-entropy of each view's scores against the codes of another view.
+
+        For the arguments see `Targets.step`.
+        """
         embeddings = self.model(views)
         # `together` has the rows of all processes first, because codes are balanced over the whole batch. `trained` are
         # the prototypes.

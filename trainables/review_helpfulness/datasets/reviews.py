@@ -28,9 +28,10 @@ from contrasweep.errors import DataError
 
 SPLITS = ("train", "dev", "test")
 LABELS = ("0", "1", "2", "3", "4")
-BATCH = 512
+TABLE_ROWS = 512
 """Rows of a table, since region features of all reviews do not fit into memory."""
 Features = NDArray[np.float16]
+"""Region features of a product or review, [n dim]."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,12 @@ def published(
 
 
 def _products(products: list[Product], features: Lookup | None, specs: Any) -> Iterator[pa.Table]:
-    """Yield the products in tables."""
-    for start in range(0, len(products), BATCH):
-        chosen = products[start : start + BATCH]
+    """Yield the products in tables of at most `TABLE_ROWS` rows.
+
+    `features` is that of `content`. `specs` has the shape of the column `roi`; {} without features.
+    """
+    for start in range(0, len(products), TABLE_ROWS):
+        chosen = products[start : start + TABLE_ROWS]
         roi = (
             [features(product.split, product.product_id) for product in chosen]
             if features
@@ -155,14 +159,15 @@ def _reviews(
 ) -> Iterator[pa.Table]:
     """Yield the reviews of these products in tables, product by product.
 
-    `reviews_of` has the reviews of each product, and `rows` each product's row in the split `products`.
+    `reviews_of` is product id -> its reviews, `rows` product id -> its row in the split `products`. For `features` and
+    `specs` see `_products`.
     """
     placed_reviews = []
     for product in products:
         for position, review in enumerate(reviews_of[product.product_id]):
             placed_reviews.append(PlacedReview(product, position, review))
-    for start in range(0, len(placed_reviews), BATCH):
-        chosen = placed_reviews[start : start + BATCH]
+    for start in range(0, len(placed_reviews), TABLE_ROWS):
+        chosen = placed_reviews[start : start + TABLE_ROWS]
         reviews = [placed.review for placed in chosen]
         roi = None
         if features is not None:
@@ -191,7 +196,7 @@ def _reviews(
 def _images(
     rows: Sequence[Product | Review], roi: list[Features] | None, specs: Any
 ) -> dict[str, pa.Array]:
-    """Return the columns about images; region features are among them where there are any."""
+    """Return the columns about images of these rows, whose region features are `roi`; None: there are no images."""
     arrays = {
         "image_urls": pa.array([list(row.image_urls) for row in rows], pa.list_(pa.string())),
         "n_roi": pa.array([len(x) for x in roi] if roi else [0] * len(rows), pa.int32()),

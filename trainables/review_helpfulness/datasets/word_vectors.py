@@ -18,10 +18,11 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.trainables.fields import Count
 
-KIND = "word-vectors"
+VECTORS_KIND = "word-vectors"
 """The kind of staged datasets of word vectors."""
 WordVector = tuple[str, NDArray[np.float32]]
-BATCH = 10_000
+"""A word and its vector [dim]."""
+TABLE_ROWS = 10_000
 """Rows of a table."""
 
 
@@ -36,14 +37,14 @@ def read(source: Path, settings: Settings) -> Content:
     """Return words and vectors in the file's order; `DataError` where a line has other than `dim` numbers."""
     specs = {"vector": columns.spec("float32", [settings.dim])}
     return Content(
-        KIND, {"train": _tables(read_vectors(source, settings.dim), specs)}, columns=specs
+        VECTORS_KIND, {"train": _tables(read_vectors(source, settings.dim), specs)}, columns=specs
     )
 
 
 def _tables(vectors: Iterable[WordVector], specs: dict[str, ColumnSpec]) -> Iterator[pa.Table]:
-    """Yield words and vectors in tables of BATCH rows."""
+    """Yield words and vectors in tables of at most `TABLE_ROWS` rows; `specs` has the shape of `vector`."""
     waiting = iter(vectors)
-    while batch := list(islice(waiting, BATCH)):
+    while batch := list(islice(waiting, TABLE_ROWS)):
         words, values = zip(*batch, strict=True)
         yield columns.table(
             {"word": pa.array(words), "vector": columns.from_array(np.stack(values))}, specs

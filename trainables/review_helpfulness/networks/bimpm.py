@@ -23,6 +23,7 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
 )
 
 EPS = 1e-8
+"""The least norm, and the least sum of cosines, that anything is divided by."""
 
 
 def perspective_cosine(

@@ -75,7 +75,7 @@ class WordEmbedding(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """One layer of LSTM over the valid positions (a prefix); outputs at invalid ones are 0."""
+    """One layer of LSTM over the valid positions, which come first in each row; outputs at the others are 0."""
 
     def __init__(self, dim: int, hidden: int, *, bidirectional: bool) -> None:
         super().__init__()

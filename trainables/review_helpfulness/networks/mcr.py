@@ -38,7 +38,10 @@ SLICE = 32
 
 
 class KernelMaxPooling(nn.Module):
-    """Convolve matching matrices [b c t s], keep the `top` largest values of each filter, and normalise them."""
+    """Convolve matching matrices [b c t s], keep the `top` largest values of each filter, and normalise them.
+
+    There are `filters` convolutions of each of `sizes`, the sides of squares.
+    """
 
     def __init__(self, channels: int, sizes: tuple[int, ...], filters: int, top: int) -> None:
         super().__init__()
@@ -96,7 +99,10 @@ class CoherentGraph(nn.Module):
 
 
 def _mix(queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
-    """Return sum_j w_ij x_j for the nodes i of some queries [b q h], over all valid nodes j."""
+    """Return sum_j w_ij x_j, [b q d], for the nodes i of some `queries` [b q h], over all valid nodes j.
+
+    `keys` are [b n h], `x` [b n d] and `mask` [b n]; `weight` [1 h] gives the score of a pair.
+    """
     scores = functional.linear(functional.relu(queries[:, :, None] + keys[:, None]), weight)[..., 0]
     return masked_softmax(scores, mask[:, None, :], dim=-1) @ x
 

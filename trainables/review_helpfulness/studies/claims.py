@@ -56,6 +56,7 @@ def _study(
 
 
 def _with_floor(arms: dict[str, Arm]) -> dict[str, Arm]:
+    """Return these arms and one more, the ranking by length, with as many words of a text as the small studies read."""
     return arms | {"longest-first": Arm(LONGEST, config={"max_tokens": SMALL["max_tokens"]})}
 
 
