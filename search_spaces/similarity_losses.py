@@ -194,17 +194,17 @@ def _middle(loss: str, similarity: str) -> MutableConfig:
     """
     settings: MutableConfig = {"name": loss, "similarity": similarity}
     if loss in CROSS_ENTROPY:
-        settings["temperature"] = _mean(TEMPERATURE[similarity])
+        settings["temperature"] = _geometric_mean(TEMPERATURE[similarity])
     elif loss == "margin_contrastive":
         settings["m_pos"], settings["m_neg"] = (
             (bound.low + bound.high) / 2 for bound in PAIR_MARGINS[similarity]
         )
     else:
-        settings["margin"] = _mean(MARGIN[similarity])
+        settings["margin"] = _geometric_mean(MARGIN[similarity])
     return settings
 
 
-def _mean(bounds: Float) -> float:
+def _geometric_mean(bounds: Float) -> float:
     """Return the geometric mean of a range's ends, to two digits."""
     return float(f"{(bounds.low * bounds.high) ** 0.5:.2g}")
 

@@ -14,7 +14,7 @@ from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float, Matrix
 from contrasweep.trainables.similarities import unit
 
-SAMPLE = 2048
+SAMPLED_ROWS = 2048
 """Rows that alignment and uniformity look at, at most: the first ones, since batches are in random order."""
 
 
@@ -39,8 +39,8 @@ def of_batch(
     z = widened(embeddings.detach())
     metrics = {
         "valid_anchors": float(valid_anchors(ids)),
-        "alignment": alignment(z[:SAMPLE], ids[:SAMPLE]),
-        "uniformity": uniformity(z[:SAMPLE]),
+        "alignment": alignment(z[:SAMPLED_ROWS], ids[:SAMPLED_ROWS]),
+        "uniformity": uniformity(z[:SAMPLED_ROWS]),
     }
     if isinstance(loss, ComposedLoss):
         collapse = collapse_value(loss, ids, typical_score(loss, z))
@@ -48,6 +48,7 @@ def of_batch(
         # A uniformity near 0 says that all directions coincide. They need not where the similarity depends on lengths,
         # and so has no lowest score.
         coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
+        # Within 1 %; of a collapse value near 0, within 1e-4.
         collapsed = coincide and abs(distance) <= 0.01 * max(abs(collapse), 0.01)
         metrics |= {
             "collapse_value": collapse,

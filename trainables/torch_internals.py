@@ -28,6 +28,7 @@ def _on_lists(name: str) -> Callable[..., Any]:
             other if isinstance(other, list | tuple) else itertools.repeat(other)
             for other in others
         ]
+        # Not strict, since `repeat` never ends.
         return [
             getattr(tensor, name)(*arguments, **scalars)
             for tensor, *arguments in zip(tensors, *operands, strict=False)

@@ -188,7 +188,8 @@ class Contrastive(loop.Trained):
         parts = self.settings.reports_per_epoch
         epoch = (report - 1) // parts + 1
         part = (report - 1) % parts
-        # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
+        # Seeded anew, so that a resumed trial draws what an uninterrupted one does. The first part of an epoch draws
+        # what a whole epoch without parts does.
         key = (*self.key, epoch, part) if part else (*self.key, epoch)
         seeding.reseed(*key)
         first, batches = self._batches_of_part(epoch, part)

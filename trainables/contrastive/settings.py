@@ -241,8 +241,8 @@ class Settings(TrainingSettings):
                 hint="take infonce, barlow_twins or vicreg, or targets: byol",
             )
         self.check_reports(max(1, rows_to_train(data) // self.batch_size))
-        # With folds a class needs two rows: the fold that has the only one does not train on it. Where no counts are
-        # known, each class counts as one with enough rows.
+        # The classes that every training part has. With folds a class needs two rows, since the trial whose held-out
+        # fold has the only one does not train on it. Where no counts are known, each class is taken to have enough.
         rows = data.counts.get("train", {}).get("classes", [2] * len(data.classes))
         needed = 2 if data.folds else 1
         trained = sum(n >= needed for n in rows)

@@ -128,7 +128,8 @@ class DualEncoder(loop.Trained, abc.ABC, Generic[B]):
                 clamp(self.learned)
         metrics = self.guard.means(measured, epoch) | {"learning_rate": self.optimizer.lr}
         assert last is not None
-        # Diagnostics see both sides stacked, where the two rows of a pair belong together.
+        # Diagnostics see both sides stacked, where the two rows of a pair belong together. They get no loss (None), so
+        # that there is no collapse value.
         pairs = torch.arange(size, device=self.device).repeat(2)
         learned = {} if self.learned is None else self.learned.metrics()
         return metrics | learned | diagnostics.of_batch(None, metrics["loss"], last.stacked, pairs)

@@ -30,7 +30,7 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
         trial: The trial of the evaluation. Its config has these keys:
 
             - `study`, `source`, `trainable`, `config`: the other trial's study, id, trainable and config;
-            - `start`: whence the other trial started, if it has a start;
+            - `start`: the trial whose checkpoint the other trial started from, if there is one;
             - `trained`, `checkpoint`: when the other trial ended, and the digest of its checkpoint;
             - `on`: the datasets on which the network is scored, each as `name#digest`;
             - `function`: the dotted path of the function that scores it, or "" for our own scores;

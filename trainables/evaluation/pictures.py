@@ -127,11 +127,10 @@ def save(
     title: str | None = None,
     dpi: float | None = None,
 ) -> Path:
-    """Draw a figure of this `size` in inches by `paint` and write it to `path` as PNG; return `path`.
+    """Draw a figure of this `size` in inches by `paint(figure)` and write it to `path` as PNG; return `path`.
 
-    A `title` stands above all that is painted.
-
-    A name with `$` is drawn as it is written. pyplot is not used, whose global state would outlive a trial.
+    A `title` stands above all that is painted. `dpi` is in dots per inch; None: Matplotlib's. A name with `$` is drawn
+    as it is written. pyplot is not used, whose global state would outlive a trial.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg

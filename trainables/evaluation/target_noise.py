@@ -78,6 +78,7 @@ def by_class(
 
     How far a class's noise reaches into its target tells which classes lie close to another one.
     """
+    # The most frequent classes; of equally frequent ones, those of the lowest numbers. Then by number.
     classes, counts = np.unique(labels, return_counts=True)
     chosen = np.sort(classes[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])
     return {

@@ -94,9 +94,8 @@ def batch_hard(
 ) -> Terms:
     """Batch hard: max(0, margin + max_N s - min_P s), or its softplus if `soft` (Hermans et al. 2017, equation 5).
 
-    s are the scores of an anchor, N its negatives, P its positives. Only anchors with a
-    positive and a negative have a term. `margin` None
-    is 0 if `soft`, else .2.
+    s are the scores of an anchor, N its negatives, P its positives. Only anchors with both a positive and a negative
+    have a term. `margin` None is 0 if `soft`, else .2.
     """
     nearest_negative = scores.masked_fill(~negatives, -torch.inf).amax(1)
     farthest_positive = scores.masked_fill(~positives, torch.inf).amin(1)

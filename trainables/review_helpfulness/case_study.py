@@ -111,7 +111,8 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
     about = " ".join(products.column(name)[row].as_py() for name in ("name", "description"))
     texts: dict[str, str] = {}
     # The test part of a fold is of the training split; there may be no other test part.
-    for part in map(dataset.split, filter(dataset.manifest.rows, ("train", "test"))):
+    splits = [split for split in ("train", "test") if dataset.manifest.rows(split)]
+    for part in map(dataset.split, splits):
         # Ids of reviews may repeat among products.
         columns = (part.column(name).to_pylist() for name in ("product_id", "review_id", "text"))
         for product_of_review, review, text in zip(*columns, strict=True):

@@ -86,9 +86,21 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
     texts = [np.ones(tokens, np.int64)] * rows
     images = [np.ones((regions, roi), np.float32)] * rows
     zeros = np.zeros(rows, np.int64)
-    # Texts, records and regions of products, texts and regions of reviews; a product for each review.
-    of_products = (texts, texts, images, zeros)
-    corpus = Corpus(*of_products, texts, images, zeros, zeros, [], [], zeros, roi)
+    corpus = Corpus(
+        product_tokens=texts,
+        record_tokens=texts,
+        product_regions=images,
+        category=zeros,
+        review_tokens=texts,
+        review_regions=images,
+        product=zeros,
+        label=zeros,
+        product_ids=[],
+        review_ids=[],
+        lengths=zeros,
+        roi_dim=roi,
+    )
+    # Of the same review in each row: their shapes alone count.
     return corpus.batch(zeros)
 
 

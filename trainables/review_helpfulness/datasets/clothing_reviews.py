@@ -100,7 +100,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def synthetic_features(count: int, dim: int) -> Lookup:
-    """Return standard normal features that depend on the item's id alone."""
+    """Return a function that draws `count` regions of `dim` standard normal features for an item, from its id alone."""
 
     def draw(split: str, item: str) -> Features:
         """Draw an item's regions [count, dim] from a generator that its id seeds."""
