@@ -77,7 +77,7 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
         function_prefix = f"{path.rpartition(':')[2]}/"
     # The metric of a study whose scores come from a user's function, and so may have any names.
     metrics = {EVALUATED: 1.0}
-    items: dict[str, Any] = {}
+    items: dict[str, object] = {}
     with torch.no_grad():
         others = transfer.open_others(tuple(config["on"]), trial.data, trial.fold)
         # Prefix of the scores' names -> dataset of `on`.
@@ -201,7 +201,8 @@ def _checked(returned: Any, function: str, *, alone: bool) -> tuple[dict[str, fl
     `alone`, since those of several have different lengths.
     """
     # A function may return scores alone, or a pair of scores and items.
-    scores, items = returned, {}
+    scores = returned
+    items: ItemColumns = {}
     if isinstance(returned, tuple) and len(returned) == 2:
         scores, items = returned
     if not isinstance(scores, Mapping) or not scores or not isinstance(items, Mapping):
