@@ -587,7 +587,10 @@ MUTANTS = (
         ),
         (
             "an attempt that was superseded writes its record",
-            "            self.claim.check()  # last, because to drain may take long\n",
+            (
+                "            # Checked once more, because to drain may take long.\n"
+                "            self.claim.check()\n"
+            ),
             "",
             ATTEMPTS,
         ),
@@ -893,25 +896,13 @@ MUTANTS = (
         ),
         (
             "other folds are peers",
-            (
-                "        peers = {\n"
-                "            t: h\n"
-                "            for t, h in self.histories.items()\n"
-                "            if t != trial and self.folds.get(t) == self.folds.get(trial)\n"
-                "        }\n"
-            ),
-            "        peers = {t: h for t, h in self.histories.items() if t != trial}\n",
+            "            if other != trial and self.folds.get(other) == self.folds.get(trial)\n",
+            "            if other != trial\n",
         ),
         (
             "median stopping has no grace",
-            (
-                "        return (\n"
-                "            step < self.grace_steps\n"
-                "            or len(means) < self.min_trials\n"
-                "            or max(values.values()) >= statistics.median(means)\n"
-                "        )\n"
-            ),
-            "        return len(means) < self.min_trials or max(values.values()) >= statistics.median(means)\n",
+            "        if step < self.grace_steps or len(means) < self.min_trials:\n",
+            "        if len(means) < self.min_trials:\n",
         ),
     ),
     *_mutants(

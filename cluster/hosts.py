@@ -91,7 +91,8 @@ class ClusterHosts(Hosts):
         seen = self.inventory.joined(ray_inventory(listed))
         if seen == self.inventory:
             return None
-        self.inventory, self.grown = seen, self.clock()
+        self.inventory = seen
+        self.grown = self.clock()
         # A placement group would keep trials off the very host that has come for it: all groups are removed.
         self.request(())
         return seen
@@ -147,7 +148,7 @@ def wait_for_hosts(
             time.sleep(1)
             inventory = ray_inventory(ray.nodes())
     finally:
-        hosts.request(())
+        hosts.request(())  # takes the request back
     return inventory
 
 

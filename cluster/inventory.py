@@ -390,9 +390,10 @@ def _nvml_gpus() -> list[Gpu]:
 
 
 def _chosen(visible: str, handles: Sequence[Any], nvml: Any) -> Iterator[Any]:
-    """Yield NVML's handles of the GPUs that CUDA_VISIBLE_DEVICES names: by position, by id, or a part of one by its id.
+    """Yield NVML's handles of the GPUs in `visible`, the value of CUDA_VISIBLE_DEVICES.
 
-    As for CUDA, an entry that names none ends the list.
+    An entry is the position or the id of a GPU, or the id of a part of one (MIG). As for CUDA, an entry that names
+    nothing here ends the list.
     """
     for entry in map(str.strip, visible.split(",")):
         handle = None

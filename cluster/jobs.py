@@ -34,8 +34,10 @@ JOB_ID = re.compile(r"contrasweep-.+-[0-9a-f]{8}|raysubmit_\w+")
 RAYS_LINE = re.compile(
     r"^Running entrypoint for job |^Job entrypoint command failed | job_manager\.py:"
 )
+"""A line of a job's log that Ray has written, and not the job."""
 STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
 ENDED = STATUSES[2:]
+"""Statuses of jobs that do not run any more."""
 POLL_S = 1.0
 CHARACTERS_PER_S = 2**18
 """Characters a second that may be fetched to follow a log."""
@@ -252,6 +254,7 @@ class Dashboard:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as package:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
                 entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), SAME_TIME)
+                # The upper 16 bits hold the permissions, so that a script stays executable.
                 entry.external_attr = path.stat().st_mode << 16
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 package.writestr(entry, path.read_bytes())

@@ -130,7 +130,7 @@ class Placement:
 
 
 def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> Fraction | None:
-    """Return the share 1/n of a `gpu` for one trial, or None if its memory is more than the GPU has.
+    """Return the share 1/n of a `gpu` for one trial; None if the trial needs more memory than the GPU has.
 
     A trial that asks for several GPUs gets whole ones, and their number is returned. The share covers memory with its
     margin, the measured busy fraction, and the trial's cores of the `cpus_per_gpu` that a host has for each GPU
@@ -275,6 +275,7 @@ def place(footprints: Sequence[Footprint], inventory: Inventory) -> list[Placeme
     # All replicates of a cell share a footprint, so its places are looked up once.
     ways = {footprint: options(footprint, inventory) for footprint in set(footprints)}
     chosen: list[Placement | None] = [None] * len(footprints)
+    # type of GPU (None: no GPU) -> how many of them the trials placed so far hold, in shares
     load: defaultdict[str | None, float] = defaultdict(float)
     for i in sorted(range(len(footprints)), key=lambda i: len(ways[footprints[i]])):
         if ways[footprints[i]]:

@@ -14,17 +14,18 @@ from fractions import Fraction
 from contrasweep.cluster.inventory import Inventory, Node
 from contrasweep.cluster.packing import Footprint, Placement, fits, place
 
-UNITS = 720720
+GPU_PARTS = 720720
 """Parts of a GPU: divisible by every n up to 16, so that shares add up exactly."""
-SIMILAR = 1.5
+SIMILAR_FACTOR = 1.5
 """A trial counts as the longer one only where it takes this times as long as the other, or more."""
 
 
 def near_end(remaining_s: float, longest_s: float, places: int) -> bool:
     """Return whether the longest waiting trials should begin before the others.
 
-    It is so where the waiting trials together take the `places` no longer than the longest takes: begun in its turn it
-    might run on alone after all others have ended.
+    `remaining_s` are the seconds of all waiting trials together, `longest_s` those of the longest one. `places` trials
+    run at once. The answer is True once the places together would finish all waiting trials within `longest_s`. Begun
+    later, the longest trial might run on alone after all others have ended.
     """
     return remaining_s <= longest_s * places
 
@@ -68,13 +69,15 @@ def simulate(
     hosts = []
     for node in nodes:
         for _ in range(node.count):
-            hosts.append(_Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus))
+            hosts.append(_Host(node, node.cpus, node.memory_gib, [GPU_PARTS] * node.gpus))
     placements = place(footprints, inventory)
     kinds = {way: _Kind(way, inventory) for way in dict.fromkeys(placements) if way}
+    # Sums over all trials: seconds x share of a GPU; the same, or seconds x cores where there is no GPU; costs.
     held = used = spent = 0.0
-    # The longest come first: so a run ends that puts the longest of the last trials before the others.
-    lengths = [round(math.log(max(length_s, 1e-3), SIMILAR)) for length_s in seconds]
-    for turn, i in enumerate(sorted(range(len(lengths)), key=lambda i: -lengths[i])):
+    # The longest come first, because a run too puts the longest of its last trials before the others. Trials of about
+    # the same length, within a factor of `SIMILAR_FACTOR`, are of one class and stay in the plan's order.
+    classes = [round(math.log(max(length_s, 1e-3), SIMILAR_FACTOR)) for length_s in seconds]
+    for turn, i in enumerate(sorted(range(len(classes)), key=lambda i: -classes[i])):
         way = placements[i]
         if way is None:
             continue
@@ -100,7 +103,7 @@ def simulate(
 
 @dataclass
 class _Host:
-    """One host with its free resources; GPUs in UNITS."""
+    """One host with its free resources; GPUs in GPU_PARTS."""
 
     node: Node
     cpus: float
@@ -114,10 +117,10 @@ class _Kind:
     def __init__(self, placement: Placement, inventory: Inventory) -> None:
         self.cpus = placement.cpus
         self.memory_gib = placement.host_memory_gib
-        # What one such trial holds: `units` (in UNITS) of each of its GPUs. `nodes` are the ids of the inventory's
+        # What one such trial holds: `units` (in GPU_PARTS) of each of its GPUs. `nodes` are the ids of the inventory's
         # entries on which it fits.
         share = placement.share
-        self.units = int(min(share, Fraction(1)) * UNITS)
+        self.units = int(min(share, Fraction(1)) * GPU_PARTS)
         self.gpus = math.ceil(share)
         self.nodes = {id(node) for node in inventory.nodes if fits(placement, node)}
         self.speed = inventory.gpu(placement.gpu).speed if placement.gpu else 1.0

@@ -64,12 +64,8 @@ def submit(
         env = {"PYTHONPATH": "platform"} if is_checkout else {}
         version = "" if is_checkout else versions()["contrasweep"]
         check_there(dashboard, probe, to_probe, version, Path(folder), env)
-        slug = (
-            "".join(character if character.isalnum() else "-" for character in name.lower()).strip(
-                "-"
-            )[:40]
-            or "study"
-        )
+        # Only letters, digits and hyphens of the study's name stand in the job's id.
+        slug = re.sub("[^a-z0-9]", "-", name.lower()).strip("-")[:40] or "study"
         return dashboard.submit(
             shlex.join(entrypoint),
             id=f"contrasweep-{slug}-{uuid.uuid4().hex[:8]}",
@@ -222,9 +218,10 @@ def check_there(
     for what, why in unusable.items():
         reason = " ".join(str(why).split())[:400]
         if what == "contrasweep":
+            wanted = f"contrasweep {version}".rstrip()
             raise SubmissionError(
-                f"the cluster's `python` lacks contrasweep{version and f' {version}'} ({reason}); install it there, in "
-                "the environment that is first on the PATH of `ray start`"
+                f"the cluster's `python` lacks {wanted} ({reason}); install it there, in the environment that is first "
+                "on the PATH of `ray start`"
             )
         raise SubmissionError(
             f"{what} cannot be used from the cluster ({reason}); its hosts read addresses and keys, such as "
@@ -253,14 +250,15 @@ def check_nodes() -> None:
     out.
     """
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ask = ray.remote(num_cpus=0)(versions)
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    pending = [
-        (node["NodeName"], ask.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote())
-        for node in alive
-    ]
+    pending = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            on_node = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            answer = ask.options(scheduling_strategy=on_node).remote()
+            pending.append((node["NodeName"], answer))
     answers = []
     for name, answer in pending:
         try:

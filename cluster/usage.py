@@ -25,8 +25,8 @@ class Meter:
     Host memory is the resident set. For this process it is the peak that Linux keeps, which a Meter resets when it
     starts; for the children it is sampled every `interval_s`. GPU memory is what NVML says of the process, or what
     torch's allocator reserved if that is more, since its peak is exact. GPU utilisation is the mean of NVML's figure
-    for the process. Where the driver has no such figure, the figure of the GPUs counts, with their other processes. So
-    it is in a container with process numbers of its own, which NVML does not know. Without a GPU, memory and
+    for the process. Where the driver has no such figure, the figure of the GPUs counts, with their other processes. The
+    same holds in a container with process numbers of its own, which NVML does not know. Without a GPU, memory and
     utilisation of the GPU are None. One Meter counts one trial. Several may be open at once, though Linux and torch
     keep one peak for a process, which begins with the last Meter.
     """
@@ -240,18 +240,14 @@ class Nvml:
     def sample(self) -> tuple[int, float | None]:
         """Return the GPU memory of this process in bytes, and how busy it kept its GPUs (0 to 1; None: no GPU).
 
-        Both are 0 and None in a container with process numbers of its own, which NVML does not know.
+        In a container with process numbers of its own, which NVML does not know, they are 0 and None.
         """
         memory = 0
         busy = []  # of each GPU that this process is on
         for handle in self.handles:
             # What this process holds on the GPU: NVML lists all processes there.
-            contexts = [
-                process
-                for process in self._query(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle)
-                or []
-                if process.pid == os.getpid()
-            ]
+            processes = self._query(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+            contexts = [process for process in processes if process.pid == os.getpid()]
             if contexts:
                 memory += sum(process.usedGpuMemory or 0 for process in contexts)
                 busy.append(self._busy(handle))

@@ -9,7 +9,7 @@ from contrasweep import canonical
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.rows import ItemColumns
-from contrasweep.storage.record import StartRef, id_of
+from contrasweep.storage.record import Record, StartRef, id_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,20 @@ class Trial:
     start: StartRef | None = None
     start_folder: Path | None = field(default=None, compare=False, repr=False)
     folder: Path | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, record: Record, data: Manifest) -> "Trial":
+        """Return the trial of a record; `data` is the trial's dataset, of which the record has the digest alone."""
+        return cls(
+            record.study,
+            record.arm,
+            record.trainable,
+            record.config,
+            data,
+            record.fold,
+            record.seed,
+            record.start,
+        )
 
     @cached_property
     def id(self) -> str:

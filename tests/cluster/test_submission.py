@@ -40,7 +40,7 @@ from contrasweep.code import code_of
 from contrasweep.planning.grid import make_plan
 from contrasweep.running import probe
 from contrasweep.running.signals import interruption
-from contrasweep.running.slurm import FOLDER, Task, TaskTrial, _send, needs_driver
+from contrasweep.running.slurm import TASK_FOLDER, Task, TaskTrial, _send, needs_driver
 from contrasweep.storage.checkpoints import Retention
 from contrasweep.storage.record import CodeRef
 from contrasweep.storage.records import StudyRecords
@@ -1095,9 +1095,9 @@ def test_an_array_of_slurm_has_no_driver_that_would_keep_a_limit(limit):
 @pytest.mark.parametrize("link", [False, True])
 def test_tasks_of_slurm_lie_in_no_folder_that_others_may_write_to(link, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (place := tmp_path / ("elsewhere" if link else FOLDER)).mkdir()
+    (place := tmp_path / ("elsewhere" if link else TASK_FOLDER)).mkdir()
     if link:
-        Path(FOLDER).symlink_to(place)
+        Path(TASK_FOLDER).symlink_to(place)
     else:
         place.chmod(0o775)
     with refused(cs.SpecError, "contrasweep-slurm: tasks run what lies in a folder that you alone"):

@@ -20,7 +20,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import gpu_hours
 from contrasweep.study.sweep import Study
 
-UNITS = {"budget_hours": " h", "budget_gpu_hours": " hours of a GPU or slot"}
+BUDGET_UNITS = {"budget_hours": " h", "budget_gpu_hours": " hours of a GPU or slot"}
 """Field of a study that is a budget -> unit, as text after a number."""
 
 
@@ -81,7 +81,7 @@ class Budget:
         `known` are the study's records; None: they are read. A study without a budget reads nothing.
         """
         self.limits: dict[str, float] = {
-            name: getattr(study, name) for name in UNITS if getattr(study, name) is not None
+            name: getattr(study, name) for name in BUDGET_UNITS if getattr(study, name) is not None
         }
         # By id of a trial that has ended, over all its attempts.
         self.gpu_hours: dict[str, float] = {}
@@ -117,7 +117,7 @@ class Budget:
     def ended(self, record: Record) -> None:
         """Count the seconds in the record of an ended trial, in place of those that were reported while it ran."""
         self.unfinished.pop(record.trial_id, None)
-        self.waits(record.trial_id)
+        self.waits(record.trial_id)  # it does not train any more
         self.gpu_hours[record.trial_id] = gpu_hours(record)
 
     def waits(self, trial_id: str) -> None:
@@ -162,8 +162,8 @@ class Budget:
         ahead = {"budget_hours": to_come.hours, "budget_gpu_hours": to_come.gpu_hours}
         spent = self.spent()
         return [
-            f"{name}={limit:g} will be exceeded: {spent[name]:.3g}{UNITS[name]} spent, about {ahead[name]:.3g}"
-            f"{UNITS[name]} to go"
+            f"{name}={limit:g} will be exceeded: {spent[name]:.3g}{BUDGET_UNITS[name]} spent, about {ahead[name]:.3g}"
+            f"{BUDGET_UNITS[name]} to go"
             for name, limit in self.limits.items()
             if spent[name] + ahead[name] > limit
         ]

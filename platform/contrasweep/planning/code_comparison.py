@@ -53,14 +53,14 @@ class CodeComparison:
         """Return the ids of all trials that changes concern, accepted ones and unfinished trials too."""
         return [i for change in self.changes for i in (*change.trial_ids, *change.unfinished)]
 
-    def line(self, *, all_: bool = False) -> str:
+    def line(self, *, with_accepted: bool = False) -> str:
         """Return the changes that the user has not accepted as one line; "" where there is none.
 
-        With `all_`, the line includes the changes that were accepted.
+        `with_accepted` adds the changes that were accepted.
 
         `24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`
         """
-        changes = self.changes if all_ else self.pending()
+        changes = self.changes if with_accepted else self.pending()
         finished = sum(len(change.trial_ids) for change in changes)
         unfinished = sum(len(change.unfinished) for change in changes)
         counts = []
@@ -230,7 +230,8 @@ def compare_plan(
     versions: dict[str, str] = {}
     for trial in plan.example_trials:
         versions |= current.of(trial.trainable, trial.config).version.distributions
-    # (package, other version) -> number of trials that ran with it. One that a record does not name is the current one.
+    # (package, other version) -> number of trials that ran with it. A package that a record does not name counts as of
+    # the current version.
     ran = Counter[tuple[str, str]]()
     for record in scored:
         for name, version in versions.items():

@@ -300,9 +300,9 @@ class Footprints:
     def seconds(self, trial: Trial) -> float | None:
         """Return about how many seconds the training of `trial` takes, on a GPU with `speed` 1 in the inventory.
 
-        They follow from the counted work of its steps. They are those of the slowest type of GPU where
-        `trial` may run. None where it runs on no GPU, or on types whose peak of operations is not known, and
-        where the trainable does not say how many steps a trial has.
+        They follow from the counted work of its steps, on the slowest type of GPU where `trial` may run. None where it
+        runs on no GPU, or on types whose peak of operations is not known, and where the trainable does not say how many
+        steps a trial has.
         """
         workload = self._workload(trial)
         counted = self._counted(trial)

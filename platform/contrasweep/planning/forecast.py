@@ -53,8 +53,8 @@ COUNTED = (
 class Durations:
     """How many seconds a trial trains, from the records `known` of trials that were trained to their end.
 
-    `equal` are (cell key, record) of such trials in other studies, which `studies` names.
-    Seconds are converted to a GPU whose speed is 1 in the inventory; those on a CPU stay as measured.
+    `equal` are (cell key, record) of such trials in other studies, which `studies` names. Seconds are converted to a
+    GPU whose speed is 1 in the inventory; those on a CPU stay as measured.
     """
 
     def __init__(
@@ -70,13 +70,14 @@ class Durations:
         self.usual = {key: stats.median(seconds) for key, seconds in seconds_of.items()}
         others = [record for _, record in equal]
         self.studies = sorted({record.study for record in others})
+        # These say how long a trial takes beside its training.
         self.measured = [*self.done.values()] or others
 
     def of(self, row: PlanRow) -> float | None:
         """Return the expected seconds of one trial of `row`; None where neither the study nor `equal` has a trial.
 
-        The seconds are the median over the row's finished trials. Where none has finished, they are that over equal
-        trials of other studies, else over the arm's finished trials, and for an arm without any the median of all.
+        It is the median over the row's finished trials. Where none has finished, it is the median over equal trials of
+        other studies, else over the arm's finished trials, else the median of the medians of all arms and equal cells.
         """
         done = [self.done[trial.id] for trial in row.trials if trial.id in self.done]
         if done:
@@ -333,7 +334,7 @@ class Forecast:
             return [f"time      unknown{why}; {hosts}"]
         about = "about " if self.counted else ""
         seconds = 3600 * makespan.hours
-        # Of a short run they are the most.
+        # A short run takes longer to start than to train.
         start = " beside the start of Ray and its workers" if 0 < seconds < 60 else ""
         lines = [f"time      {about}{duration(seconds)}{start}, simulated; {hosts}"]
         if self.counted:
@@ -386,11 +387,12 @@ def forecast(
     # Equal trials of other studies, on the same type of host, say how long trials of an arm take of which none has
     # finished.
     finished_arms = {record.arm for record in ended.values() if record.status.counts}
-    cells = set()
+    cells: set[tuple[str, str]] = set()
     for planned in planned_rows:
-        for trial in planned.examples if planned.arm not in finished_arms else ():
-            for option in footprints.options(trial):
-                cells.add((cell_key(*cell_of(trial)), option.gpu or CPU))
+        if planned.arm not in finished_arms:
+            for trial in planned.examples:
+                key = cell_key(*cell_of(trial))
+                cells |= {(key, option.gpu or CPU) for option in footprints.options(trial)}
     durations = Durations(ended.values(), inventory, [*trials_elsewhere(storage, learned, cells)])
     rows = [_row(row, durations, footprints) for row in planned_rows]
     # How the trials to run are packed on the hosts, and how long they take together. Where the budget is one of epochs
@@ -454,11 +456,11 @@ def group_warnings(plan: Plan) -> list[str]:
 
 def copy_warnings(plan: Plan) -> list[str]:
     """Return a warning on each set of arms that differ in nothing but their names; [] where there is none."""
-    # Arm -> the ids that its trials would have without a name; and the other way round.
+    # Arm -> the ids that its trials would have if arms had no names.
     ids: dict[str, set[str]] = {arm: set() for arm in plan.study.arms}
     for trial in plan.example_trials:
         ids[trial.arm].add(replace(trial, arm="").id)
-    # For a search these are examples, so that its whole space counts too.
+    # (these ids, the searched space) -> arms that have both. A search has only example trials yet, so its space counts.
     arms_of = defaultdict[tuple[frozenset[str], str], list[str]](list)
     for arm, ids_of_arm in ids.items():
         arms_of[frozenset(ids_of_arm), repr(plan.study.arms[arm].space)].append(arm)
@@ -481,6 +483,7 @@ def _row(row: PlanRow, durations: Durations, footprints: Footprints) -> Forecast
         footprint = footprints.of(trial).footprint
         return not footprints.options(trial), footprint.gpu_memory_gib, footprint.host_memory_gib
 
+    # The trial of the row that is hardest to place stands for all of them.
     trial = max(row.examples, key=demand)
     placements = tuple(footprints.options(trial))
     seconds = durations.of(row)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from contrasweep import canonical
 from contrasweep.canonical import label
-from contrasweep.cluster.simulate import SIMILAR, near_end
+from contrasweep.cluster.simulate import SIMILAR_FACTOR, near_end
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import DataError, NotStagedError, SpecError, plural
-from contrasweep.planning.budget import UNITS
+from contrasweep.planning.budget import BUDGET_UNITS
 from contrasweep.planning.plan import Cell, PlanBase, PlanRow, Resolve
 from contrasweep.planning.stages import stage
 from contrasweep.planning.starts import Sources
@@ -92,7 +92,7 @@ class FixedSource(Source):
         return next(
             i
             for i, trial in enumerate(self.waiting)
-            if expected[_cell_key(trial)] >= longest_waiting / SIMILAR
+            if expected[_cell_key(trial)] >= longest_waiting / SIMILAR_FACTOR
         )
 
 
@@ -185,9 +185,7 @@ class GridPlan(PlanBase):
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
         """Return the rows of `to_frame` for the trials that may run before the next look; `complete` is not used."""
-        granted = {trial.id for trial in self._granted(records)}
-        frame = self.to_frame()
-        return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
+        return self.frame_of(self._granted(records))
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
         """Return {}: a grid searches nothing."""
@@ -200,12 +198,12 @@ class GridPlan(PlanBase):
     def source(self, records: StudyRecords, finished: Collection[str]) -> FixedSource:
         """Return a source of the trials that are not `finished`, in the plan's order.
 
-        In a study with interim analyses, these are the trials before the next one. A study with a budget may end
-        before its last trial, so that its cells stay in turns.
+        In a study with interim analyses it has only the trials before the next analysis. In a study with a budget the
+        cells take turns to the end, because the budget may end the study before its last trial.
         """
         return FixedSource(
             (trial for trial in self._granted(records) if trial.id not in finished),
-            in_order=any(getattr(self.study, budget) is not None for budget in UNITS),
+            in_order=any(getattr(self.study, budget) is not None for budget in BUDGET_UNITS),
         )
 
     def _granted(self, records: StudyRecords) -> tuple[Trial, ...]:

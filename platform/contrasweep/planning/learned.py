@@ -286,8 +286,8 @@ def learned_of(
 ) -> Learned:
     """Return the peaks of this study, and those in the files of the storage's other studies.
 
-    The peaks of this study are given, as its records `known` or as the content `peaks` of its file. That file is not
-    read here.
+    The caller gives the peaks of this study: as its records `known`, or as the content `peaks` of its file, which is
+    not read here.
     """
     learned = Learned(peaks)
     for key in records.store.list(_FOLDER):

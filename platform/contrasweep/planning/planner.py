@@ -21,7 +21,7 @@ from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Study, Sweep
 
 Plan = GridPlan | SweepPlan
-"""What a study would run; `contrasweep.plan` returns one. Nothing after planning asks which of both it has."""
+"""What a study would run; `contrasweep.plan` returns one. Code after planning uses what both kinds have."""
 
 
 def plan(

@@ -97,7 +97,7 @@ def noise_of(
 ) -> EarlierNoise | None:
     """Return the noise of a study's finished trials; None where no two arms have two pairs that differ.
 
-    It is that of means over `cells` cells or, where it has fewer, over all of them.
+    The noise is that of means over `cells` cells; of a study with fewer cells, over all of them.
 
     Args:
         name: The study's name.
@@ -121,14 +121,16 @@ def noise_of(
         for trial_id, record in records.items()
         if record.status.counts and metric in record.metrics
     }
-    # A cell is named by its values of the axes.
+    # A cell is named by its values of the axes. The test split is fold -1, because rows without a fold would not be
+    # paired.
     frame = planned.assign(
         value=planned["trial_id"].map(values).astype(float),
         fold=planned["fold"].fillna(-1),
         cell=list(map(repr, planned[axes_of(planned)].to_numpy().tolist())),
     ).dropna(subset=["value"])
     codes, names = pd.factorize(frame["cell"])
-    # Groups of as many cells, each of which shows the noise of such means.
+    # Groups of `cells` cells, each of which shows the noise of such means. A last group with fewer cells is left out,
+    # unless it is the only one.
     groups = frame.assign(group=codes // cells)
     whole = min(MOST_GROUPS, max(1, len(names) // cells))
     contrasts = _contrasts(groups[groups["group"] < whole], design)
@@ -243,6 +245,7 @@ def study_power(
     size = family_size(cells, study.reference, question)
     if not size:
         return None
+    # Each look has divided the level once.
     family = Family(size, study.level / LEVEL_DIVISOR**looks, study.smallest_difference)
     # In a study of one cell both questions are the same, so none is named.
     name = question if len(cells) > 1 else ""
@@ -272,9 +275,13 @@ def looks_before(plan: PlanBase, records: StudyRecords, finished: Collection[str
     looks = document.spent + (len(log.looks) if log else 0)
     if not isinstance(plan, GridPlan):
         return looks + max(0, len(read_confirmations(records)) - 1)
+    # A table that is complete has been seen, and this plan adds to it.
     stored = {row["trial_id"] for row in planned_rows(records)}
-    if stored and stored <= set(finished):
-        looks += any(trial.arm in document.arms and trial.id not in stored for trial in plan.trials)
+    adds_trials = any(
+        trial.arm in document.arms and trial.id not in stored for trial in plan.trials
+    )
+    if stored and stored <= set(finished) and adds_trials:
+        looks += 1
     return looks
 
 

@@ -86,8 +86,8 @@ class Sources:
     ) -> tuple[canonical.Config, list[StartRef]]:
         """Return the whole config of a cell whose trials start from others, and the source of each replicate.
 
-        The trainable's `start_settings` describe the network. A cell takes those that its `config` does not set from
-        the trials that it starts from.
+        The trainable's `start_settings` describe the network. Where the cell's `config` does not set one of them, the
+        cell takes it over from the trials that it starts from.
 
         Args:
             settings: Builds the settings of `arm`.
@@ -148,7 +148,7 @@ class Sources:
             SpecError: There is no such trial, it has no network, or its network may have seen what is held out here.
         """
         name = f"{start.study}/{start.arm}"
-        # Those on the same data with the same folds. Where no trial was trained on a dataset of this name, all of them
+        # Trials on the same data with the same folds. Where no trial was trained on a dataset of this name, all of them
         # were trained on other data, and none has seen what is held out.
         fitting = self.trials(start)
         if any(trial.data.name == data.name for trial in fitting):
@@ -199,9 +199,9 @@ class Sources:
         return source
 
     def _best(self, study: str, trials: Sequence[SourceTrial]) -> list[SourceTrial]:
-        """Return the one of these trials of `study` with the best value of its metric; [] where none has a value.
+        """Return a list with the trial that has the best value of the metric of `study`; [] where none has a value.
 
-        Of several with the same value it is the last.
+        If several of `trials` have the best value, it is the last of them.
         """
         document = self._document(study)
         sign = 1 if document.mode == "max" else -1
@@ -221,7 +221,8 @@ class Sources:
         `SpecError` where the study has no such arm, or deletes the checkpoints to start from.
         """
         _check_arm(start, plan.study.arms)
-        # The best of an arm is one trial, and with folds each fold starts from another trial.
+        # `best_of_arm` keeps the network of one trial. This is enough only where all trials start from the best one;
+        # with folds, each fold has another best one.
         keeps = plan.study.keep_checkpoints_of
         lacks_some = keeps == "best_of_arm" and (start.trial != "best" or plan.table_folds)
         if "none" in (keeps, plan.study.keep) or lacks_some:
@@ -292,9 +293,9 @@ class Sources:
         return document
 
     def _not_trained(self, study: str, not_ended: int) -> NotTrainedError:
-        """Return the error for a study of which `not_ended` trials have not ended; 0: it was never run.
+        """Return the error for a study of which `not_ended` trials have not ended; 0: the study was never run.
 
-        The error has the command that trains the study: the last one that ran it, else one with FILE in it.
+        The error has the command that trains the study: the last command that ran it, else `contrasweep run FILE`.
         """
         command = f"contrasweep run FILE, where FILE declares {study}"
         document = StudyRecords(self.storage, study).document()

@@ -239,7 +239,7 @@ class SweepPlan(PlanBase, SweepDesign):
         )
 
     def rows_of_trials_to_run(self, known: RecordsById) -> list[int] | None:
-        """Return the index of the row of each trial to run, its arm's; None where the budget does not count trials."""
+        """Return, for each trial to run, the index of its arm's row; None where the budget does not count trials."""
         an_arm = self.search_total_an_arm
         if an_arm is None:
             return None
@@ -267,7 +267,11 @@ class SweepPlan(PlanBase, SweepDesign):
         }
         return Counter(
             [(record.arm, Phase.SEARCH) for record in self._searched(known)]
-            + [(arm, Phase.CONFIRM) for arm, *key in confirmed if tuple(key) in self.replicates]
+            + [
+                (arm, Phase.CONFIRM)
+                for arm, fold, seed in confirmed
+                if (fold, seed) in self.replicates
+            ]
         )
 
     def _searched(self, known: RecordsById) -> list[Record]:
@@ -366,7 +370,8 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     pruner = planned.pruner()
     if isinstance(pruner, pruners.OwnPruner):
         pruner.try_out()
-    # With slots the next configuration waits for earlier ones, which wait at a rung for the whole of their bracket.
+    # With slots the next configuration waits for earlier ones, and these wait at a rung for the whole of their bracket:
+    # with fewer slots than a bracket has configurations, both would wait for ever.
     if study.slots and isinstance(pruner, FoldHalving):
         bracket = min(pruner.bracket_size, pruner.total)
         if study.slots < bracket:

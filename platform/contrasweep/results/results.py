@@ -266,16 +266,7 @@ class Results(StudyData):
         data = networks.data_of(
             record, networks.datasets(self.document, self.records.storage, named_values)
         )
-        trial = Trial(
-            record.study,
-            record.arm,
-            record.trainable,
-            record.config,
-            data,
-            record.fold,
-            record.seed,
-            record.start,
-        )
+        trial = Trial.of(record, data)
         with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
             return load(self.checkpoint(arm, name), trial)
 

@@ -34,9 +34,9 @@ from contrasweep.storage.records import StudyRecords, study_names
 from contrasweep.storage.study_document import VERDICT, LogEntry, StudyDocument, comparable_fields
 from contrasweep.study.base import NO_RESULT
 
-FREE = tuple(name for name in NO_RESULT if name not in VERDICT)
+FREE_FIELDS = tuple(name for name in NO_RESULT if name not in VERDICT)
 """Fields that change no result and no verdict, so that they may be declared otherwise at any time."""
-OF_A_SEARCH = ("metric", "mode", "data", "folds")
+FIXED_BY_SEARCH = ("metric", "mode", "data", "folds")
 """Fields that a Sweep keeps once a trial has ended: its search was made by them."""
 MOST_SHOWN = 60  # characters of a value in a message
 NEW_STUDY = "declare a new study, with another name"
@@ -75,12 +75,12 @@ def redeclare(
         return replace(declared, log=(entry,))
 
     # The fields that differ from the newest declaration, without those that change no result and no verdict.
-    before = comparable_fields(earlier.declared, FREE)
-    now = comparable_fields(declared.spec, FREE)
+    before = comparable_fields(earlier.declared, FREE_FIELDS)
+    now = comparable_fields(declared.spec, FREE_FIELDS)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     changed_verdict = [name for name in changed if name in VERDICT]
     spec = _with_first_verdicts(declared.spec, earlier.spec)
-    # The arms that have verdicts, and those that are new beside them.
+    # The arms that have verdicts, which are all arms where `family` is (); and those that are new beside them.
     family = earlier.family or earlier.arms
     added_arms = [arm for arm in declared.arms if arm not in family]
     # The same study again: nothing to enter in the log.
@@ -165,18 +165,20 @@ def _grows_after_look(
     recorded: RecordsById,
     spend: bool,
 ) -> bool:
-    """Return whether `plan` adds cells to a whole table, of which the user has had a look that is counted nowhere else.
+    """Return whether `plan` adds cells to a table that is complete, which counts as a look.
 
-    `planned_ids` are the trials of the stored plan, and `recorded` the ended trials by id. Another cell changes the
-    arms' means. Other looks are counted in looks.json: those of a study that grows and, without `spend`, those before
-    cells get more replicates.
+    The user has seen that table, and more cells change the arms' means. `planned_ids` are the trials of the stored
+    plan, and `recorded` the ended trials by id. False where looks.json counts the look: in a study that grows and,
+    without `spend`, where cells get more replicates.
     """
     if not isinstance(plan, GridPlan) or plan.study.replicates is not None:
         return False
     # How many trials of each cell the stored plan has.
     stored = [sum(trial.id in planned_ids for trial in cell.trials) for cell in plan.cells]
+    # Cells get more replicates, without `spend`: looks.json counts this look.
     if not spend and max(stored) < max(len(cell.trials) for cell in plan.cells):
         return False
+    # The table is whole, and an arm that was in it gets a cell of which the stored plan has no trial.
     return planned_ids <= recorded.keys() and any(
         cell.arm in earlier.arms and not count
         for cell, count in zip(plan.cells, stored, strict=True)
@@ -184,11 +186,11 @@ def _grows_after_look(
 
 
 def _log(earlier: StudyDocument) -> tuple[LogEntry, ...]:
-    """Return the log of study.json; where it is empty, one entry that is made of the declaration itself."""
-    first = LogEntry(
-        earlier.created, by=", ".join(earlier.commands), trials=earlier.trials, spec=earlier.spec
-    )
-    return earlier.log or (first,)
+    """Return the log of the study.json `earlier`; where the log is empty, one entry for the first declaration."""
+    if earlier.log:
+        return earlier.log
+    commands = ", ".join(earlier.commands)
+    return (LogEntry(earlier.created, by=commands, trials=earlier.trials, spec=earlier.spec),)
 
 
 def _check_spend(plan: Plan, changed_verdict: Collection[str]) -> None:
@@ -233,11 +235,12 @@ def _newly_excluded(
 def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, ...]:
     """Return the names of the studies of this storage that have asked the question of `document` before.
 
-    Such a study compares two of the same arms on the same data, and one of its trials was trained to its end. Arms are
-    the same if they train the same, whatever their names are.
+    Such a study has two arms of this one, on the same data, and one of its trials was trained to its end. Arms are the
+    same if their declarations are, whatever their names.
     """
     arms = _arms(document)
     names = []
+    # Without two arms nothing is compared, and an evaluation asks nothing of its own.
     if arms.total() > 1 and not document.evaluates:
         for name in study_names(records.storage):
             other = StudyRecords(records.storage, name)
@@ -257,7 +260,7 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
 
 
 def _arms(document: StudyDocument) -> Counter[str]:
-    """Count the arms of a study by what they train, as text; their names play no part."""
+    """Return the declaration of an arm, as text without its name -> how many arms of the study have it."""
     return Counter(
         json.dumps(arm, sort_keys=True, default=str)
         for arm in document.spec.get("arms", {}).values()
@@ -329,7 +332,7 @@ def _check_kind(plan: Plan, earlier: StudyDocument, now: Config, changed: Iterab
     if any(before.get(name) != getattr(grows, name, None) for name in ("of", "spending")):
         raise SpecError(rule, place="replicates", value=str(grows), hint=NEW_STUDY)
     for name in changed:
-        if isinstance(plan, SweepPlan) and name in OF_A_SEARCH:
+        if isinstance(plan, SweepPlan) and name in FIXED_BY_SEARCH:
             raise SpecError(
                 "the search was made by another", place=name, value=now.get(name), hint=NEW_STUDY
             )
@@ -366,7 +369,7 @@ def _check_present(
     leaving = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
     # Where an earlier declaration is restored, the rows that leave were added after it.
     restored = any(
-        entry.spec is not None and comparable_fields(entry.spec, FREE) == now
+        entry.spec is not None and comparable_fields(entry.spec, FREE_FIELDS) == now
         for entry in earlier.log
     )
     if leaving and not (restored and ended.isdisjoint(leaving)):
@@ -403,7 +406,7 @@ def _change_text(name: str, before: Any, now: Any) -> str:
 
 
 def _entries(value: Any) -> Mapping[Any, Any]:
-    """Return the entries of a mapping or a list (None: no entries) -> their values, which in a list are None."""
+    """Return entry -> value of a mapping, entry as text -> None of a list, and {} of None."""
     return value if isinstance(value, Mapping) else dict.fromkeys(map(str, value or ()))
 
 
@@ -413,6 +416,7 @@ def _value_text(value: Any) -> str:
 
 
 def _short(text: str) -> str:
+    """Return a text, cut after `MOST_SHOWN` characters."""
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 

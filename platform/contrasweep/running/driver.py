@@ -96,6 +96,7 @@ def run(
             f"storage {storage} is seen by this process alone, and trials run in others; take a folder"
         )
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
+    # Those of the command, else those that the study declares.
     trackers = checked_tracking(
         tracking_of(tracking, planned.study.tracking), notify=planned.study.notify
     )
@@ -127,17 +128,19 @@ def run(
             # Imported here because it brings Ray, which a finished study does not need.
             from contrasweep.running.engine.training import train
 
+            # A process of its own, the follower, shows the run in the trackers.
             with following(trackers, tracked, lease.records) as follower:
                 stopped = train(
                     trained, prepared, lease.records, code, lease, max_concurrent, cluster, quiet
                 )
                 follower.outcome = "interrupted" if stopped else "complete"
-            gap = follower.gap
+            gap = follower.gap  # what the trackers lack, as a line
         results = replace(Results.load(records.study, storage), stopped=stopped)
         recorded = {**results.trial_records, **results.search_records}
         # Later plans know from this run how much memory a trial takes.
         if trained is not None:
             learned.write(records, recorded.values())
+        # Every record was there before this run.
         if not (stopped or quiet) and recorded.keys() <= prepared.finished:
             print(_nothing_to_train(results.name, recorded.values()), file=sys.stderr)
         # Networks are evaluated, as the study declares it, once all of them are trained.
@@ -171,6 +174,7 @@ def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tupl
     An evaluation that has its scores already does not run again. `options` are those of `run`.
     """
     complete = True
+    # Networks are loaded only by code that these values name: a storage is not trusted.
     named_values = named_by(planned.study, [trial.config for trial in planned.example_trials])
     for evaluation in planned.study.evaluate or ():
         if not is_evaluated(results, evaluation):
@@ -303,6 +307,9 @@ def evaluate_checkpoint(
 def _run_evaluation(
     planned: GridPlan, storage: str, tracking: Addresses, **options: Any
 ) -> Results:
-    """Run an evaluation; trials that failed or are of other code run again. `options` are those of `run`."""
+    """Run an evaluation and return its results; trials that failed or are of other code run again.
+
+    `options` are those of `run`.
+    """
     options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}
     return run(planned, storage=storage, tracking=tracking, **options)

@@ -27,9 +27,9 @@ from contrasweep.study.evaluation import Evaluation, dataset_name
 from contrasweep.study.grid import AblationGrid
 from contrasweep.trial import Trial
 
-DIGITS = 12
+DIGEST_DIGITS = 12
 """Digits of a dataset's digest in the config of an evaluation."""
-ARM = "given"
+GIVEN_ARM = "given"
 """The arm of a study that evaluates a checkpoint from elsewhere."""
 
 
@@ -38,9 +38,8 @@ def plan_evaluation(
 ) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
 
-    Finished trials without a checkpoint are left out, and a line on standard error counts them. Only shipped code and
-    data are loaded, and what `named` names: values of the study's declaration, for which the user vouches
-    (`check_named`).
+    Finished trials without a checkpoint are left out, and a line on standard error counts them. Code and data are used
+    only if they are shipped or stand in `named`, the values of a declaration that the user has given (`check_named`).
 
     Raises `SpecError` where no trial has a checkpoint, where the study is an evaluation itself, and for a name that is
     taken.
@@ -50,7 +49,8 @@ def plan_evaluation(
     storage = records.storage
     manifests = networks.datasets(results.document, storage, named)
     evaluable = _evaluable(results, named)
-    # The study of the evaluation has the arms, axes, folds and seeds of the evaluated one.
+    # The study of the evaluation has the arms, axes, folds and seeds of the evaluated one. Its trainable, `EVALUATION`,
+    # scores a network.
     name = f"{results.name}.{evaluation.label}"
     settings = {"data": evaluation.data, "function": evaluation.function}
     _check_names(name, settings, [name, *records.evaluations()], storage)
@@ -136,10 +136,10 @@ def plan_of_checkpoint(
         "content": content,
     }
     # Few characters are allowed in the name of a study, so all others in the file name become hyphens.
-    slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or ARM
+    slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or GIVEN_ARM
     study = AblationGrid(
         name or f"{slug}.{evaluation.label}",
-        {ARM: Arm(EVALUATION, settings)},
+        {GIVEN_ARM: Arm(EVALUATION, settings)},
         evaluation.data[0],
         metric=_metric(evaluation),
         description=f"The checkpoint {checkpoint.name}, loaded by {model}, evaluated {evaluation.label}",
@@ -172,8 +172,8 @@ def plan_of_checkpoint(
             "file": "" if checkpoint.is_dir() else checkpoint.name,
         }
     )
-    trial = Trial(study.name, ARM, EVALUATION, config, data)
-    return GridPlan(study, (Cell(ARM, {}, (trial,)),), sources={data.digest: study.data})
+    trial = Trial(study.name, GIVEN_ARM, EVALUATION, config, data)
+    return GridPlan(study, (Cell(GIVEN_ARM, {}, (trial,)),), sources={data.digest: study.data})
 
 
 def _finished(results: Results) -> list[Record]:
@@ -186,15 +186,15 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     return all(
         any(evaluation.gives(name, prefix) for name in record.metrics)
         for record in _finished(results)
-        for prefix in evaluation.prefixes
+        for prefix in evaluation.prefixes  # one for each dataset
     )
 
 
 def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, str]]:
     """Return the finished trials of the table that have a checkpoint, as pairs (record, digest of the checkpoint).
 
-    Raises `SpecError` where there is none, and where the study is an evaluation itself. The same holds for a network
-    whose code is neither shipped nor in `named`.
+    Raises `SpecError` where no trial has one, where the study is an evaluation itself, and where the code of a network
+    is neither shipped nor in `named`.
     """
     if results.document.evaluates:
         raise SpecError(
@@ -245,6 +245,7 @@ def _check_names(study: str, settings: Config, names: Iterable[str], storage: st
     to look into: the new one, which may be there already, and earlier evaluations.
     """
     function = str(settings["function"])
+    # Each name once: the new study may be among the earlier evaluations.
     for name in dict.fromkeys(names):
         document = StudyRecords(storage, name).document()
         if document:
@@ -299,7 +300,7 @@ def _content_digest(checkpoint: Path) -> str:
 def _with_digests(names: Iterable[str], storage: str) -> list[str]:
     """Return the names of datasets, each with the digest of what was staged, such as `digits#0f3a9c21b7de`."""
     manifests = {name: find(name, storage=storage) for name in names}
-    return [f"{name}#{manifest.digest[:DIGITS]}" for name, manifest in manifests.items()]
+    return [f"{name}#{manifest.digest[:DIGEST_DIGITS]}" for name, manifest in manifests.items()]
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

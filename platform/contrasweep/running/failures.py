@@ -13,9 +13,13 @@ from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
-OURS = Path(__file__).parents[1]
-INSTALLED = (Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("stdlib")), OURS)
-"""Folders whose code is not the study's own."""
+"""A line of a traceback that names a file."""
+INSTALLED = (
+    Path(sysconfig.get_path("purelib")),
+    Path(sysconfig.get_path("stdlib")),
+    Path(__file__).parents[1],
+)
+"""Folders whose code is not the study's own: installed packages, Python's library and contrasweep itself."""
 RELATIVE_PATH = re.compile(r"No such file or directory: '[^/']")
 """How an error names a file that was looked for in the trial's working directory."""
 LACKS_METRIC = "the last report's metric {metric!r} is missing"
@@ -24,6 +28,7 @@ NOTHING_REPORTED = (
     "trained: mend what their lines say, and the same command with --retry-failed goes on"
 )
 SHORT_ID = 8
+"""Digits of a trial's id in a message: commands take the beginning of an id."""
 
 
 def failure_line(
@@ -33,13 +38,14 @@ def failure_line(
 
     `failed: ARM lr=0.1 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID; again: ...`
 
-    The values of `axes` name the trial. With `how_again` the line ends with how it runs again: with the same command
-    if it failed for a cause outside its method, else with `--retry-failed`.
+    The values of `axes` name the trial. With `how_again` the line ends with the way to run the trial again: the same
+    command if the trial failed for a cause outside its method, else `--retry-failed`.
     """
     text = (record.error or "").strip()
     last = clipped(error_of(text) or "unknown error", 300)
     place = place_of(text)
     where = f" ({place})" if place else ""
+    # A command runs where the files of its project, or links to them, are.
     if RELATIVE_PATH.search(last) and record.trainable != COMMAND_PATH:
         where += "; a trial's working directory is empty: Path(__file__).parent / FILE"
     to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
@@ -74,12 +80,13 @@ def unreported_metric(metric: str, record: Record) -> str:
     """
     hint = choose_from("metrics", list(record.metrics), metric)
     if not record.metrics:
-        # A `command:` trial has other ways than a function, which yields its reports.
+        # A function yields its reports. A command prints or writes them, where its arm says so by `metrics`.
         ways = f'`yield Report(step, {{"{metric}": number}})`'
         if record.trainable == COMMAND_PATH:
-            ways = WAYS_TO_REPORT
-            if sources := record.config.get(OPTIONS, {}).get("metrics"):
-                ways = f"none of {sources} is in what it printed and left"
+            sources = record.config.get(OPTIONS, {}).get("metrics")
+            ways = (
+                f"none of {sources} is in what it printed and left" if sources else WAYS_TO_REPORT
+            )
         hint = f"it has reported nothing: {ways}"
     return (
         f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {hint}. "

@@ -47,7 +47,7 @@ Changed = Literal["stop", "rerun", "accept"]
 MIN_ID = 6
 """Digits of a trial's id that suffice to name it, if no other id begins with them."""
 
-DECLARATION = ("study.json", PLAN, LOOKS, CONFIRMATIONS)
+DECLARATION_FILES = ("study.json", PLAN, LOOKS, CONFIRMATIONS)
 """Files of a study that a run writes before it trains."""
 
 
@@ -129,7 +129,8 @@ def prepare(
         document = trained_again(document, records, again, spend=spend)
     # From here on the storage changes.
     if extend and not spend:
-        # Imported here because it brings pandas, which `submit` does without.
+        # More replicates for a table that is complete are a look at it. Imported here because it brings pandas, which
+        # `submit` does without.
         from contrasweep.results.interim_analysis import count_look
 
         count_look(plan, records)
@@ -169,7 +170,7 @@ def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Ite
     if not extend:
         yield
         return
-    before = {name: _content(records, name) for name in DECLARATION}
+    before = {name: _content(records, name) for name in DECLARATION_FILES}
     etags = records.etags()
     try:
         yield
@@ -247,7 +248,7 @@ class Decision:
         # The selected trials among those of other code are in an archive already.
         if changed_ids:
             moved = {*changed_ids, *self.anew_trials} - self.selected
-            archive_trials(records, moved, self.comparison.line(all_=True), self.anew)
+            archive_trials(records, moved, self.comparison.line(with_accepted=True), self.anew)
         for trial_id in self.failed - self.restarted - self.selected:
             records.reopen(trial_id)
         # The learned memory may be that of the earlier code, or of trials that are archived now.
@@ -305,8 +306,9 @@ def decide(
         if not record.status.failed or not (retry_failed or outside_method):
             continue
         failed.add(trial)
-        # Failed trials of other code start from the beginning, those of the same code from their checkpoints. Behind
-        # the last report of a trial without a value nothing is left to train, which would fail again at once.
+        # Failed trials of other code start from the beginning, those of the same code from their checkpoints. A trial
+        # whose last report has no value starts from the beginning too: it was trained to its end, and would fail again
+        # at once if it went on from its checkpoint.
         no_value = lacks_metric(record) and math.isnan(record.reported(plan.study.metric))
         if no_value or (changed != "accept" and is_of_other_code(record, current)):
             restarted.add(trial)
@@ -333,9 +335,10 @@ def decide(
 def _selected_searches(
     recorded: RecordsById, selected: Collection[str], current: CurrentCode
 ) -> set[str]:
-    """Return the arms of which all trials of the search are `selected`, and a selected trial is of other code.
+    """Return the arms whose search starts from the beginning because of the trials `selected` to run again.
 
-    Such a search chose its candidates by results of other code, and starts from the beginning.
+    All trials of such a search are selected, and a selected trial of the arm is of other code: the search chose its
+    candidates by results of that code.
     """
     arms = set()
     for trial in selected:

@@ -121,9 +121,9 @@ def preview(
     comparison, notes = compare_plan(plan, records, code, recorded)
     try:
         check_starts(plan, storage, code, recorded)
-    except ContrasweepError as error:  # only `run` stops at it
+    except ContrasweepError as error:  # `run` stops at this error, a preview shows it
         notes.append(str(error))
-    lines = [line for line in (comparison.line(all_=True), *notes) if line]
+    lines = [line for line in (comparison.line(with_accepted=True), *notes) if line]
     # Whether the storage lets the study run, and what would decide its comparisons.
     advice = None
     refused = None

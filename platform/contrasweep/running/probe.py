@@ -48,8 +48,11 @@ def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[
             failed[uri] = str(error)
         except (OSError, http.client.HTTPException) as error:
             why = str(getattr(error, "strerror", None) or error).strip()
+            # A server of another protocol answers with bytes, which the error then quotes.
+            if not why.isprintable():
+                why = "no HTTP"
             host, port = host_and_port(uri)
-            failed[uri] = f"{host}:{port}: {why if why.isprintable() else 'no HTTP'}"
+            failed[uri] = f"{host}:{port}: {why}"
     return failed
 
 

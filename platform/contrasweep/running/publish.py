@@ -30,7 +30,8 @@ from contrasweep.tracking.tracker import TrackedStudy, TrackingError
 from contrasweep.trial import Trial
 from contrasweep.version import __version__
 
-MAX_MODELS = 8  # of the first arms, where there are very many
+MAX_MODELS = 8
+"""The most models that are logged: those of the first arms."""
 
 
 def publish(
@@ -56,7 +57,7 @@ def publish(
     if trackers.is_none:
         return results
     # To import MLflow takes longer than all else of a finished study. A sqlite file that shows the whole study, and was
-    # not written to since, is therefore left alone.
+    # not written to since, is therefore left alone. `links.shown` is the digest of the states when all was shown last.
     links = read_links(results.records)
     if trained is None and links.shown and links.shown == _states_digest(results, trackers):
         return replace(results, run_urls=links.runs)
@@ -146,22 +147,12 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
     """
     try:
         data = trained.datasets[record.data.digest]
-        trainable = trained.study.arms[record.arm].path
         # A record of another trainable is of no trial of this plan.
-        if record.trainable != trainable:
+        if record.trainable != trained.study.arms[record.arm].path:
             return
         named_values = named_by(trained.study, [trial.config for trial in trained.example_trials])
         check_named(record.config, named_values, "config", "name it in the study, or ")
-        trial = Trial(
-            record.study,
-            record.arm,
-            trainable,
-            record.config,
-            data,
-            record.fold,
-            record.seed,
-            record.start,
-        )
+        trial = Trial.of(record, data)
         with tempfile.TemporaryDirectory() as folder:
             saved = Checkpoints.of(results.records, trial.id).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None

@@ -33,7 +33,8 @@ class PlaceDescription(TypedDict):
 class TrialDescription(TypedDict):
     """A trial as Tune's config: its id, its place, and the notes and code of its record.
 
-    Of the trial's dataset it has the digest alone, by which `RunContext.trial` finds it again.
+    `trial` is a pending record, which has the trial's settings. It has only the digest of the dataset, by which
+    `RunContext.trial` finds the dataset.
     """
 
     id: str
@@ -99,25 +100,16 @@ class RunContext:
 
     def trial(self, described: TrialDescription) -> Trial:
         """Return the trial of a description, with its dataset from this run's datasets."""
-        begun = described["trial"]
-        return Trial(
-            begun.study,
-            begun.arm,
-            begun.trainable,
-            begun.config,
-            self.datasets[begun.data.digest],
-            begun.fold,
-            begun.seed,
-            begun.start,
-        )
+        pending = described["trial"]
+        return Trial.of(pending, self.datasets[pending.data.digest])
 
     def function(self, path: str) -> Callable[..., Any]:
-        """Return the trainable at a dotted path, or the function that the study declared in its place.
+        """Return the trainable with this dotted path, as a function that yields reports.
 
-        The result is a function that yields reports, whatever form the trainable has. Raises `SpecError` where there is
-        no trainable at the path.
+        It is imported, unless the study declared it as a function. Raises `SpecError` where there is no trainable at
+        the path.
         """
-        declared = self.functions.get(path)
-        return as_generator(
-            ray.cloudpickle.loads(declared) if declared else import_path(path, "trainable")
-        )
+        pickled = self.functions.get(path)
+        if pickled:
+            return as_generator(ray.cloudpickle.loads(pickled))
+        return as_generator(import_path(path, "trainable"))

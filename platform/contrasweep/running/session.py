@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
-KEPT: ContextVar[ExitStack | None] = ContextVar("KEPT", default=None)
+SESSION_STACK: ContextVar[ExitStack | None] = ContextVar("SESSION_STACK", default=None)
 """The exit stack of the session in which this code runs, which ends Ray; None outside of a session."""
 
 _PROCESS = ExitStack()
@@ -30,8 +30,8 @@ def session(*, of_process: bool = False) -> Iterator[None]:
     """
     with ExitStack() as block:
         # Ray ends with the outermost block, or with the process.
-        stack = KEPT.get() or (_PROCESS if of_process else block)
-        before = KEPT.set(stack)
+        stack = SESSION_STACK.get() or (_PROCESS if of_process else block)
+        before = SESSION_STACK.set(stack)
         try:
             yield
         except BaseException:
@@ -40,4 +40,4 @@ def session(*, of_process: bool = False) -> Iterator[None]:
                 stack.close()
             raise
         finally:
-            KEPT.reset(before)
+            SESSION_STACK.reset(before)

@@ -158,6 +158,7 @@ def _attend(numbers: int) -> None:
             n for n in os.read(numbers, 64) if n in SIGNALS and signal.getsignal(n) is _interrupt
         ]
         now = time.monotonic()
+        # A second signal, and not the first one that was sent twice.
         if ours and first and now - first > SAME_S:
             break
         if ours and not first:
@@ -209,7 +210,7 @@ class Termination:
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
             before = signal.getsignal(number)
-            # Only a handler in Python can be swallowed, and only the main thread may set one.
+            # Only a handler in Python raises an exception, and only the main thread may set another handler.
             if callable(before) and threading.current_thread() is threading.main_thread():
                 self.before[number] = before
                 signal.signal(number, self._handle)

@@ -38,14 +38,15 @@ from contrasweep.study.sweep import Study
 from contrasweep.study.trainables import as_generator
 from contrasweep.trial import Trial
 
-FOLDER = "contrasweep-slurm"
+TASK_FOLDER = "contrasweep-slurm"
+"""The folder, within the current one, to which submitit writes the tasks."""
 MOST_TASKS = 1000
 """Tasks that Slurm allows in an array by default. In a larger study a task trains several trials in turn."""
 SCRIPT = Path(__file__).parents[1] / "cluster" / "files" / "slurm.sh"
-ONE_TASK = (
+TASK_SETUP = (
     "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
 )
-"""Sets the cores of a task's step, which has one core otherwise, since Slurm 22.05."""
+"""A line of a task's shell script. It sets the cores of the task's step, which are one otherwise, since Slurm 22.05."""
 
 
 class TaskTrial(NamedTuple):
@@ -73,7 +74,7 @@ class Task:
 
         An error that is a trial's own, such as memory that runs out, is raised once the others are trained.
         """
-        sweep_scratch()
+        sweep_scratch()  # temporary folders that killed processes have left on this host
         ended = []
         errors = []
         isolation = Isolation()
@@ -86,6 +87,7 @@ class Task:
                     raise  # no other trial could be recorded either
                 traceback.print_exc()
                 errors.append(error)
+            # With the trial's own trainable as the next one, `end` says only what the trial itself has left or changed.
             left = isolation.end(trial.trainable)
             if left:
                 print(f"arm {trial.arm} {left}; this task's later trials may differ by it")
@@ -120,9 +122,10 @@ class Task:
         return record.status
 
     def checkpoint(self) -> Any:
-        """Return the same task, which submitit queues again: it calls this before the time is up and at a preemption.
+        """Return the same task, which submitit queues again; submitit calls this shortly before it ends the task.
 
-        The task then skips the trials that have their records, and resumes the interrupted one from its checkpoint.
+        That is before the task's time is up, and at a preemption. The queued task skips the trials that have their
+        records, and resumes the interrupted one from its checkpoint.
         """
         from submitit.helpers import DelayedSubmission
 
@@ -215,19 +218,18 @@ def needs_driver(study: Study) -> bool:
     This is so with a search, looks, a budget, limits of a trial's time, and arms that start from networks of other
     trials.
     """
+    searches = not isinstance(study, AblationGrid)
     budgets = study.budget_hours or study.budget_gpu_hours
     limits = study.trial_hours or study.report_minutes
     starts = any(arm.start for arm in study.arms.values())
-    return bool(
-        not isinstance(study, AblationGrid) or study.replicates or budgets or limits or starts
-    )
+    return bool(searches or study.replicates or budgets or limits or starts)
 
 
 def _tasks(study: Study, storage: str, changed: Changed, prepare_options: Config) -> list[Task]:
     """Prepare the study as a driver does, write its code to the storage, and return its tasks; [] if none is left.
 
-    `changed` and `prepare_options` are those of `prepare`. The driver's lease is held here only, because each task
-    writes the records of its own trials.
+    `changed` and `prepare_options` are those of `prepare`. The lease is held only in here: the tasks need none, because
+    each writes the records of its own trials alone.
     """
     from contrasweep.running.engine.loop import StudyCode
 
@@ -269,19 +271,20 @@ def _send(
         raise SpecError(
             "arrays need submitit", place="--slurm", hint=install_command("slurm")
         ) from None
-    # Tasks unpickle files of this folder, which nobody else may therefore write to. A link is checked itself.
-    folder = Path(FOLDER)
+    # Tasks unpickle files of this folder, so the group and others (0o022) must not be allowed to write to it. A link is
+    # checked itself.
+    folder = Path(TASK_FOLDER)
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        hint = f"chmod go-w {FOLDER}, or run the command elsewhere"
+        hint = f"chmod go-w {TASK_FOLDER}, or run the command elsewhere"
         raise SpecError(
             "tasks run what lies in a folder that you alone may write to",
             place=str(folder),
             hint=hint,
         )
     # A task whose time is over is queued again as often as it takes.
-    executor = submitit.SlurmExecutor(FOLDER, max_num_timeout=10**6)
+    executor = submitit.SlurmExecutor(TASK_FOLDER, max_num_timeout=10**6)
     # Options that submitit has a parameter for go to it, all others to sbatch as they are.
     names = executor._valid_parameters()
     parameters = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}
@@ -294,7 +297,7 @@ def _send(
         job_name=name,
         comment=storage,
         array_parallelism=most or len(tasks),
-        setup=[ONE_TASK],
+        setup=[TASK_SETUP],
         stderr_to_stdout=True,
         additional_parameters=further_options,
     )
@@ -303,6 +306,7 @@ def _send(
             jobs = [executor.submit(task) for task in tasks]
     except submitit.core.utils.FailedJobError as error:
         raise ContrasweepError(f"Slurm refuses the study: {' '.join(str(error).split())}") from None
+    # The id of a task is ARRAY_NUMBER.
     return str(jobs[0].job_id).partition("_")[0]
 
 

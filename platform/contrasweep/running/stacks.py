@@ -20,29 +20,32 @@ from contrasweep.running.engine import ray_internals
 
 T = TypeVar("T")
 PY_SPY_S = 30
+"""How long py-spy may take to read the stacks of a process."""
 TASK_S = 60
+"""How long another node may take to answer."""
 WAIT_S = 0.5
 """How long a thread waits for an answer before it looks whether this process leaves Ray."""
-SIGNAL = signal.SIGUSR2
+STACK_SIGNAL = signal.SIGUSR2
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
+"""A frame in the output of py-spy: `    train (/path/method.py:12)`."""
 
 
 def answer_signal() -> None:
-    """Make this process write the stacks of its threads to standard error when it receives `SIGNAL`.
+    """Make this process write the stacks of its threads to standard error when it receives `STACK_SIGNAL`.
 
     A process that has a handler of its own keeps it.
     """
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # standard error may be closed
-        if signal.getsignal(SIGNAL) is signal.SIG_DFL:
-            faulthandler.register(SIGNAL, file=2, all_threads=True)
+        if signal.getsignal(STACK_SIGNAL) is signal.SIG_DFL:
+            faulthandler.register(STACK_SIGNAL, file=2, all_threads=True)
 
 
 def on_node_of(actor: Any, function: Callable[[int], T], leaving: Callable[[], bool]) -> T | None:
-    """Return `function(pid)` for the process of an actor, called on its node, wherever that is.
+    """Return `function(pid)`, called on the node of an actor with the id of the actor's process.
 
-    None for no actor (None). On another node the call is a task without cores,
-    which must answer within `TASK_S` seconds: `TimeoutError`. Once this process is `leaving` Ray the answer is not
-    waited for, and None is returned.
+    None where `actor` is None. On another node the call is a task of Ray that takes no cores, because the trials may
+    hold all of them. `TimeoutError` is raised where it has not answered within `TASK_S` seconds. Once `leaving` returns
+    True, because this process leaves Ray, the answer is not waited for, and None is returned.
     """
     if actor is None:
         return None
@@ -73,11 +76,11 @@ def waits_for_task(stack: str) -> bool:
 def stack_of(pid: int) -> str:
     """Return the stacks of a process of this host.
 
-    "" where py-spy cannot read them: then the process gets `SIGNAL`, and writes its stacks to its own log.
+    "" where py-spy cannot read them: then the process gets `STACK_SIGNAL`, and writes its stacks to its own log.
     """
     stack = spied(pid)
     if not stack:
-        os.kill(pid, SIGNAL)
+        os.kill(pid, STACK_SIGNAL)
     return stack
 
 

@@ -119,4 +119,5 @@ def _digest(module: str) -> str:
 
 
 def _more(differing: Sequence[str]) -> str:
+    """Return the end of a message that names the first of the modules `differing`: how many others differ."""
     return f" and {len(differing) - 1} more modules differ" if len(differing) > 1 else ""

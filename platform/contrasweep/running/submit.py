@@ -103,6 +103,7 @@ def submit(
     uris = {"storage": storage}
     if not trackers.store.is_none:
         uris["tracking"] = trackers.store
+    # Other trackers are `KIND:FOLDER` if they write into a folder, else the dotted path of the user's class.
     parts = (tracker.partition(":") for tracker in trackers.others)
     uris |= {f"tracking {kind}": folder for kind, _, folder in parts if kind in FOLDERS}
     # The job's command, which finds its files beside the sent code.

@@ -241,7 +241,7 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
     try:
         key = records.key(check_name(trial_id), "record.json")
         record = records.read_one(trial_id)
-    except ValueError as error:
+    except ValueError as error:  # no trial has such an id
         place = f"{records.study}/trials/{ascii(trial_id)[:80]}"
         return [Finding(place, f"{error}; nothing reads it")]
     except StorageError as error:
@@ -296,7 +296,7 @@ def _check_file(records: StudyRecords, key: str) -> list[Finding]:
     """
     full_key = f"{records.study}/{key}"
     levels = key.split("/")
-    # JSON files of a pattern.
+    # JSON files of a pattern. In a pattern, `*` would match a slash too, so their numbers are compared.
     for pattern, file, repair in FILES:
         if pattern.count("/") == key.count("/") and fnmatch.fnmatchcase(key, pattern):
             # The key of a search's file is search/<digest>/<number>.json.

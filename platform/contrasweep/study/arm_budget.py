@@ -112,7 +112,7 @@ class Spending:
 
     @property
     def _unreported(self) -> int:
-        """The steps as which trials that ended without a report count: one each, or the longest trial's; see above."""
+        """Steps that count for trials without a report: 1 each; where the method is the cause, the longest trial's."""
         return sum(max(1, self.longest) if why == "method" else 1 for why in self.silent.values())
 
     @property
@@ -200,7 +200,7 @@ def of_search(records: Iterable[Record], seed: int, folds: Collection[int | None
 def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, SearchCost]:
     """Return arm -> what its search has cost, from the `records` of its ended trials.
 
-    Each of `arms` is in it, with zeros where it has no search yet.
+    An arm in `arms` without any record has a cost of zeros.
     """
     by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
     for record in records:

@@ -36,7 +36,7 @@ STORAGE_FOLDERS = (
     "trials",
 )
 """Names of a storage's folders, which no study may have."""
-COLUMNS = (
+TABLE_COLUMNS = (
     "trial_id",
     "arm",
     "fold",
@@ -49,7 +49,7 @@ COLUMNS = (
     "value",
 )
 """Columns that a table of trials has beside axes and metrics."""
-MEASURED = ("seconds", "gpu_memory_gib")
+MEASURED_COLUMNS = ("seconds", "gpu_memory_gib")
 """Columns with what the platform measures of each trial."""
 NO_RESULT = (
     "name",
@@ -70,7 +70,9 @@ NO_RESULT = (
 )
 """Fields that change no result, so that a Sweep that has run may be declared again with another value of one."""
 MAX_CELLS = 50_000
+"""The most cells of a study."""
 MAX_TRIALS = 200_000
+"""The most trials of a study."""
 _TRIAL_ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -92,7 +94,7 @@ def _as_metric(name: str) -> str:
 
     Also where it is empty or has a sign that cannot be printed.
     """
-    if name in (*COLUMNS, *MEASURED):
+    if name in (*TABLE_COLUMNS, *MEASURED_COLUMNS):
         raise SpecError(
             "no metric has this name, which is a column of every table",
             value=name,

@@ -71,13 +71,13 @@ def merge(*configs: Config) -> MutableConfig:
     merged: MutableConfig = {}
     for config in configs:
         for key, value in config.items():
-            below = merged.get(key)
-            if isinstance(below, Mapping) and isinstance(value, str):
+            earlier = merged.get(key)
+            if isinstance(earlier, Mapping) and isinstance(value, str):
                 value = {NAME: value}
-            elif isinstance(below, str) and isinstance(value, Mapping):
-                below = {NAME: below}
-            if isinstance(below, Mapping) and isinstance(value, Mapping):
-                value = merge(below, value)
+            elif isinstance(earlier, str) and isinstance(value, Mapping):
+                earlier = {NAME: earlier}
+            if isinstance(earlier, Mapping) and isinstance(value, Mapping):
+                value = merge(earlier, value)
             merged[key] = value
     return merged
 
@@ -115,8 +115,8 @@ def leaves(*configs: Config) -> set[Leaf]:
 def clash(first: Iterable[Leaf], other: Iterable[Leaf], named: str = "") -> str:
     """Return why two sets of settings cannot be combined, as the end of a sentence; "" where they can.
 
-    `both set loss.margin` (`SAME_KEY` where the sentence has `named` that key before), or `contradict each other: ...`.
-    Only the first reason is given.
+    The end is `both set loss.margin` or `contradict each other: ...`; of several reasons it gives the first. `named` is
+    a key that the caller's sentence names already: where both set this one, the end is `SAME_KEY`, without the key.
     """
     others = sorted(other)
     for key, is_text in sorted(first):
@@ -127,6 +127,7 @@ def clash(first: Iterable[Leaf], other: Iterable[Leaf], named: str = "") -> str:
                 inner, outer, outer_is_text = known, key, is_text
             if inner.startswith(f"{outer}.") and not outer_is_text:
                 return f"contradict each other: {outer} is a plain value, so there is no {inner}"
+            # A text at `loss` sets `loss.name` too.
             if key == known or inner == f"{outer}.{NAME}":
                 return SAME_KEY if inner == named else f"both set {inner}"
     return ""

@@ -62,7 +62,7 @@ class Evaluation:
     ) -> None:
         """Raise `SpecError` where a dataset has no images with labels, or the function is not there.
 
-        `resolve` gives the manifest of a dataset by its name; its own error for one that is not staged is raised. The
+        `resolve` returns the manifest of a dataset by its name; its error for one that is not staged is passed on. The
         `SpecError` is at `place`; where that is "", at the option of `contrasweep evaluate`. Datasets in `without` are
         not looked at.
         """
@@ -92,7 +92,9 @@ class Evaluation:
         Behind the prefix, names of a function's scores may have any text; names of the shipped scores have no slash.
         """
         name = metric.removeprefix(prefix)
-        return metric.startswith(prefix) and bool(name) and (bool(self.function) or "/" not in name)
+        if not metric.startswith(prefix) or not name:
+            return False
+        return bool(self.function) or "/" not in name
 
     @property
     def label(self) -> str:

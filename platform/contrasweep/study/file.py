@@ -37,6 +37,7 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
     The current folder is put on `sys.path`, for the study's module and for trainables that the study names.
     """
     file, _, wanted = name.rpartition(":")
+    # FILE.yaml:NAME
     if file.endswith(YAML):
         studies = {study.name: study for study in load_studies(file, sets)}
         check_known(wanted, "studies", studies, "there is no such study in this file", place=file)
@@ -45,9 +46,10 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
 
 
 def load_studies(name: str, sets: Sequence[str] = ()) -> list[Study]:
-    """Return the studies called `name`, in the order in which they run: those of a file with `studies`, or the one.
+    """Return the studies called `name`, in the order in which they run: all of a file with `studies`, else one study.
 
-    Raises `SpecError` as `load_study`, and for a study that starts from one that stands after it.
+    Raises `SpecError` as `load_study`. It is raised too where studies of a file have the same name, and where one
+    starts from itself or from one after it.
     """
     if not name.endswith(YAML):
         return [load_study(name, sets)]
@@ -106,9 +108,11 @@ def load_declared(
 def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
     """Apply each `path=value` of `sets` to `fields` in turn, and return the fields that follow.
 
-    Of a file with several studies each gets the fields beside `studies` that it does not have, and the value, also
-    where it has one of its own. Raises `SpecError` where a text has no such form, or its path leads nowhere.
+    In a file with several studies, each study first takes over the fields beside `studies` that it lacks. Then a value
+    is set in each study, unless its path begins with `studies`. Raises `SpecError` where a text has no such form, or
+    its path leads nowhere.
     """
+    # A file with one study has it in its fields; one with several has a list of them.
     studies = [fields]
     many = fields.get(SEVERAL)
     if isinstance(many, list) and all(isinstance(study, dict) for study in many):
@@ -174,8 +178,10 @@ def to_plain(value: Any) -> Any:
 def with_commands(fields: MutableConfig) -> MutableConfig:
     """Declare the commands in plain fields of a study, a campaign or an arm as a file does; return the fields.
 
-    `with_sets` then accepts the same paths as for a file.
+    An arm has its command in the config, as a setting of the trainable that runs commands; a file has it in fields of
+    the arm. `with_sets` then accepts the same paths as for a file.
     """
+    # The arms of a study, then the incumbent of a campaign; where there is none, `fields` may be those of an arm.
     for arm in (*fields.get("arms", {}).values(), fields.get("incumbent", fields)):
         if arm.get("trainable") == COMMAND_PATH:
             del arm["trainable"]
@@ -220,7 +226,7 @@ def parse_set(text: str, option: str = "--set") -> tuple[list[str], Any]:
 
 
 def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
-    """Return the object at `module:NAME`, of one of `kinds`; `SpecError` where it cannot be imported or is none.
+    """Return the object at `module:NAME`, which is of one of `kinds`; `SpecError` where there is no such object.
 
     `place` names the argument; in small letters it is what errors call the object.
     """
@@ -256,7 +262,8 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
 def _read_yaml(path: Path) -> MutableConfig:
     """Return the fields in a YAML file; `SpecError` where it cannot be read or holds no mapping."""
     try:
-        # A character has at most four bytes: more than this is more than `read_yaml` takes, and it says so.
+        # A character has at most four bytes. One byte more than the longest text is read, so that `read_yaml` refuses a
+        # larger file, of which the rest is not read.
         with path.open("rb") as file:
             data = file.read(4 * MAX_CHARACTERS + 1)
         text = data.decode("utf-8-sig")

@@ -57,10 +57,10 @@ def tune_fields(name: str, values: Sequence[Any]) -> MutableConfig:
 
 
 def optuna_fields(name: str, values: Sequence[Any], keywords: Config) -> MutableConfig:
-    """Return our parameter's fields, as the file of a study writes them, for Optuna's `trial.name("...", *values)`.
+    """Return our parameter's fields, as the file of a study writes them, for a call of a method of Optuna's trial.
 
-    `name` is one of `OPTUNA`, `values` what stands after the parameter's name, `keywords` the named arguments. An
-    Optuna distribution has the same names, so its attributes serve as `keywords`.
+    The call is `trial.name("...", *values, **keywords)`, where `name` is a key of `OPTUNA`. The attributes of an Optuna
+    distribution have the names of these arguments, so they may be given as `keywords`.
     """
     kind, *names = OPTUNA[name]
     fields: MutableConfig = {**dict(zip(names, values, strict=False)), **keywords}

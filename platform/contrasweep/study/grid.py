@@ -13,8 +13,8 @@ from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study import dotted
 from contrasweep.study.base import (
-    COLUMNS,
-    MEASURED,
+    MEASURED_COLUMNS,
+    TABLE_COLUMNS,
     Reason,
     Seeds,
     StudyBase,
@@ -46,7 +46,8 @@ Axes = Annotated[
 class CellConfig(NamedTuple):
     """A cell of a grid as it is declared: its arm, the name of its dataset, its axes' values, its config.
 
-    An axis that the cell does not vary has the value of its config, None where that has none.
+    `axes` has all axes of the grid. An axis that the cell does not vary has the value that `config` has for this
+    setting; None where `config` lacks it.
     """
 
     arm: str
@@ -140,7 +141,7 @@ class AblationGrid(StudyBase):
         self.check_shared(self.seeds, "seeds")
         # Before anything lists the cells, which takes minutes for millions of them.
         check_trial_count(
-            self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1)
+            self.cell_count(), self._most_seeds() * self._most_partitions() * (self.folds or 1)
         )
         check_zips(self.zipped)
         self._check_repeats()
@@ -175,7 +176,7 @@ class AblationGrid(StudyBase):
         for axis in axes:
             place = f"{place_of_axes}.{axis}"
             self._check_axis(axis, place)
-            # Values that are zipped with others may come again.
+            # A zipped axis is not in `axes`: its values may come again, each time with other values beside them.
             values = placed.grid.axes.get(axis, [])
             if len({*map(repr, canonical.canonical(values, place))}) < len(values):
                 rule = "values of an axis must differ from each other"
@@ -206,7 +207,7 @@ class AblationGrid(StudyBase):
 
         Also for a name that is empty, longer than 200 characters or not printable: axes head the columns of tables.
         """
-        if axis in (*COLUMNS, *MEASURED) or axis.startswith("metric."):
+        if axis in (*TABLE_COLUMNS, *MEASURED_COLUMNS) or axis.startswith("metric."):
             hint = (
                 "seeds: [0, 1, 2] and folds: 5 are fields of the study"
                 if axis in ("seed", "fold")
@@ -247,13 +248,13 @@ class AblationGrid(StudyBase):
                 hint="set folds",
             )
 
-    def _seeds_most(self) -> int:
+    def _most_seeds(self) -> int:
         """Return the largest number of seeds that a cell may get, excluded ones counted."""
         if self.replicates and self.replicates.of == "seeds":
             return self.replicates.most
         return len(self.seeds)
 
-    def _partitions(self) -> int:
+    def _most_partitions(self) -> int:
         """Return the largest number of partitions into folds that a cell may get."""
         if self.replicates and self.replicates.of == "repeats":
             return self.replicates.most
@@ -263,7 +264,7 @@ class AblationGrid(StudyBase):
     def all_seeds(self) -> list[int]:
         """The seeds that a cell may get, without excluded ones: the declared ones, then those of `replicates`."""
         seeds = [seed for seed in self.seeds if seed not in self.excluded]
-        return extended(seeds, self._seeds_most() - len(self.excluded))
+        return extended(seeds, self._most_seeds() - len(self.excluded))
 
     @property
     def all_folds(self) -> list[int] | list[None]:
@@ -273,7 +274,7 @@ class AblationGrid(StudyBase):
         """
         if self.folds is None:
             return [None]
-        return list(range(self.folds * self._partitions()))
+        return list(range(self.folds * self._most_partitions()))
 
     @property
     def axis_names(self) -> list[str]:
@@ -312,8 +313,8 @@ class AblationGrid(StudyBase):
     def configs(self) -> Iterator[CellConfig]:
         """Yield each different cell once, in table order: sub-grids may repeat cells of the product.
 
-        Cells are the same that have one arm, one value of the axis `data` and one config. Raises `SpecError` where a
-        config has a value that is no plain one.
+        Two cells are the same if they have the same arm, the same value of the axis `data` and the same config. Raises
+        `SpecError` where a config has a value that is no plain one.
         """
         seen = set()
         names = self.axis_names
@@ -371,7 +372,7 @@ def axis_leaves(groups: list[dict[str, list[Any]]]) -> dict[str, set[dotted.Leaf
 def flattened(placed: PlacedGrid) -> Iterator[PlacedGrid]:
     """Yield a grid, then the sub-grids inside it at any depth, each before the sub-grids of its own.
 
-    A sub-grid without arms takes over those of the grid around it.
+    A sub-grid that names no arms takes over the arms of the grid around it.
     """
     yield placed
     for i, inner in enumerate(placed.grid.subgrids):

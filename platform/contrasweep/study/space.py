@@ -357,18 +357,19 @@ def _between(low: float, high: float, u: float) -> float:
     return low + (high - low) * u
 
 
-FINITE = 20_000  # a space of more configurations than this counts as infinite
+FINITE_LIMIT = 20_000
+"""A space of more combinations of values than this counts as infinite."""
 
 
 def configurations(space: Space, fixed: Config | None = None) -> dict[str, MutableConfig] | None:
     """Return every configuration of a finite space, by its canonical text (`canonical.dumps`).
 
-    None if it has a continuous parameter or more than `FINITE` combinations.
+    None if it has a continuous parameter or more than `FINITE_LIMIT` combinations.
     """
     # In some combinations a conditional parameter does not exist, and several of them make the same configuration. So
     # there are at most as many configurations as combinations, whose number is the product of the sizes.
     sizes = [size for size in map(levels, space.values()) if size is not None]
-    if len(sizes) < len(space) or math.prod(sizes) > FINITE:
+    if len(sizes) < len(space) or math.prod(sizes) > FINITE_LIMIT:
         return None
     values = {
         name: [parameter.value(index) for index in range(size)]
@@ -383,12 +384,13 @@ def product(
     """Return every different configuration that these `values` make, by its canonical text, the last varying fastest.
 
     `values` is parameter -> the values that it takes. A parameter that does not exist under the others is left out of a
-    configuration. The first `most` + 1 suffice to a caller that takes `most` (None: any number).
+    configuration. After `most` + 1 configurations no more are made (None: all are made).
     """
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
         config = drawn_by(space, fixed, dict(zip(values, point, strict=True)).__getitem__)
         by_text.setdefault(canonical.dumps(config), config)
+        # One more than `most` tells the caller that there are too many.
         if len(by_text) - 1 == most:
             break
     return by_text

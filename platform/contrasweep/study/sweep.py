@@ -19,7 +19,7 @@ from contrasweep.study.base import (
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.replicates import Positive, extended
 
-OF_STUDY = {"searcher", "pruner", "space", "fixed", "seed", "mode", "budget", "folds"}
+SET_BY_STUDY = {"searcher", "pruner", "space", "fixed", "seed", "mode", "budget", "folds"}
 """What a searcher or a pruner is built with beside its own options."""
 
 
@@ -145,7 +145,7 @@ class Sweep(StudyBase):
                     place="searcher_options.levels",
                 )
         for place in ("searcher_options", "pruner_options"):
-            of_study = OF_STUDY & getattr(self, place).keys()
+            of_study = SET_BY_STUDY & getattr(self, place).keys()
             if of_study:
                 raise SpecError(
                     "fields of the study set this",

@@ -64,20 +64,21 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
     """Return sentences on what a plan of `study` could not check here; empty where it could check all.
 
     Not checked are the settings of trainables without `settings`, the types of those in a plain dataclass, and what
-    needs packages that are not installed here.
-    What is doubtful of an arm with a command has a sentence too.
+    needs packages that are not installed here. What is doubtful of an arm with a command has a sentence too.
     """
     axes = set(study.axis_names) - {DATA_AXIS}
+    # An arm without any setting has nothing to check.
     with_settings = [name for name, arm in study.arms.items() if arm.config or arm.space or axes]
-    settings = {
+    classes = {
         name: getattr(find_trainable(study.arms[name], f"arms.{name}.trainable"), "settings", None)
         for name in with_settings
     }
-    arms = [name for name, cls in settings.items() if cls is None]
+    arms = [name for name, cls in classes.items() if cls is None]
+    # A class of `schema.checked` has the attribute `__pydantic_fields__`.
     notes = [
         f"the settings of arm {name} are a plain dataclass, whose types are not checked; contrasweep.schema.checked "
         "in place of dataclass checks them"
-        for name, cls in settings.items()
+        for name, cls in classes.items()
         if dataclasses.is_dataclass(cls) and not hasattr(cls, "__pydantic_fields__")
     ]
     if arms:
@@ -115,7 +116,8 @@ def paths_without_pytorch(study: Study) -> tuple[str, ...]:
         return ()
     lacking = []
     for path in sorted(set(dotted_paths(to_plain(study)))):
-        if path.startswith(FILE_PREFIX) or path.endswith(":__main__"):  # what a command runs
+        # A file or a module that a command runs is not imported.
+        if path.startswith(FILE_PREFIX) or path.endswith(":__main__"):
             continue
         # A path that leads nowhere is no matter here: what uses it raises the error, with its place.
         try:
@@ -203,7 +205,8 @@ def _unread_flags(name: str, settings: list[str], code: bytes) -> Iterator[str]:
     # A script that calls this says nothing of a flag that it does not know.
     if b"parse_known_args(" not in code:
         return
-    # The code of each flag that it reads names the flag.
+    # The code of each flag that it reads names the flag. Given no words, `unplaced` returns all settings but those that
+    # the command itself has.
     plain = code.replace(b"-", b"_")
     unread = [
         key
@@ -255,8 +258,9 @@ class SettingsOfArms:
                     value=arm.path,
                     hint=f"finetune and contrastive do; your own says so with train.{START_SETTINGS} = ()",
                 )
-        # By function and canonical text of the config: settings; with the data's digest: whole configs.
+        # (function, canonical text of the config) -> settings
         self._built: dict[tuple[Any, str], Any] = {}
+        # (function, canonical text of the config, digest of the data) -> whole config
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
     def build(self, arm: str, config: Config, axes: MutableConfig | None = None) -> Any:
@@ -361,6 +365,7 @@ def _place(error: SpecError, arm: str, axes: Collection[str]) -> str:
 
 SIGNATURE = "def train(trial, resume=None)"
 _GENERATORS = (Generator, Iterator, Iterable)
+"""Return types that say that a function returns a generator."""
 
 
 def check_trainable(function: Function, place: str) -> None:

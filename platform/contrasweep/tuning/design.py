@@ -192,4 +192,5 @@ def point(study: Sweep, name: str, u: float) -> MutableConfig:
     """
     arm = study.arms[name]
     fixed = dotted.merge(arm.config)
+    # The point of the unit cube of which all coordinates are `u`.
     return dotted.merge(fixed, dotted.expand(sample(arm.space, [u] * len(arm.space), fixed)))

@@ -250,6 +250,7 @@ class ArmSearch:
         in_order = self.study.slots is not None
         remedy = self.records.remedy(_REMEDY)
         space = self.study.arms[self.arm].space
+        # A budget of fewer configurations than in an earlier run takes the first of them; None takes all.
         for key in sorted(self.records.store.list(self.folder))[: self.study.arm_budget.trials]:
             config = dict(CANDIDATE_FILE.read(self.records.store, key, remedy).config)
             # Whether conditional settings (`when`) fit together is not checked.
@@ -473,7 +474,7 @@ class SweepSource(Source):
         self._begin()
         for _ in range(len(self.turns)):
             arm = self.turns[0]
-            self.turns.rotate(-1)
+            self.turns.rotate(-1)  # the next arm's turn
             following = None if arm in paused_arms else self.searches[arm].next()
             if following is not None:
                 return following
@@ -504,7 +505,7 @@ class SweepSource(Source):
             search.done(record)
 
     def retry(self, trial_id: str) -> bool:
-        """Return whether an infeasible trial runs after all: its search decides; trials of a confirmation do."""
+        """Return whether an infeasible trial runs after all: one of a search if that says so, others always."""
         search = self._search_of(trial_id)
         return search is None or search.retry(trial_id)
 

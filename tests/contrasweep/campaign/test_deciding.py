@@ -16,7 +16,7 @@ from contrasweep.live.overview import overviews
 from contrasweep.planning.budget import Spent
 from contrasweep.results.ledger import Asked, Began, Decided, Granted, Ledger
 from contrasweep.results.results import Results
-from contrasweep.running.session import KEPT, session
+from contrasweep.running.session import SESSION_STACK, session
 from contrasweep.storage.lease import StudyHeld
 from contrasweep.storage.record import Cause, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -526,11 +526,11 @@ def test_a_ledger_that_breaks_a_rule_or_is_not_there_is_a_line(tmp_path):
 def test_decisions_of_a_process_share_one_ray_which_an_error_or_a_session_around_them_ends():
     closed = []
     with session(of_process=True):
-        kept = KEPT.get()
+        kept = SESSION_STACK.get()
         kept.callback(closed.append, "ray")
     with session() as _, session(of_process=True):
-        assert KEPT.get() is not kept
+        assert SESSION_STACK.get() is not kept
     assert not closed
     with pytest.raises(SpecError), session(of_process=True):
         campaign(alpha=2)
-    assert closed == ["ray"] and KEPT.get() is None
+    assert closed == ["ray"] and SESSION_STACK.get() is None

@@ -16,7 +16,7 @@ from contrasweep.errors import SpecError
 from contrasweep.planning.forecast import forecast
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
-from contrasweep.running.declaration import FREE
+from contrasweep.running.declaration import FREE_FIELDS
 from contrasweep.running.prepare import check_plan
 from contrasweep.statistics.family import LEVEL_DIVISOR
 from contrasweep.storage.records import StudyRecords
@@ -79,8 +79,8 @@ def decided(results):
 def test_every_field_of_a_study_is_compared_or_named_as_one_that_changes_no_verdict():
     for kind in (AblationGrid, Sweep):
         fields = {field.name for field in dataclasses.fields(kind)}
-        assert fields <= {*VERDICT, *TRAINED.split(), *FREE}
-    every = [*VERDICT, *TRAINED.split(), *FREE]
+        assert fields <= {*VERDICT, *TRAINED.split(), *FREE_FIELDS}
+    every = [*VERDICT, *TRAINED.split(), *FREE_FIELDS]
     assert len(set(every)) == len(every)
     assert set(every) <= {
         field.name for kind in (AblationGrid, Sweep) for field in dataclasses.fields(kind)

@@ -131,7 +131,10 @@ class Overdue:
         return silences
 
     def late(self, now: float) -> list[str]:
-        """Return the ids of late trials (`LATE_S`) that are to be called now; each again after `CALL_S`."""
+        """Return the ids of the late trials that are to be called now; a trial is returned again after `CALL_S`.
+
+        A trial is late if it has not reported for `LATE_S` longer than its usual interval.
+        """
         late = []
         for trial_id, clock in self._clocks.items():
             if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.call_at:
@@ -161,7 +164,7 @@ class ActiveTrial:
 
     trial: Trial
     notes: TrialNotes  # of its source
-    seconds: float | None  # of training, as its worker reported last
+    seconds: float | None  # of training, as its worker reported last; None: no report yet
     step: int = 0  # as its worker reported last
     hosts_lost: int = 0  # since its last new step
     stopped: bool = False  # whether its source stopped it early

@@ -82,12 +82,9 @@ class InterimSource(Source):
         # Replicates after the first stage; those of a sweep confirm its best configurations.
         trial = self.waiting.popleft()
         self.running.add(trial.id)
-        return NextTrial(
-            trial,
-            TrialNotes(phase=Phase.CONFIRM)
-            if isinstance(self.inner, SweepSource)
-            else TrialNotes(),
-        )
+        if isinstance(self.inner, SweepSource):
+            return NextTrial(trial, TrialNotes(phase=Phase.CONFIRM))
+        return NextTrial(trial)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Return whether a trial goes on: the search decides for its own trials; replicates always go on."""
@@ -119,10 +116,7 @@ class InterimSource(Source):
             # The stored plan has the trials up to this stage, so that the table shows them.
             plan = self.plan
             present = stage(plan, self.records)
-            frame = plan.to_frame()
-            granted = {trial.id for trial in present.trials}
-            frame = frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
-            write_planned(self.records, frame, self.declared.digest)
+            write_planned(self.records, plan.frame_of(present.trials), self.declared.digest)
             # Where all of them have a record already, the look after them is due.
             finished = self.records.finished()
             self.waiting.extend(trial for trial in present.trials if trial.id not in finished)

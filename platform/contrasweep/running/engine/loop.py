@@ -105,9 +105,8 @@ class TrialQueue:
         self.infeasible_records = dict(infeasible_records)  # later also those of this run
         self.waiting: list[NextTrial] = []  # for a larger host
         self.requeued: list[NextTrial] = []  # handed out before, and to be handed out again
-        self._ended_here: dict[
-            str, NextTrial
-        ] = {}  # trials that ended infeasible in this run, by id
+        # trial id -> trial, of those that ended infeasible in this run
+        self._ended_here: dict[str, NextTrial] = {}
         self._tried_on = placements.inventory  # the hosts that none of them fits
         self._arms_waiting: set[str] = set()  # arms whose message that they wait was said
         # arms whose message that a host came too late was said
@@ -238,7 +237,10 @@ class TrialQueue:
         return Infeasible(self._reopened(candidate), None)
 
     def _refused_here(self, trial_id: str) -> bool:
-        """Return whether a trial was infeasible on exactly these hosts before, as one that ran out of memory there."""
+        """Return whether a trial has ended as infeasible on exactly these hosts before, in this run or an earlier one.
+
+        One that fits by its estimate may have done so, because its memory ran out there.
+        """
         record = self.infeasible_records.get(trial_id)
         return record is not None and record.notes.refused_by == str(self.placements.inventory)
 

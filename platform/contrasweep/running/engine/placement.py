@@ -89,10 +89,10 @@ class Placements:
     def _requested(self, trial: Trial, placement: Placement) -> Placement:
         """Return the place with the resources that Ray is asked for.
 
-        With a GPU, or with resources that the arm declares, this is `placement` itself. Without, the host memory is at
-        least a quarter of the cores' part of a host: cores times GiB per core, on the host with the fewest GiB per
-        core. Small trials then ask for the same resources whatever is learned of their memory, and Ray lets one take
-        over the process of the last.
+        With a GPU, or with resources that the arm declares, this is `placement` itself. Without both, the trial's cores
+        have a part of the memory of a host: cores times GiB per core, on the host with the fewest GiB per core. Ray is
+        asked for at least a quarter of this. Small trials then ask for the same resources whatever is learned of their
+        memory, and Ray lets one take over the process of the last.
         """
         if placement.gpu or self.footprints.study.arms[trial.arm].resources:
             return placement
@@ -154,5 +154,6 @@ def bundles(config: TrialDescription) -> PlacementGroupFactory:
 
 
 def _bundles(place: PlaceDescription) -> PlacementGroupFactory:
+    """Return the resources of a place, and the label that its node must have, as one bundle of Ray."""
     labels = {"bundle_label_selector": [dict(place["labels"])]} if place["labels"] else {}
     return PlacementGroupFactory([dict(place["resources"])], **labels)

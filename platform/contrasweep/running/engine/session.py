@@ -29,7 +29,7 @@ from contrasweep.cluster.submission import check_nodes
 from contrasweep.errors import ContrasweepError
 from contrasweep.running.engine import ray_internals
 from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
-from contrasweep.running.session import KEPT
+from contrasweep.running.session import SESSION_STACK
 from contrasweep.running.signals import interruption
 
 POLL_S = 1.0
@@ -98,7 +98,7 @@ class RayWatch:
 
 MIN_ADDRESS_SPACE = 8 * 2**30
 """Bytes of address space that Ray's processes need to start: they map far more than they use (6 GB are too few)."""
-STARTS = 3
+MAX_STARTS = 3
 """How often Ray is started, where a busy machine takes too long."""
 AUTH_MODE = "RAY_AUTH_MODE"
 HANDLER_S = 0.01
@@ -116,7 +116,7 @@ def connected() -> Iterator[Inventory]:
         # It is called last. Where Ray was shut down before, it does nothing.
         block.callback(ray_internals.give_back_places)
         if not ray.is_initialized():
-            stack = KEPT.get() or block
+            stack = SESSION_STACK.get() or block
             stack.enter_context(_connection())
             # If the process exits within the block, Ray is shut down here before Ray's own exit functions run. A stack
             # that was closed before does nothing then.
@@ -175,7 +175,7 @@ def _start(address: str, options: dict[str, bool]) -> None:
     """
     # A failed attempt may have set this variable; it is put back before the next one.
     auth_mode = os.environ.get(AUTH_MODE)
-    for attempt in range(1, STARTS + 1):
+    for attempt in range(1, MAX_STARTS + 1):
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
             return
@@ -183,7 +183,7 @@ def _start(address: str, options: dict[str, bool]) -> None:
         except Exception as error:
             ray.shutdown()
             _restore(auth_mode)
-            if ray_internals.SLOW_START.search(str(error)) and attempt < STARTS:
+            if ray_internals.SLOW_START.search(str(error)) and attempt < MAX_STARTS:
                 continue
             failure = (
                 "Ray cannot be started on this machine"

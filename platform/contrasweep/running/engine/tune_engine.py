@@ -182,7 +182,7 @@ def _fit(
             tune_config=tune.TuneConfig(
                 search_alg=TuneSearcher(loop),
                 scheduler=TuneScheduler(loop),
-                num_samples=-1,
+                num_samples=-1,  # until the searcher has no more trials
                 reuse_actors=not own_process,
                 max_concurrent_trials=max_concurrent,
                 trial_dirname_creator=lambda trial: trial.trial_id,
@@ -399,8 +399,8 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def on_trial_error(self, *, trial: RayTrial, **info: Any) -> None:
         """End a failed trial that Tune does not retry.
 
-        Either it has failed too often. Or its loss was reported twice, as with a host that dies: at the second report
-        it waited for its next attempt already, and Tune gives it up by mistake.
+        There are two cases. The trial has failed too often. Or one loss of its host was reported twice: at the second
+        report the trial already waited for its next attempt, and Tune gives it up by mistake.
         """
         trial_id = trial.config["id"]
         error = _error_text(trial)

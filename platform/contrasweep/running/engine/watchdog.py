@@ -81,7 +81,7 @@ class Watchdog:
         for trial_id in late:
             if trial_id in actors:
                 call_actor(actors[trial_id])
-                self._in_thread(self._look, trial_id, actors[trial_id])
+                self._in_thread(self._find_task_wait, trial_id, actors[trial_id])
         for trial_id, reason in timed_out.items():
             if trial_id in actors:
                 self._ending[trial_id] = reason
@@ -108,7 +108,7 @@ class Watchdog:
         if actor is not None:
             ray.kill(actor, no_restart=True)
 
-    def _look(self, trial_id: str, actor: Any) -> None:
+    def _find_task_wait(self, trial_id: str, actor: Any) -> None:
         """Look whether a late trial waits for a task of Ray, and say so once for its arm."""
         try:
             stack = on_node_of(actor, spied, lambda: self._ended) or ""
@@ -170,4 +170,5 @@ class Watchdog:
 
 
 def _running(tune_trials: Iterable[RayTrial]) -> dict[str, RayTrial]:
+    """Return trial id -> Tune's trial, of the trials that run."""
     return {trial.config["id"]: trial for trial in tune_trials if trial.status == "RUNNING"}

@@ -53,11 +53,12 @@ from contrasweep.trial import Report, RevisedReport, Trial
 log = logging.getLogger(__name__)
 NO_NOTES = TrialNotes()
 NO_CODE = CodeRef()
-NEWEST = Retention()
-EVERY_S = 5.0
+KEEP_NEWEST = Retention()
+"""Of the checkpoints of a trial the newest stays."""
+UPLOAD_EVERY_S = 5.0
 """Seconds between the uploads of two checkpoints, at least. An upload costs some five requests; a trial that is lost
 trains these seconds again."""
-SHARE = 0.05
+UPLOAD_SHARE = 0.05
 """The part of the time that uploads of checkpoints may take."""
 
 
@@ -293,13 +294,10 @@ class RecordedConfig(canonical.Config):
         # The canonical text is made now, from the plain config, so that a later use of it reads no setting.
         self.text = canonical.dumps(config)
         for key, value in config.items():
-            dict.__setitem__(
-                self,
-                key,
-                RecordedConfig(value, self._at(key), self.read)
-                if isinstance(value, Mapping)
-                else value,
-            )
+            if isinstance(value, Mapping):
+                value = RecordedConfig(value, self._at(key), self.read)
+            # Not `self[key] = value`, which would count the key as read.
+            dict.__setitem__(self, key, value)
 
     def unused_settings(self) -> tuple[str, ...]:
         """Return the dotted keys of settings that the trainable never read, in the order of the config."""
@@ -317,6 +315,7 @@ class RecordedConfig(canonical.Config):
         return f"{self.place}.{key}".lstrip(".")
 
     def _note(self, *keys: object) -> None:
+        """Note that these keys of this mapping were read."""
         self.read.update(self._at(key) for key in keys if isinstance(key, str))
 
     def _all(self) -> MutableConfig:
@@ -383,7 +382,7 @@ class Execution:
         packages: Mapping[str, str] | None = None,
         limits: AbstractContextManager[None] | None = None,
         output: Output | None = None,
-        retention: Retention = NEWEST,
+        retention: Retention = KEEP_NEWEST,
     ) -> None:
         """Claim the trial and fetch its newest checkpoint; the trainable is called by the first `advance`.
 
@@ -494,7 +493,7 @@ class Execution:
             ):
                 self._train(result)
             if result.record is None:
-                # A pruner may let this trial or a copy of it resume from here later, so the checkpoint must be stored.
+                # A pruner may let this trial resume from here later, so the checkpoint must be stored.
                 if not at_least_s:
                     self._drain()
                 # Reports are written to a folder each time, and to an object store when they are due.
@@ -512,7 +511,8 @@ class Execution:
         reports = self.reports
         with self._ended_if_superseded():
             self._drain()
-            self.claim.check()  # last, because to drain may take long
+            # Checked once more, because to drain may take long.
+            self.claim.check()
             reports.write(items=True)
             self.use.write()
             meter = self.use.meter
@@ -660,7 +660,7 @@ class Execution:
         self.reports.write(items=True)
         store()
         took_s = time.monotonic() - began
-        self._due = time.monotonic() + max(EVERY_S, took_s / SHARE)
+        self._due = time.monotonic() + max(UPLOAD_EVERY_S, took_s / UPLOAD_SHARE)
 
     def _store_newest(self) -> None:
         """Store the checkpoint that waits. An error is logged: the trial then resumes from an earlier checkpoint."""

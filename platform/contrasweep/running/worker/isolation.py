@@ -43,7 +43,7 @@ DIGEST_BYTES = 2**20
 LIBRARIES = ("builtins", "time", "random", "os", "sys", "math", "numpy", "numpy.random")
 TORCH = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init")
 """Modules of libraries that are checked for patches by a trial; TORCH only once torch is imported."""
-HELPERS = (
+HELPER_COMMANDS = (
     "multiprocessing.resource_tracker",
     "multiprocessing.forkserver",
     "compile_worker",
@@ -72,7 +72,7 @@ class State(NamedTuple):
     library: str = "sys"
 
 
-def _calls(name: str, library: str, read: str, write: str) -> State:
+def _state_of_calls(name: str, library: str, read: str, write: str) -> State:
     """Return the state that two functions of a library get and set; `read` and `write` are the functions' names."""
     return State(
         name,
@@ -82,7 +82,7 @@ def _calls(name: str, library: str, read: str, write: str) -> State:
     )
 
 
-def _attributes(name: str, library: str, *paths: str) -> State:
+def _state_of_attributes(name: str, library: str, *paths: str) -> State:
     """Return the state that consists of attributes of a library; `paths` are their dotted paths within the library."""
 
     def holder(path: str) -> Any:
@@ -179,6 +179,7 @@ def _matmul_precision() -> str:
 
 
 def _set_device(device: Any) -> None:
+    """Set torch's default device; for the CPU, which torch takes without a setting, the setting is removed."""
     sys.modules["torch"].set_default_device(None if device.type == "cpu" else device)
 
 
@@ -201,7 +202,7 @@ PRECISIONS = (
 )
 STATES = (
     State("os.environ", lambda: dict(os.environ), _set_environment),
-    _attributes("the standard streams", "sys", "stdin", "stdout", "stderr"),
+    _state_of_attributes("the standard streams", "sys", "stdin", "stdout", "stderr"),
     State("the umask", _umask, os.umask),
     State(
         "the handlers of signals", lambda: {n: signal.getsignal(n) for n in SIGNALS}, _set_handlers
@@ -211,7 +212,7 @@ STATES = (
         lambda: list(sys.path),
         lambda value: operator.setitem(sys.path, slice(None), value),
     ),
-    _calls("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit"),
+    _state_of_calls("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit"),
     State("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _set_gc),
     State(LOGGERS, _loggers, _set_loggers),
     State("logging.disable", lambda: logging.root.manager.disable, logging.disable),
@@ -225,7 +226,7 @@ STATES = (
         lambda: decimal.getcontext().__reduce__()[1],  # type: ignore[index]
         lambda value: decimal.setcontext(decimal.Context(*value)),
     ),
-    _calls("the timeout of sockets", "socket", "getdefaulttimeout", "setdefaulttimeout"),
+    _state_of_calls("the timeout of sockets", "socket", "getdefaulttimeout", "setdefaulttimeout"),
     State(
         "multiprocessing's start method",
         lambda: multiprocessing.get_start_method(allow_none=True),
@@ -233,25 +234,27 @@ STATES = (
     ),
     State("numpy's handling of errors", np.geterr, lambda value: np.seterr(**value)),
     State("numpy's print options", np.get_printoptions, lambda value: np.set_printoptions(**value)),
-    _calls("the default dtype of torch", "torch", "get_default_dtype", "set_default_dtype"),
+    _state_of_calls(
+        "the default dtype of torch", "torch", "get_default_dtype", "set_default_dtype"
+    ),
     State(
         "the default device of torch",
         lambda: sys.modules["torch"].get_default_device(),
         _set_device,
         "torch",
     ),
-    _calls("torch's grad mode", "torch", "is_grad_enabled", "set_grad_enabled"),
-    _calls("torch's anomaly mode", "torch", "is_anomaly_enabled", "set_anomaly_enabled"),
-    _calls(
+    _state_of_calls("torch's grad mode", "torch", "is_grad_enabled", "set_grad_enabled"),
+    _state_of_calls("torch's anomaly mode", "torch", "is_anomaly_enabled", "set_anomaly_enabled"),
+    _state_of_calls(
         "torch's determinism",
         "torch",
         "get_deterministic_debug_mode",
         "set_deterministic_debug_mode",
     ),
-    _attributes(
+    _state_of_attributes(
         "torch's deterministic memory", "torch", "utils.deterministic.fill_uninitialized_memory"
     ),
-    _attributes(
+    _state_of_attributes(
         "cuDNN's flags",
         "torch",
         *(f"backends.cudnn.{n}" for n in ("enabled", "benchmark", "deterministic")),
@@ -262,7 +265,7 @@ STATES = (
         lambda value: value == "mixed" or sys.modules["torch"].set_float32_matmul_precision(value),
         "torch",
     ),
-    _attributes(
+    _state_of_attributes(
         "torch's float32 precision", "torch", *(f"backends.{of}fp32_precision" for of in PRECISIONS)
     ),
     State(
@@ -271,9 +274,9 @@ STATES = (
         lambda value: sys.modules["torch"].set_flush_denormal(value),
         "torch",
     ),
-    _calls("torch's threads", "torch", "get_num_threads", "set_num_threads"),
+    _state_of_calls("torch's threads", "torch", "get_num_threads", "set_num_threads"),
     # This number can be set once at most.
-    _calls(
+    _state_of_calls(
         "torch's interop threads", "torch", "get_num_interop_threads", "set_num_interop_threads"
     ),
     State(
@@ -284,7 +287,7 @@ STATES = (
         "matplotlib",
     ),
 )
-FOLDER = State("the working directory", _folder, os.chdir)
+WORKING_DIRECTORY = State("the working directory", _folder, os.chdir)
 """Ray Tune sets one for each trial. Only a directory that the import of the trainable has set is restored."""
 
 
@@ -295,7 +298,7 @@ class Isolation:
     """
 
     def __init__(self) -> None:
-        self._reference = _read()  # the states before any trial
+        self._reference = _read_states()  # the states before any trial
         # module of a trainable -> states that its import has changed
         self._imports: dict[str, Values] = {}
         self._set_by_import = ""  # the first state that any of these imports has changed
@@ -303,7 +306,7 @@ class Isolation:
         self._expected: Values = {}
         self._seed = 0
         # What was there when the present trial began.
-        self._user_modules: dict[str, Values] = {}  # name -> contents (`_contents`)
+        self._user_modules: dict[str, Values] = {}  # name -> contents (`_module_contents`)
         self._installed: dict[str, Values] = {}  # modules and classes of libraries -> attributes
         self._seen: set[str] = set()  # names of all modules
         self._threads: set[threading.Thread] = set()  # the user's threads
@@ -319,35 +322,37 @@ class Isolation:
         The states are those before the first trial, with the changes that the import of the trainable's module makes.
         Python, NumPy and torch are seeded by the trial's id, a hexadecimal number. `trainable` is a dotted path.
         """
-        _write(self._reference)
+        _write_states(self._reference)
         module = trainable.partition(":")[0]
         # The import of a module may change states. It runs only once, so its changes are noted for later trials. The
         # seed is the same in every process, in case the module draws random numbers.
         if module not in self._imports:
-            folder = FOLDER.read()
+            folder = WORKING_DIRECTORY.read()
             self._set_seed(0)
             function = load()
-            now = _read()
+            now = _read_states()
             # Changes of loggers by an import stay for all trials, because no result depends on them.
             self._reference[LOGGERS] = now[LOGGERS]
-            self._imports[module] = {name: now[name] for name in _changed(self._reference, now)}
-            if FOLDER.read() != folder:
-                self._imports[module][FOLDER.name] = FOLDER.read()
+            self._imports[module] = {
+                name: now[name] for name in _changed_states(self._reference, now)
+            }
+            if WORKING_DIRECTORY.read() != folder:
+                self._imports[module][WORKING_DIRECTORY.name] = WORKING_DIRECTORY.read()
             self._set_by_import = self._set_by_import or next(iter(self._imports[module]), "")
         else:
             function = load()
         self._expected = self._reference | self._imports[module]
-        _write(self._expected)
-        if FOLDER.name in self._expected:
-            FOLDER.write(self._expected[FOLDER.name])
+        _write_states(self._expected)
+        if WORKING_DIRECTORY.name in self._expected:
+            WORKING_DIRECTORY.write(self._expected[WORKING_DIRECTORY.name])
         self._set_seed(int(trial_id, 16))
         # What `end` compares with: modules, threads and processes as the trial finds them.
         for name in sys.modules.keys() - self._seen:
-            if _is_users(name):
-                self._user_modules[name] = _contents(sys.modules[name])
+            if _is_user_module(name):
+                self._user_modules[name] = _module_contents(sys.modules[name])
         self._seen = set(sys.modules)
         self._installed = {name: dict(content) for name, content in _library_contents()}
-        self._threads = set(_of_users)
+        self._threads = set(_user_threads)
         self._children = set(children(os.getpid()))
         return function
 
@@ -361,16 +366,16 @@ class Isolation:
             return ""
         # The trial may have removed its working directory. From there Ray Tune cannot change to that of the next trial:
         # it calls os.getcwd() first, which fails.
-        if not FOLDER.read():
-            FOLDER.write("/")
-        _write(self._expected)
-        changed_for_good = _changed(self._expected, _read())
+        if not WORKING_DIRECTORY.read():
+            WORKING_DIRECTORY.write("/")
+        _write_states(self._expected)
+        changed_for_good = _changed_states(self._expected, _read_states())
         reason = self._left_behind()
         if not reason and changed_for_good:
             reason = f"changed {changed_for_good[0]} for good"
         if not reason:
             reason = self._changed_modules()
-        _write(self._reference)
+        _write_states(self._reference)
         # The import of an earlier module has changed a state, and `_reference` is without this change. The module of
         # `following` may import the earlier one too. In a fresh process that would make the change; here the earlier
         # module does not run again.
@@ -386,7 +391,7 @@ class Isolation:
         """
         deadline = time.monotonic() + GRACE_S
         for attempt in range(1000):  # more turns than there is time for
-            threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
+            threads = {thread for thread in set(_user_threads) - self._threads if thread.is_alive()}
             children_left = {
                 child
                 for child in {*children(os.getpid())} - self._children
@@ -417,11 +422,11 @@ class Isolation:
             if attribute:
                 return f"changed {name}.{attribute}"
         for name, before in self._user_modules.items():
-            contents = _contents(sys.modules[name]) if name in sys.modules else {}
+            contents = _module_contents(sys.modules[name]) if name in sys.modules else {}
             for attribute in before | contents:
                 # None: the trial has added or removed the attribute.
                 old, new = before.get(attribute), contents.get(attribute)
-                if old is None or new is None or not _same(old, new):
+                if old is None or new is None or not _same_entry(old, new):
                     return f"changed {attribute} in the module {name}"
         return ""
 
@@ -437,13 +442,13 @@ class Isolation:
 
     def _imported(self, library: str) -> None:
         """Note the states of a library after its import, as those of the present trial and of all later ones."""
-        self._reference |= _read(library)
-        self._expected |= _read(library)
+        self._reference |= _read_states(library)
+        self._expected |= _read_states(library)
         if library == "torch":
             sys.modules["torch"].manual_seed(self._seed)
 
 
-def _read(library: str = "") -> Values:
+def _read_states(library: str = "") -> Values:
     """Return the values of all states whose libraries are imported; with `library`, of that library alone."""
     return {
         state.name: state.read()
@@ -452,12 +457,12 @@ def _read(library: str = "") -> Values:
     }
 
 
-def _changed(before: Values, now: Values) -> list[str]:
+def _changed_states(before: Values, now: Values) -> list[str]:
     """Return the names of the states that differ; one that is missing in `before` does not."""
     return [name for name, value in now.items() if name in before and before[name] != value]
 
 
-def _write(expected: Values) -> None:
+def _write_states(expected: Values) -> None:
     """Set the global states of the process that differ from `expected`; states that are missing there stay.
 
     Outside of the main thread signal handlers stay, because only that thread can set them.
@@ -497,6 +502,7 @@ class _Importing:
             run = spec.loader.exec_module
 
             def run_and_tell(module: ModuleType) -> None:
+                """Run the module's code, as its own loader does, then call `on_import`."""
                 run(module)
                 self.on_import(name)
 
@@ -504,23 +510,24 @@ class _Importing:
         return spec
 
 
-_of_users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_user_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 """Threads that the user's code has started."""
 
 
 @functools.cache
 def _watch_threads() -> None:
-    """Add each thread that the user's code starts from now on to `_of_users`; threads of libraries are left out."""
+    """Add each thread that the user's code starts from now on to `_user_threads`; threads of libraries are left out."""
     start = threading.Thread.start
 
     @functools.wraps(start)
     def noting(thread: threading.Thread) -> None:
+        """Start a thread, and note it where the user's code has called `start`."""
         # The innermost caller outside of Python itself.
         frame: Any = sys._getframe(1)
         while frame is not None and _owner(frame.f_code.co_filename) == "python":
             frame = frame.f_back
         if frame is not None and _owner(frame.f_code.co_filename) == "user":
-            _of_users.add(thread)
+            _user_threads.add(thread)
         start(thread)
 
     threading.Thread.start = noting  # type: ignore[method-assign, assignment]
@@ -535,7 +542,7 @@ def _owner(file: str) -> str:
     return "library" if in_site_folder(file) or file.startswith(f"{platform}/") else "user"
 
 
-def _is_users(name: str) -> bool:
+def _is_user_module(name: str) -> bool:
     """Return whether an imported module is the user's own.
 
     The file of its topmost package decides, or the module's own file where that package is a namespace without a file.
@@ -549,13 +556,13 @@ def _is_users(name: str) -> bool:
 
 
 def _is_helper(child: int) -> bool:
-    """Return whether a child process is one that a library keeps (`HELPERS`), or has ended. `child` is its id."""
+    """Return whether the child process with the id `child` is one that a library keeps, or has ended."""
     process = Path(f"/proc/{child}")
     with contextlib.suppress(OSError):
         command = (process / "cmdline").read_bytes().decode(errors="replace")
         # The state follows the name, which is in brackets. Z is a zombie: it has ended, and nobody has waited for it.
         ended = (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return ended or any(word in command for word in HELPERS)
+        return ended or any(word in command for word in HELPER_COMMANDS)
     return True
 
 
@@ -601,7 +608,7 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
     return removed[0] if removed and root != "sys" else ""
 
 
-def _contents(module: ModuleType) -> Values:
+def _module_contents(module: ModuleType) -> Values:
     """Return name -> (value, digest of its mutable content) of each value in a module and in the classes it defines.
 
     Names are such as `cache` and `Model.cache`. Imported modules are left out, and names that begin with two
@@ -624,8 +631,8 @@ def _contents(module: ModuleType) -> Values:
     return contents
 
 
-def _same(before: Any, now: Any) -> bool:
-    """Return whether two entries (value, digest) of `_contents` are the same.
+def _same_entry(before: Any, now: Any) -> bool:
+    """Return whether two entries (value, digest) of `_module_contents` are the same.
 
     The values must be the same object, or equal atoms, and the digests of their contents must be equal.
     """
@@ -687,7 +694,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Pickle a tensor as its identity and version, and a large array as its identity, so that neither is copied.
 
-        Torch counts up the version at each change in place. NotImplemented has all other values pickled as usual.
+        Torch counts up the version at each change in place. For any other value NotImplemented is returned, so that it
+        is pickled as usual.
         """
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):

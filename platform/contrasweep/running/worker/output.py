@@ -32,13 +32,13 @@ TAIL = 2**20
 """Bytes at the end of a longer log that are kept."""
 CHECK_S = 0.25
 """How often the length of a log is checked."""
-SEND_S = 5.0
+UPLOAD_EVERY_S = 5.0
 """Seconds between two uploads of a log, at least."""
 EXIT_CALLED = "os._exit was called"
 WARNS = re.compile(rb"^.*(\bwarn(ing|ings)?\b|Warning:).*(\n  .*)?", re.IGNORECASE | re.MULTILINE)
 """Matches a line of a log that warns, as Python, its logging and most programs write it; with the indented line below,
 where Python shows the code that warned."""
-SHARE = 0.01
+UPLOAD_SHARE = 0.01
 """The part of the time that uploads of a log may take."""
 
 
@@ -49,16 +49,17 @@ class Output:
         """Make the log of a trial."""
         self.store = records.store
         self.key = records.key(trial_id, LOG)
+        # the stored file itself; None in an object store
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
         self.path = self.local or scratch_folder("log") / LOG
         self.left_out = 0  # bytes of the middle that were cut out so far
         self.warnings = 0  # lines of the log that warn, once it is closed
         self.sent = 0  # bytes of the log when it was sent last
-        self.due = time.monotonic() + SEND_S  # when it may be sent next
+        self.due = time.monotonic() + UPLOAD_EVERY_S  # when it may be sent next
         # copies of the descriptors 1 and 2 as they were before `open`; None while the log is not open
         self._saved: tuple[int, int] | None = None
         self._abandoned = False  # see `abandon`
-        self._open = contextlib.ExitStack()
+        self._open = contextlib.ExitStack()  # restores what `open` changes beside the descriptors
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)
 
@@ -163,7 +164,7 @@ class Output:
         # Writing the records fails too then, which is reported.
         except StorageError:
             pass
-        self.due = time.monotonic() + max(SEND_S, (time.monotonic() - began) / SHARE)
+        self.due = time.monotonic() + max(UPLOAD_EVERY_S, (time.monotonic() - began) / UPLOAD_SHARE)
 
     def _shorten(self) -> None:
         """Remove the middle of a log of more than `LIMIT` bytes, within its file.
@@ -177,6 +178,7 @@ class Output:
         self.left_out += size - HEAD - TAIL
         line = f"\n--- {self.left_out:,} bytes are left out here\n".encode()
         with self.path.open("r+b", buffering=0) as file:
+            # More than `TAIL` bytes are read, so that what was written since `size` was read is kept too.
             end = line + os.pread(file.fileno(), LIMIT - TAIL, size - TAIL)
             file.truncate(HEAD + os.pwrite(file.fileno(), end, HEAD))
 

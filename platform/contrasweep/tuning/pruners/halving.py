@@ -37,7 +37,8 @@ class FoldHalving(Pruner):
     ) -> None:
         at_least("reduction", reduction, 2)
         at_least("min_step", min_step, 1)
-        at_least("bracket", reduction if bracket is None else bracket, 2)
+        if bracket is not None:
+            at_least("bracket", bracket, 2)
         self.sign = 1.0 if mode == "max" else -1.0
         self.reduction = reduction
         self.min_step = min_step
@@ -65,7 +66,7 @@ class FoldHalving(Pruner):
         """Return True below the next rung; at the rung False while it is undecided, else whether the trial goes on.
 
         The last trial of a bracket to report at a rung decides it, and goes on at once if its configuration does. A
-        value that is lost (see `LARGEST`) counts as the worst.
+        value that is not finite, or beyond `LARGEST`, counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         self._advance(self._bracket(trial))
@@ -77,9 +78,10 @@ class FoldHalving(Pruner):
         return goes_on
 
     def on_end(self, trial: str, *, stopped: bool = False, failed: bool = False) -> None:
-        """Note that `trial` halts at a rung, or has ended, and decide the rungs of its bracket that waited only for it.
+        """Note that `trial` halts at a rung (`stopped`) or has ended.
 
-        At rungs that it did not reach its last value counts; a failed trial counts as the worst at all rungs.
+        With an end, rungs of its bracket that waited only for this trial are decided. At rungs that it did not reach
+        its last value counts; a failed trial counts as the worst at all rungs.
         """
         if stopped:
             self.halted.add(trial)
@@ -91,7 +93,7 @@ class FoldHalving(Pruner):
     def on_search_end(self, configs: int) -> None:
         """Note that there are `configs` configurations in all, and decide the last bracket, which may not be full."""
         self.total = configs
-        for bracket in {self._bracket(t) for t in self.config_of}:
+        for bracket in {self._bracket(trial) for trial in self.config_of}:
             self._advance(bracket)
 
     def resumable(self) -> list[str]:
@@ -99,10 +101,13 @@ class FoldHalving(Pruner):
 
         Each is returned once, and does not count as halted from then on.
         """
-        promoted = sorted(
-            (t for t in self.halted if self._goes_on(t)),
-            key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
-        )
+
+        def order(trial: str) -> tuple[int, int]:
+            """Return the trial's configuration, and its place among the trials of that."""
+            config = self.config_of[trial]
+            return config, self.trials[config].index(trial)
+
+        promoted = sorted(filter(self._goes_on, self.halted), key=order)
         self.halted -= set(promoted)
         return promoted
 

@@ -28,14 +28,14 @@ class StoppingRule(Pruner):
     def on_report(self, trial: str, step: int, value: float) -> bool:
         """Return whether `trial` goes on, as `should_continue` says.
 
-        The trial is compared with all others of its fold, ended and stopped ones too. A value that is lost (see
-        `LARGEST`) counts as the worst.
+        The trial is compared with all others of its fold, ended and stopped ones too. A value that is not finite, or
+        beyond `LARGEST`, counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         peers = {
-            t: h
-            for t, h in self.histories.items()
-            if t != trial and self.folds.get(t) == self.folds.get(trial)
+            other: history
+            for other, history in self.histories.items()
+            if other != trial and self.folds.get(other) == self.folds.get(trial)
         }
         return bool(self.should_continue(self.histories[trial], step, peers))
 
@@ -97,6 +97,7 @@ class Asha(StoppingRule):
                 at_rung = [values[step], *(v for v in peer_values if v is not None)]
                 at_rung.sort(reverse=True)
                 kept = len(at_rung) // self.reduction
+                # The worst of the trials that go on sets the bar.
                 if kept and values[step] < at_rung[kept - 1]:
                     return False
             rung *= self.reduction
@@ -128,12 +129,10 @@ class Median(StoppingRule):
         """
         # Only trials count that have reports both up to this step and from it on.
         means = [
-            statistics.fmean(v for s, v in h.items() if s <= step)
-            for h in peers.values()
-            if max(h) >= step and min(h) <= step
+            statistics.fmean(v for s, v in history.items() if s <= step)
+            for history in peers.values()
+            if max(history) >= step and min(history) <= step
         ]
-        return (
-            step < self.grace_steps
-            or len(means) < self.min_trials
-            or max(values.values()) >= statistics.median(means)
-        )
+        if step < self.grace_steps or len(means) < self.min_trials:
+            return True
+        return max(values.values()) >= statistics.median(means)

@@ -9,7 +9,7 @@ import numpy as np
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import build_part, import_path
-from contrasweep.study.space import FINITE, Space, product, sample
+from contrasweep.study.space import FINITE_LIMIT, Space, product, sample
 from contrasweep.tuning.searchers.optuna_searcher import optuna_searcher
 from contrasweep.tuning.searchers.searcher import ListSearcher, OwnSearcher, Problem, Searcher
 
@@ -47,12 +47,12 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     """
     space = problem.space
     budget = problem.budget
-    most = budget or FINITE
+    most = budget or FINITE_LIMIT
 
     def grid(counts: Mapping[str, int]) -> dict[str, MutableConfig]:
-        """Return the configurations of a grid with these numbers of levels, by their canonical text.
+        """Return the configurations of a grid, by their canonical text; `counts` is setting -> number of levels.
 
-        A grid that is larger than `most` is cut at one more.
+        Of a grid with more than `most` configurations only the first `most` + 1 are returned.
         """
         values = {name: space[name].grid(counts.get(name, 2)) for name in space}
         return product(space, problem.fixed, values, most)
@@ -64,16 +64,16 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
                 place="searcher_options.levels",
                 hint="set it, or budget.trials",
             )
-        # The finest grid that fits the budget. One level of a range searches nothing, so two are the least: if they do
-        # not fit, the error below says so.
+        # The finest grid that fits the budget. With one level a range is not searched, so the first that is tried has
+        # two. Where even this does not fit, the error below says so.
         levels = 2
         while levels < min(64, budget) and len(grid(dict.fromkeys(space, levels + 1))) <= budget:
             levels += 1
     counts = levels if isinstance(levels, Mapping) else dict.fromkeys(space, levels)
     for count in counts.values():
-        if type(count) is not int or not 1 <= count <= FINITE:
+        if type(count) is not int or not 1 <= count <= FINITE_LIMIT:
             raise SpecError(
-                f"a setting has 1 to {FINITE:,} levels",
+                f"a setting has 1 to {FINITE_LIMIT:,} levels",
                 place="searcher_options.levels",
                 value=count,
             )

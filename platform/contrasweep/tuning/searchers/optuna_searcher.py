@@ -27,6 +27,7 @@ def distribution(parameter: Float | Int | Choice) -> Any:
     if isinstance(parameter, Choice):
         return distributions.CategoricalDistribution(list(range(len(parameter.options))))
     if parameter.step is not None:
+        # With a step `levels` is never None; `or 1` is for mypy.
         return distributions.IntDistribution(0, (levels(parameter) or 1) - 1)
     kind = (
         distributions.IntDistribution
@@ -108,6 +109,7 @@ class OptunaSearcher:
                 return self._open(text, trial, config)
             # Optuna must not wait for the outcome of a repeated suggestion.
             self._fail(trial)
+        # The sampler repeats itself. Optuna did not suggest this configuration, so it is replayed.
         unseen = self._unseen()
         if unseen is not None:
             self.replay(unseen)
