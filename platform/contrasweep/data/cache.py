@@ -29,7 +29,15 @@ ENTRY = "entry.json"
 """The file of an entry with name -> size and digest of each other file. Its time is when the entry was last used."""
 SEAL = "verified.json"
 """The file of an entry that says when digests were last checked, and what `_identity` returned for each file then."""
-BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, StorageError)
+ENTRY_ERRORS = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    StorageError,
+)
 """Errors that reading a damaged or forged entry may raise."""
 REVERIFY_S = 24 * 3600
 """Seconds after which digests are checked again, although no file has changed."""
@@ -57,7 +65,10 @@ def decoded_limit_bytes() -> int:
 
 
 def _bytes(variable: str, default_gib: float) -> int:
-    """Return in bytes the GiB in an environment variable, or the default; `DataError` where it is no number."""
+    """Return in bytes the size in GiB that an environment variable has; without the variable, `default_gib`.
+
+    `DataError` where its value is no number.
+    """
     text = os.environ.get(variable, str(default_gib))
     try:
         return int(float(text) * 2**30)
@@ -128,6 +139,7 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
             shutil.rmtree(scratch, ignore_errors=True)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
+            # Nothing could be evicted, or the space is still too small.
             if attempt == 2 or not evict(0, keep=folder.name):
                 free = shutil.disk_usage(folder.parent).free / 2**30
                 raise DataError(
@@ -157,6 +169,7 @@ def _stamp(folder: Path, names: Iterable[str]) -> None:
     seal = {"time": time.time(), "files": {name: _identity(folder / name) for name in names}}
     scratch = folder / f".{SEAL}-{uuid.uuid4().hex}"
     scratch.write_text(json.dumps(seal))
+    # Replaced at once, so that no reader sees half of it.
     scratch.replace(folder / SEAL)
 
 
@@ -182,7 +195,7 @@ def _is_intact(folder: Path, what: str) -> bool:
         store = LocalStore(folder)
         files = json.loads(store.read(ENTRY))
         # If the seal is broken, digests are computed again below.
-        with contextlib.suppress(*BROKEN):
+        with contextlib.suppress(*ENTRY_ERRORS):
             seal = json.loads(store.read(SEAL))
             is_recent = 0 <= time.time() - seal["time"] < REVERIFY_S
             if is_recent and seal["files"] == {name: _identity(folder / name) for name in files}:
@@ -199,7 +212,7 @@ def _is_intact(folder: Path, what: str) -> bool:
                 raise ValueError(f"{name} has changed")
         _stamp(folder, files)
         return True
-    except BROKEN as error:
+    except ENTRY_ERRORS as error:
         log.warning("the node's cached copy of %s is damaged (%s); building it again", what, error)
         return False
 

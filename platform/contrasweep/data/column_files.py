@@ -135,9 +135,9 @@ def _runs(rows: Ints) -> list[tuple[int, int]]:
 
 REMEDY = "train on views of them (view_size: N), or stage them with --set size=N, where N is near their own size"
 """What a user can do about images of different sizes."""
-BYTES = ".encoded"
+BYTES_SUFFIX = ".encoded"
 """Suffix of the file with the bytes of all images, one after the other."""
-OFFSETS = ".offsets"
+OFFSETS_SUFFIX = ".offsets"
 """Suffix of the file with the offset at which each image ends, as int64."""
 
 
@@ -150,9 +150,9 @@ class EncodedFile(ColumnFile):
     dtype = np.dtype(np.uint8)
 
     def __init__(self, folder: Path, name: str, spec: ColumnSpec) -> None:
-        self._file = (folder / f"{name}{BYTES}").open("rb")
-        self._name = f"{folder / name}{BYTES}"
-        self._ends = np.fromfile(folder / f"{name}{OFFSETS}", np.int64)
+        self._file = (folder / f"{name}{BYTES_SUFFIX}").open("rb")
+        self._name = f"{folder / name}{BYTES_SUFFIX}"
+        self._ends = np.fromfile(folder / f"{name}{OFFSETS_SUFFIX}", np.int64)
         self.shape = (len(self._ends), *spec["shape"])
 
     def read(self, rows: Ints, out: Array | None = None) -> Array:
@@ -198,12 +198,12 @@ class EncodedWriter:
         self._end = 0  # bytes that were written
         self._path = path
         self._ends = list[int]()  # `_end` after each row
-        self._out = path.with_suffix(BYTES).open("wb")
+        self._out = path.with_suffix(BYTES_SUFFIX).open("wb")
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the encoded images of the next rows. One without bytes raises an error when it is read.
+        """Write the encoded images of the next rows; reading an image without bytes will raise an error.
 
-        `where` is used by other writers of columns only.
+        `where` is not used: it is there because `decoding.ArrayColumnWriter` takes it.
         """
         for value in column:
             self._end += self._out.write(value.as_buffer() or b"")
@@ -213,4 +213,4 @@ class EncodedWriter:
     def close(self) -> None:
         """Finish the file; all rows must have been written."""
         self._out.close()
-        np.array(self._ends, np.int64).tofile(self._path.with_suffix(OFFSETS))
+        np.array(self._ends, np.int64).tofile(self._path.with_suffix(OFFSETS_SUFFIX))

@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 from contrasweep.data.manifest import REMEDY, ColumnSpec
 from contrasweep.errors import DataError
 
-TEXT = (pa.string(), pa.large_string(), pa.string_view())
+TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
 """Types of texts. pandas writes the second one, Polars the second or the third."""
-BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
+BYTES_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
 """Types of bytes of any length."""
 
 
 def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
-    """Return the manifest's entry of an array column: NumPy dtype, shape of an item, `several` items per row."""
+    """Return the manifest's entry of an array column with items of this NumPy dtype and shape.
+
+    A row has one item, or with `several` a list of them.
+    """
     plain: ColumnSpec = {"dtype": dtype, "shape": [int(size) for size in shape]}
     return {**plain, "list": True} if several else plain
 
@@ -114,11 +117,11 @@ def plain(rows: pa.Table) -> pa.Table:
 
 def _plain_type(kind: pa.DataType, name: str) -> pa.DataType:
     """Return the type to which `plain` changes the type `kind` in the column `name`; `DataError` as there."""
-    if kind in TEXT:
+    if kind in TEXT_TYPES:
         return pa.string()
-    if kind in BYTES:
+    if kind in BYTES_TYPES:
         return pa.binary()
-    # Lists of every kind and dictionaries.
+    # Lists of every kind, and dictionaries, say of which type their values are.
     if hasattr(kind, "value_type"):
         value_type = _plain_type(kind.value_type, name)
         return value_type if pa.types.is_dictionary(kind) else pa.list_(value_type)

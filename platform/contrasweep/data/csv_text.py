@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 
 def warn_of_unused(names: Collection[str], used: Collection[str], path: Path) -> None:
     """Warn of columns of the list at `path` that are not among those `used`: one may be a used one, misspelt."""
+    # A column without a name has the name "".
     if unused := sorted(set(names) - set(used) - {""}):
         log.warning(
             "%s: not used: the columns %s; used are %s", path, ", ".join(unused), ", ".join(used)
@@ -23,10 +24,10 @@ def read_csv(text: str, path: Path) -> tuple[list[str], list[tuple[int, dict[str
     """Return the names of the columns, and for each row the line on which it ends and column -> cell.
 
     Blanks around names are left out, and rows without any value. `path` is the file's, for errors. `DataError`, with
-    the line, where a row has other cells than the header, a quote is left open, or two columns have the same name.
+    the line, where a row has more or fewer cells than the header, a quote is left open, or two columns have one name.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    start = 1  # of the row that is read
+    start = 1  # the line on which the next row begins
     rows = []
     try:
         names = [name.strip() for name in next(reader, [])]

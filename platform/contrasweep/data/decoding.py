@@ -21,9 +21,9 @@ from contrasweep.errors import DataError
 from contrasweep.storage.store import LocalStore, open_store
 
 log = logging.getLogger(__name__)
-VERSION = 2  # of the content of an entry; part of its key
-ROWS = "rows.arrow"
-BATCH = 4096
+ENTRY_VERSION = 2  # of the content of an entry; part of its key
+ROWS_FILE = "rows.arrow"
+BATCH_ROWS = 4096
 """The most rows of a shard in memory at once."""
 BATCH_BYTES = 8 * 2**20
 """About the most bytes of a shard in memory at once, and of decoded rows."""
@@ -56,7 +56,7 @@ def decode_split(
     writers: dict[str, Writer] = {}
     for name, spec in manifest.columns.items():
         path = folder / f"{name}.npy"
-        writers[name] = EncodedWriter(path) if name in encoded else _Array(path, spec)
+        writers[name] = EncodedWriter(path) if name in encoded else ArrayColumnWriter(path, spec)
 
     tables: list[pa.Table] = []  # the other columns of each shard
     for shard, file in _verified(manifest, split, folder):
@@ -64,8 +64,8 @@ def decode_split(
         try:
             tables.append(_decode_shard(shard, file, where, manifest.columns, writers))
         except (pa.ArrowException, OSError) as error:
-            # An error with a number is of the disk. Any other one is of the file, which was staged broken, because its
-            # digest is right.
+            # An `OSError` with a number (errno) is of the disk. Any other error is of the file, which was staged
+            # broken, because its digest is right.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             problem = " ".join(str(error).split())[:200]
@@ -80,7 +80,10 @@ def decode_split(
         if starts is not None:
             table = table.append_column(f"{name}.start", pa.array(starts))
     table = table.combine_chunks()
-    with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+    with (
+        pa.OSFile(str(folder / ROWS_FILE), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as out,
+    ):
         out.write_table(table)
 
 
@@ -108,7 +111,7 @@ def _decode_shard(
         if not others.num_columns:
             others = pa.table({"row": np.arange(shard.rows)})
         # So many rows take about `BATCH_BYTES` in the shard.
-        step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
+        step = max(1, min(BATCH_ROWS, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
         if arrays:
             for batch in opened.iter_batches(step, columns=arrays):
                 for name in arrays:
@@ -149,7 +152,7 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
             file.unlink()
 
 
-class _Array:
+class ArrayColumnWriter:
     """Writes an array column into a .npy file, all items of all rows one after another.
 
     The file is begun with the first row. `seen` counts the rows that were written.
@@ -163,7 +166,7 @@ class _Array:
         self.out: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the items of the next rows; images are decoded. `where` names the shard and column in errors."""
+        """Write the items of the next rows; images are decoded. `where` names the shard in errors."""
         rows = len(column)
         if self.out is None:
             self.out = ArrayWriter(self.path, self.spec["dtype"], self.spec["shape"])
@@ -178,10 +181,13 @@ class _Array:
         self.seen += rows
 
     def _decode(self, column: pa.Array, where: str) -> None:
-        """Decode the images of a shard in parallel and write them in order; `DataError` names one that is broken."""
+        """Decode the images of a batch of rows in parallel, and write them in order; `DataError` names a broken one.
+
+        `where` names the shard.
+        """
 
         def decoded(row: int) -> NDArray[np.uint8]:
-            """Return the pixels of one row; `DataError` names it where it is broken."""
+            """Return the pixels [h w c] of the image in this row of the batch; `DataError` where it is broken."""
             try:
                 return images.decode(column[row].as_py(), self.spec["shape"])
             except images.BrokenImage as error:
@@ -197,7 +203,7 @@ class _Array:
                     self.out.write(pixels[None])
 
     def close(self) -> Ints | None:
-        """Finish the file; return the index of each row's first item, or None where each row has one item."""
+        """Finish the file; return the index of each row's first item [rows], or None where each row has one item."""
         self.out.close()
         if not self.lengths:
             return None
@@ -230,5 +236,5 @@ def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) ->
         out.close()
 
 
-Writer = _Array | EncodedWriter
+Writer = ArrayColumnWriter | EncodedWriter
 """Takes a column batch by batch. `close` returns the index of each row's first item, or None with one item per row."""

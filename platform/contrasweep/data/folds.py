@@ -172,9 +172,9 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
         )
 
 
-MOST_NAMED = 5
+MOST_CLASSES_NAMED = 5
 """The most classes that a note names."""
-USUAL = 5
+USUAL_FOLDS = 5
 """Number of folds for which a dataset is checked when it is staged."""
 
 
@@ -224,8 +224,8 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
 
 
 def _named(classes: Sequence[str]) -> str:
-    """Return the first of these texts on classes, and how many there are more."""
-    text = ", ".join(classes[:MOST_NAMED])
-    if len(classes) > MOST_NAMED:
-        text += f" and {len(classes) - MOST_NAMED} classes more"
+    """Return the first `MOST_CLASSES_NAMED` of these texts on classes in a line, and how many more there are."""
+    text = ", ".join(classes[:MOST_CLASSES_NAMED])
+    if len(classes) > MOST_CLASSES_NAMED:
+        text += f" and {len(classes) - MOST_CLASSES_NAMED} classes more"
     return text

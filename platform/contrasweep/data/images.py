@@ -18,7 +18,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Number of channels -> Pillow's mode."""
 
 
-MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+MISSING_FILE_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """Errors where an image has no file. Any other one, as of rights or of a disk, is raised: the image is there."""
 
 
@@ -99,7 +99,7 @@ def read(file: Path) -> Pixels | str:
         return decode(file.read_bytes())
     except BrokenImage as error:
         return error.reason
-    except MISSING:
+    except MISSING_FILE_ERRORS:
         return "missing image"
 
 

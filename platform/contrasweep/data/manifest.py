@@ -155,7 +155,7 @@ class Manifest:
         return [shard for shards in self.splits.values() for shard in shards]
 
     def rows(self, *splits: str) -> int:
-        """Return the number of rows of `splits`, by default of "train"; a split that there is not has none."""
+        """Return the number of rows of `splits`, by default of "train"; a split that does not exist has 0."""
         return sum(
             shard.rows for split in splits or ("train",) for shard in self.splits.get(split, ())
         )

@@ -68,6 +68,7 @@ def importer(wanted: Name) -> Importer:
 
     if wanted.name in DATASETS:
         return DATASETS[wanted.name]
+    # The path of a dataset that an installed package names; any other name is returned as it is.
     path = path_of("datasets", wanted.name)
     if ":" in path:
         return user_importer(path)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from contrasweep import canonical
+from contrasweep.config import Config
 from contrasweep.data import cache, decoding, folds
 from contrasweep.data.column_files import Array, ArrayFile, ColumnFile, EncodedFile, Ints
 from contrasweep.data.manifest import Manifest
@@ -29,6 +30,7 @@ def open_dataset(manifest: Manifest) -> "Dataset":
     shard that is missing, or that differs from the manifest. Raises `SpecError` for a name or a record's reference.
     """
     if not isinstance(manifest, Manifest):
+        # A record refers to a dataset by an object with its name.
         name = getattr(manifest, "name", manifest)
         hint = f"open_dataset(contrasweep.data.resolve({name!r}, folds=..., storage=...)), with the study's folds"
         raise SpecError("a dataset is opened by its manifest", place="open_dataset", hint=hint)
@@ -37,7 +39,10 @@ def open_dataset(manifest: Manifest) -> "Dataset":
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows with several items each: those of row i are `values[starts[i] : starts[i] + lengths[i]]`."""
+    """n rows with several items each: those of row i are `values[starts[i] : starts[i] + lengths[i]]`.
+
+    `values` [items ...] may have items of other rows too; `starts` and `lengths` are [n].
+    """
 
     values: Array
     starts: Ints
@@ -114,7 +119,7 @@ class Split:
         # The key depends on all that decides the content of the entry, and not on where the data come from.
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
         self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
-        identity = {"version": decoding.VERSION, "rows": content, "columns": manifest.columns}
+        identity = {"version": decoding.ENTRY_VERSION, "rows": content, "columns": manifest.columns}
         if self.encoded:
             identity["encoded"] = self.encoded
         self.key = canonical.digest(identity, 32)
@@ -130,7 +135,7 @@ class Split:
                 self.files[column] = ArrayFile(folder / f"{column}.npy")
             for column in self.encoded:
                 self.files[column] = EncodedFile(folder, column, manifest.columns[column])
-            with pa.memory_map(str(folder / decoding.ROWS)) as file:
+            with pa.memory_map(str(folder / decoding.ROWS_FILE)) as file:
                 self.table = pa.ipc.open_file(file).read_all()
 
     @cached_property
@@ -142,13 +147,9 @@ class Split:
         if not self.encoded:
             return self.mapped
         files = {name: self.files[name] for name in self.encoded}
-        order = np.arange(self.rows)
-        key = canonical.digest({"of": self.key, "decoded": self.encoded}, 32)
-        label = f"{self.manifest.name} ({self.name}, decoded)"
-        with cache.entry(
-            key, label, lambda folder: decoding.write_in_order(files, order, folder)
-        ) as folder:
-            return self.mapped | _open_arrays(folder)
+        label = f"{self.name}, decoded"
+        written = self._written({"decoded": self.encoded}, label, files, np.arange(self.rows))
+        return self.mapped | written
 
     @cached_property
     def labels(self) -> Ints:
@@ -191,13 +192,26 @@ class Split:
                 for name, file in self.files.items()
                 if not self.manifest.columns[name].get("list")
             }
-            key = canonical.digest({"of": self.key, "folds": assigned.tolist()}, 32)
-            label = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
-            with cache.entry(
-                key, label, lambda folder: decoding.write_in_order(plain, order, folder)
-            ) as folder:
-                self._laid_out[repeat] = _open_arrays(folder)
+            identity = {"folds": assigned.tolist()}
+            label = f"{self.manifest.folds.count} folds"
+            self._laid_out[repeat] = self._written(identity, label, plain, order)
         return self._laid_out[repeat]
+
+    def _written(
+        self, identity: Config, label: str, files: Mapping[str, ColumnFile], order: Ints
+    ) -> Arrays:
+        """Return the columns `files` with their rows in this `order`, mapped from an entry of the node's cache.
+
+        The entry is written once per node. `identity` tells it from other entries of the split; `label` names it in
+        messages.
+        """
+        key = canonical.digest({"of": self.key, **identity}, 32)
+        with cache.entry(
+            key,
+            f"{self.manifest.name} ({label})",
+            lambda folder: decoding.write_in_order(files, order, folder),
+        ) as folder:
+            return _open_arrays(folder)
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
         """Return the training and the test part of a fold, the rows outside and inside it, whose arrays are views.
@@ -232,7 +246,8 @@ class Part:
     def __init__(self, split: Split, rows: Ints, arrays: Callable[[], Arrays]) -> None:
         self.split = split
         self.rows = rows
-        # Column -> array of these rows; made when first used, because that may write files in the node's cache.
+        # A function without arguments that returns column -> array of these rows. It is called when an array is first
+        # asked for, because it may write files in the node's cache.
         self._arrays = cache_result(arrays)
 
     def __len__(self) -> int:

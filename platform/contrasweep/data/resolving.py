@@ -92,6 +92,7 @@ def _read(name: str) -> Manifest | None:
 
 def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
     """Return the manifest of a dataset that was staged, else of one that comes with the package; see `resolve`."""
+    # The first place is in the storage.
     places = [f"{base.rstrip('/')}/{wanted.folder}" for base in _bases(storage)]
     for place in places:
         manifest = read_manifest(place)

@@ -21,7 +21,7 @@ _ALLOWED = {
 } | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Builds arrays, numbers, bytes, text, lists and dicts. Anything else that a pickle asks for is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -51,7 +51,7 @@ def unpickle(data: bytes, name: str) -> Any:
     lists and dicts.
     """
     try:
-        value = _Plain(io.BytesIO(data), encoding="bytes").load()
+        value = _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # a damaged pickle may raise any error
         raise DataError(
             f"{name} is not a pickle of plain arrays and is not loaded ({error})"

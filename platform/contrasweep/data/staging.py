@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from contrasweep.canonical import file_digest
 from contrasweep.config import Config
 from contrasweep.data.columns import content_digest, plain
-from contrasweep.data.folds import USUAL, class_notes, is_nameless
+from contrasweep.data.folds import USUAL_FOLDS, class_notes, is_nameless
 from contrasweep.data.manifest import MANIFEST, Folds, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import ContrasweepError, DataError, PackageMissingError
@@ -73,12 +73,12 @@ def stage(
     with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
         place = _source(dataset, source, Path(scratch))
         splits = {}
-        writers: dict[str, _Split] = {}
+        writers: dict[str, _SplitWriter] = {}
         try:
             content = chosen.read(place, checked)
             # Tables are read one by one, so that a dataset may be larger than memory.
             for split, tables in content.splits.items():
-                writer = _Split(store, split, Path(scratch), len(content.classes), progress)
+                writer = _SplitWriter(store, split, Path(scratch), len(content.classes), progress)
                 writers[split] = writer
                 splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
         except ContrasweepError:
@@ -129,7 +129,7 @@ def stage(
         left_out = f"; left out: {content.rejected}" if content.rejected.counts else ""
         raise DataError(f"{name}: {source} gave no rows of the split train{left_out}")
     writers["train"].check(content.folds)
-    for note in class_notes(manifest, USUAL):
+    for note in class_notes(manifest, USUAL_FOLDS):
         log.warning("%s", note)
     return publish(manifest, store)
 
@@ -237,7 +237,7 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-class _Split:
+class _SplitWriter:
     """Writes the shards of one split to `store`, each by way of the folder `scratch`, and counts classes and groups.
 
     `classes` is the number of classes, 0 without labels.
@@ -299,7 +299,7 @@ class _Split:
             self.folds |= set(rows["fold"].to_pylist())
 
     def check(self, folds: Folds | None) -> None:
-        """Raise `DataError` where the data come with `folds` of their own, and rows are not of all of these."""
+        """Raise `DataError` where the data come with `folds` of their own, and the rows are not of exactly these."""
         if folds and folds.rule == "given" and self.folds != set(range(folds.count)):
             raise DataError(
                 f"the data come with folds 0 to {folds.count - 1}, and the rows that can be read are of the folds "
@@ -327,11 +327,11 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
         # Features, such as those of the regions of an image, do not shrink, and are read several times faster without
         # compression.
         is_features = pa.types.is_list(kind) and pa.types.is_fixed_size_binary(kind.value_type)
-        compression[_leaf(field)] = "none" if is_features else "zstd"
+        compression[_parquet_path(field)] = "none" if is_features else "zstd"
         # Statistics of images and features would be large and useless.
         if is_features or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
             continue
-        statistics.append(_leaf(field))
+        statistics.append(_parquet_path(field))
         if pa.types.is_string(kind):
             dictionaries.append(field.name)
     row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
@@ -345,6 +345,6 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
     )
 
 
-def _leaf(field: pa.Field) -> str:
-    """Return Parquet's path of a column; the values of a list are two levels below it."""
+def _parquet_path(field: pa.Field) -> str:
+    """Return the path by which Parquet names a column's values: for lists it is two levels below the column."""
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)

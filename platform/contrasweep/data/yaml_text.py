@@ -15,9 +15,10 @@ MAX_DEPTH = 40
 MAX_SCALAR = 20_000
 """The most characters of one value."""
 MAX_BITS = 63
+"""The most bits of a whole number: more do not fit into 64 bits with a sign."""
 
 # PyYAML's loader in C is twenty times as fast; some builds of PyYAML lack it.
-_Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_EventLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str, place: str, rule: str = "the file is not YAML") -> Any:
@@ -66,7 +67,7 @@ def _check_size(text: str, place: str) -> None:
     # (anchor, number of nodes before it) of each collection that has not ended, the outermost first.
     opened: list[tuple[str | None, int]] = []
     nodes = 0
-    for event in yaml.parse(text, Loader=_Events):
+    for event in yaml.parse(text, Loader=_EventLoader):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
                 raise SpecError(

@@ -37,7 +37,7 @@ CLASSES10 = (
     "truck",
 )
 # Number of classes -> split -> names of its published files.
-PARTS = {
+PUBLISHED_FILES = {
     10: {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
     100: {"train": ["train"], "test": ["test"]},
 }
@@ -79,8 +79,8 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
     """
     read = partial(_read_file, source, FOLDERS[classes])
     splits = {}
-    for split, parts in PARTS[classes].items():
-        batches = [safety.unpickle(read(part), f"{source}: {part}") for part in parts]
+    for split, names_of_files in PUBLISHED_FILES[classes].items():
+        batches = [safety.unpickle(read(name), f"{source}: {name}") for name in names_of_files]
         key = b"labels" if classes == 10 else b"fine_labels"
         try:
             rows = np.concatenate([batch[b"data"] for batch in batches])

@@ -34,11 +34,11 @@ def _read(source: Path, settings: Any) -> Content:
     `source` is not used, because they come with scikit-learn. The training split is long-tailed where the settings are
     `LongTailedDigits`.
     """
-    values, digits = _published()
+    values, digits = _values_and_labels()
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = digits.astype(np.int64)
-    first = [np.flatnonzero(labels == label)[:TEST_PER_CLASS] for label in range(10)]
-    test = np.sort(np.concatenate(first))
+    test_of_class = [np.flatnonzero(labels == label)[:TEST_PER_CLASS] for label in range(10)]
+    test = np.sort(np.concatenate(test_of_class))
     train = np.setdiff1d(np.arange(len(labels)), test)
     if isinstance(settings, LongTailedDigits):
         train = train[labelled_images.long_tailed(labels[train], 10, settings.imbalance_factor)]
@@ -46,7 +46,7 @@ def _read(source: Path, settings: Any) -> Content:
     return labelled_images.content(splits, CLASSES, "scikit-learn's digits")
 
 
-def _published() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _values_and_labels() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return values [n 64], 0 to 16, and labels [n] from scikit-learn's file."""
     # To import scikit-learn takes a second, so it is imported only where the file is not in its usual place.
     package = importlib.util.find_spec("sklearn")

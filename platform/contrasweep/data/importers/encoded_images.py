@@ -24,7 +24,7 @@ BATCH = 256
 """The most images that are read at once, and rows of a table."""
 CHANNELS = 3
 """All images are decoded to colours, also grey ones."""
-SPLITS = {
+SPLIT_OF_WORD = {
     **dict.fromkeys(("train", "training", "restval"), "train"),
     **dict.fromkeys(("test", "testing"), "test"),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
@@ -94,7 +94,10 @@ def numbered(largest_label: int, samples: int, where: object, remedy: str) -> tu
 
 
 def spec(size: int | None) -> dict[str, ColumnSpec]:
-    """Return the spec of the column `image`, squares of this side; None: without the shape, which `content` adds."""
+    """Return the spec of the column `image`: its images are scaled to squares with a side of `size` pixels.
+
+    With `size` None it lacks the shape, which `content` adds.
+    """
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
     return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
 
@@ -186,7 +189,7 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
         if longest is not None and max(pixels.shape[:2]) > longest:
             data, pixels = images.scaled_down(pixels, longest, data)
         return data, [*pixels.shape[:2], CHANNELS], ""
-    except images.MISSING:
+    except images.MISSING_FILE_ERRORS:
         return b"", [], "missing image"
     except images.BrokenImage as error:
         return b"", [], error.reason
@@ -195,9 +198,10 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
 def train_and_test(
     source: Path, by_split: Mapping[str, list[Path]], paths: list[Path]
 ) -> dict[str, list[Path]]:
-    """Return the paths of `train` and perhaps `test`; without a test split the validation split takes its place.
+    """Return split -> paths, of `train` and perhaps `test`; without a test split the validation split takes its place.
 
-    Of other `paths`, which are left out, a warning has the first five names.
+    `by_split` is split -> the paths that were found for it, with `train` among them. Other `paths` are left out, with a
+    warning that has the first five names. `source` is named in it.
     """
     test = by_split.get("test", by_split.get("val", []))
     left_out = [path.name for path in paths if path not in {*by_split["train"], *test}]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from contrasweep.data.columns import BYTES, TEXT
+from contrasweep.data.columns import BYTES_TYPES, TEXT_TYPES
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, numbered
@@ -57,8 +57,8 @@ def read(source: Path, settings: Settings) -> Content:
         )
     # Images with captions need no labels, so that labels are read only where the settings ask for them.
     caption = settings.caption
-    # The type of the texts in a column of lists, or of the column.
-    texts = [f.name for f in schema if getattr(f.type, "value_type", f.type) in TEXT]
+    # Columns of texts, and columns of lists of texts.
+    texts = [f.name for f in schema if getattr(f.type, "value_type", f.type) in TEXT_TYPES]
     if caption and caption not in texts:
         raise DataError(f"{source}: {choose_from('columns of captions', texts, caption)}")
     label = _label(schema, settings.label or ("none" if caption else ""), source)
@@ -81,7 +81,8 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
     columns = [
         f.name
         for f in schema
-        if f.type in BYTES or (pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0)
+        if f.type in BYTES_TYPES
+        or (pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0)
     ]
     if (wanted and wanted not in columns) or (not wanted and len(columns) != 1):
         hint = choose_from("columns of images", columns, wanted) if columns else "it has none"

@@ -18,11 +18,11 @@ from contrasweep.data.importers.image_folder import files_below, split_folders
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 
-TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
+TABLE_NAMES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
 """Names of tables; the last two are those of Hugging Face's image folders."""
-FILES = ("file", "file_name", "image", "filepath")
+FILE_COLUMNS = ("file", "file_name", "image", "filepath")
 """Columns that may have an image's path; the first one with a value is taken."""
-CAPTIONS = ("caption", "captions", "text")
+CAPTION_COLUMNS = ("caption", "captions", "text")
 """Columns that may have captions; the first one with a value is taken."""
 Cells = Mapping[str, Any]
 """Column -> value of a row; of a CSV each value is a text."""
@@ -41,7 +41,7 @@ def read(source: Path, settings: Settings) -> Content:
         captions = _captions(folder, rejected)
         if not captions:
             raise DataError(
-                f"{source} has no captions of {split}: neither {', '.join(TABLES)} nor a .txt beside an image"
+                f"{source} has no captions of {split}: neither {', '.join(TABLE_NAMES)} nor a .txt beside an image"
             )
         splits[split] = [
             Encoded(file, file.relative_to(folder).as_posix(), None, tuple(texts))
@@ -56,7 +56,7 @@ def _captions(folder: Path, rejected: Rejected) -> dict[Path, list[str]]:
     The files are in the order of the table, or sorted by name; images without captions are counted in `rejected`.
     `DataError` where all captions of an image are empty, or the table names a file outside `folder`.
     """
-    table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
+    table = next((folder / name for name in TABLE_NAMES if (folder / name).is_file()), None)
     captions: dict[Path, list[str]] = {}
     for line, name, texts in _rows(table) if table else ():
         file = folder / check_member(name, f"{table}, line {line}")
@@ -75,7 +75,10 @@ def _captions(folder: Path, rejected: Rejected) -> dict[Path, list[str]]:
 
 
 def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield line, file and captions of each row of a .csv or .jsonl; `DataError` where a row lacks them."""
+    """Yield (number of the line, path of the image, captions) of each row of a .csv or .jsonl table.
+
+    `DataError` where a row has no path or no caption.
+    """
     text = table.read_text("utf-8-sig")
     rows: Iterable[tuple[int, Cells]]
     if table.suffix == ".csv":
@@ -86,8 +89,8 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
     names: set[str] = set()
     for number, row in rows:
         names |= row.keys()
-        name = next((row[key] for key in FILES if row.get(key)), None)
-        texts = next((row[key] for key in CAPTIONS if row.get(key)), None)
+        name = next((row[key] for key in FILE_COLUMNS if row.get(key)), None)
+        texts = next((row[key] for key in CAPTION_COLUMNS if row.get(key)), None)
         # JSON may have a list of captions.
         if isinstance(texts, str):
             texts = [texts]
@@ -97,10 +100,10 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
             or not all(isinstance(text, str) for text in texts)
         ):
             raise DataError(
-                f"{table}, line {number}: needs {FILES[0]!r} and {CAPTIONS[0]!r}; it has {', '.join(row)}"
+                f"{table}, line {number}: needs {FILE_COLUMNS[0]!r} and {CAPTION_COLUMNS[0]!r}; it has {', '.join(row)}"
             )
         yield number, name, texts
-    warn_of_unused(names, FILES + CAPTIONS, table)
+    warn_of_unused(names, FILE_COLUMNS + CAPTION_COLUMNS, table)
 
 
 def _record(line: str, table: Path) -> dict[str, object]:

@@ -8,13 +8,25 @@ from pathlib import Path
 
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
-from contrasweep.data.importers.encoded_images import SPLITS, Encoded, Settings
+from contrasweep.data.importers.encoded_images import SPLIT_OF_WORD, Encoded, Settings
 from contrasweep.errors import DataError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".bmp", ".tif", ".tiff"}
-TEXTS = {".txt", ".csv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".ini", ".db"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".bmp", ".tif", ".tiff"}
+UNCOUNTED_SUFFIXES = {
+    ".txt",
+    ".csv",
+    ".json",
+    ".jsonl",
+    ".xml",
+    ".yaml",
+    ".yml",
+    ".md",
+    ".html",
+    ".ini",
+    ".db",
+}
 """Suffixes of files that nobody expects to be images; files with other suffixes are counted as left out."""
-SYSTEM = {"__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
+SYSTEM_FOLDERS = {"__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
 """Folders that programs leave behind. They are left out, like hidden folders (`.ipynb_checkpoints`, `.git`)."""
 
 
@@ -35,7 +47,7 @@ def read(source: Path, settings: Settings) -> Content:
             of_split.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
     classes = sorted({name for folders in class_folders.values() for name in folders})
     # Class folders with names such as train and test are splits on another level than was looked at.
-    if not classes or all(name.lower() in SPLITS for name in classes):
+    if not classes or all(name.lower() in SPLIT_OF_WORD for name in classes):
         looked = ", ".join(str(folder) for folder in present.values())
         raise DataError(
             f"{source} has no class folders (looked in {looked}); `images` stages images without labels"
@@ -59,7 +71,7 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
     by_split: dict[str, list[Path]] = {}
     children = _folders(source)
     for folder in children:
-        split = SPLITS.get(folder.name.lower())
+        split = SPLIT_OF_WORD.get(folder.name.lower())
         if split is not None and is_split(folder):
             of_split = by_split.setdefault(split, [])
             of_split.append(folder)
@@ -74,6 +86,7 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
             )
         return {"train": source}
     chosen = encoded_images.train_and_test(source, by_split, children)
+    # Each split has one folder, as was checked above.
     return {split: folder for split, (folder,) in chosen.items()}
 
 
@@ -94,7 +107,7 @@ def files_by_split(source: Path, suffix: str, rejected: Rejected) -> dict[str, l
         path = Path(file.name) if is_file else file.relative_to(source)
         # The file's name is searched first, then the names of the folders around it.
         words = [word for part in path.parts[::-1] for word in re.split(r"[^a-z]+", part.lower())]
-        split = next((SPLITS[word] for word in words if word in SPLITS), "")
+        split = next((SPLIT_OF_WORD[word] for word in words if word in SPLIT_OF_WORD), "")
         by_split.setdefault(split, []).append(file)
     if set(by_split) == {""}:
         return {"train": files}
@@ -116,7 +129,7 @@ def _root(source: Path) -> Path:
         if len(children) != 1 or _images(source):
             return source
         (child,) = children
-        is_split = child.name.lower() in SPLITS
+        is_split = child.name.lower() in SPLIT_OF_WORD
         if is_split or _images(child) or not _folders(child):
             return source
         source = child
@@ -127,7 +140,7 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.iterdir()
-        if not path.name.startswith(".") and path.name not in SYSTEM
+        if not path.name.startswith(".") and path.name not in SYSTEM_FOLDERS
     )
 
 
@@ -139,7 +152,9 @@ def _folders(folder: Path) -> list[Path]:
 def _images(folder: Path) -> list[Path]:
     """Return the visible image files directly in a folder, sorted by name."""
     return [
-        path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()
+        path
+        for path in _visible(folder)
+        if path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir()
     ]
 
 
@@ -195,7 +210,7 @@ def _files(
 
 
 def files_below(
-    folder: Path, within: Path, rejected: Rejected, suffixes: Collection[str] = SUFFIXES
+    folder: Path, within: Path, rejected: Rejected, suffixes: Collection[str] = IMAGE_SUFFIXES
 ) -> Iterator[Path]:
     """Yield the files below a folder with one of the suffixes, sorted by path; links are followed.
 
@@ -210,7 +225,7 @@ def files_below(
     seen: set[str] = set()
     below: list[Path] = []
     for place, folders, files in os.walk(folder, onerror=failed, followlinks=True):
-        hidden = [name for name in folders if name.startswith(".") or name in SYSTEM]
+        hidden = [name for name in folders if name.startswith(".") or name in SYSTEM_FOLDERS]
         for name in hidden:
             rejected.add("hidden folder", Path(place, name).relative_to(within))
         # os.walk enters the folders that are left in this list. A link may lead back to a folder that was read.
@@ -228,7 +243,7 @@ def files_below(
                 rejected.add("hidden file", path.relative_to(within))
             elif suffix in suffixes:
                 below.append(path)
-            elif suffix not in TEXTS and not is_hidden:
+            elif suffix not in UNCOUNTED_SUFFIXES and not is_hidden:
                 rejected.add(f"file {suffix or 'without suffix'}", path.relative_to(within))
     yield from sorted(below)
 

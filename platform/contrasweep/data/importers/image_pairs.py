@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from contrasweep.data import columns, images, safety
 from contrasweep.data.content import Content, Importer, Published, Rejected, published_images
 from contrasweep.data.csv_text import read_csv, warn_of_unused
-from contrasweep.data.importers.encoded_images import SPLITS, Copies, Side
+from contrasweep.data.importers.encoded_images import SPLIT_OF_WORD, Copies, Side
 from contrasweep.data.manifest import ColumnSpec, Folds
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
@@ -36,10 +36,10 @@ COLUMNS = (*SIDES, "label", "x", "y", "size", "group", "fold", "split", "id")
 """All columns that a list may have; the first three must be there."""
 BATCH = 512
 """The most pairs of a table."""
-NUMBERS = ("x", "y", "size", "fold")
+NUMBER_COLUMNS = ("x", "y", "size", "fold")
 """Columns whose cells are whole numbers, or empty."""
-LIMIT = 2**31
-"""Each number n in these columns is stored with 32 bits: -LIMIT <= n < LIMIT."""
+NUMBER_LIMIT = 2**31
+"""Each number n in these columns is stored with 32 bits: -NUMBER_LIMIT <= n < NUMBER_LIMIT."""
 
 
 class Row(dict[str, str]):
@@ -51,9 +51,9 @@ class Row(dict[str, str]):
 
     @property
     def split(self) -> str:
-        """The split that the row names, usual ones (`SPLITS`) in any capital letters; `train` where it names none."""
+        """The split that the row names, `train` where it names none; `SPLIT_OF_WORD` has further words for splits."""
         split = self.get("split") or "train"
-        return SPLITS.get(split.lower(), split)
+        return SPLIT_OF_WORD.get(split.lower(), split)
 
 
 @checked
@@ -179,7 +179,7 @@ def _row(path: Path, line: int, cells: dict[str, str]) -> Row:
     row = Row({name: cell.strip() for name, cell in cells.items()}, line)
     if not row["label"]:
         raise DataError(f"{place}: label is empty; every pair needs one")
-    for name in NUMBERS:
+    for name in NUMBER_COLUMNS:
         if name in row:
             row[name] = _number(place, name, row[name])
     if row.get("fold") == "" and row.split == "train":
@@ -210,7 +210,7 @@ def _number(place: str, name: str, text: str) -> str:
     `place` and the column's `name` are for the error.
     """
     with contextlib.suppress(ValueError):
-        if not text or -LIMIT <= int(text) < LIMIT:
+        if not text or -NUMBER_LIMIT <= int(text) < NUMBER_LIMIT:
             return text
     raise DataError(f"{place}: {name} must be a whole number, such as 64, or empty, got {text!r}")
 
@@ -253,6 +253,7 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
     train = [row for row in rows if row.split == "train"]
     first_rows: dict[str, Row] = {}  # by group
     for row in train:
+        # The first row of the group. A row without a group is compared with itself, which passes.
         first = first_rows.setdefault(row["group"], row) if row.get("group") else row
         if first["fold"] != row["fold"]:
             raise DataError(
@@ -325,7 +326,7 @@ def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
         if name not in first:
             continue
         cells = [row[name] for row, _ in rows]
-        if name in NUMBERS:
+        if name in NUMBER_COLUMNS:
             arrays[name] = pa.array([int(cell) if cell else None for cell in cells], pa.int32())
         else:
             arrays[f"{name}_path" if name in SIDES else name] = pa.array(cells, pa.string())

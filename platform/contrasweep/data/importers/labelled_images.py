@@ -104,6 +104,7 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
     if missing:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays)}")
     for name in ARRAYS:
+        # Truth values, unsigned and signed integers, and floats.
         if arrays[name].dtype.kind not in "buif":
             raise DataError(f"{path}: {name} must be an array of numbers, got {arrays[name].dtype}")
         # As an integer, 1.7 would be class 1.

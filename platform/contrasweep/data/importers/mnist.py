@@ -14,7 +14,7 @@ from contrasweep.data.content import Content, Importer, Published, published_ima
 from contrasweep.data.importers import labelled_images
 from contrasweep.errors import DataError
 
-FILES = {
+IDX_FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
@@ -46,6 +46,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     axes = data[3]
     start = 4 + 4 * axes
     shape = struct.unpack_from(f">{axes}I", data, 4) if len(data) >= start else ()
+    # Multiplied as Python's integers: the sizes of a forged header would overflow NumPy's.
     if not shape or len(data) - start != int(np.prod(shape, dtype=object)):
         raise DataError(
             f"{path} is truncated: its header announces {shape}, it holds {len(data) - start} bytes; fetch it again"
@@ -80,7 +81,7 @@ def _read(classes: tuple[str, ...], look: str, source: Path, settings: Any) -> C
                 read_idx(_find(source, images)),
                 read_idx(_find(source, labels)).astype(np.int64),
             )
-            for split, (images, labels) in FILES.items()
+            for split, (images, labels) in IDX_FILES.items()
         }
     content = labelled_images.content(splits, classes, str(source))
     return replace(content, source={"content": look})

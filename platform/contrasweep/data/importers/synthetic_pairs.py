@@ -21,7 +21,7 @@ from contrasweep.storage.record import Seed
 
 FLOODED = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fifths": 0.4}
 """Class -> share of the place that is newly flooded."""
-LAKES = 0.4  # the largest share that is under water before
+LARGEST_LAKE_SHARE = 0.4  # the largest share that is under water before
 TEST_SHARE = 0.25  # test pairs for each training pair
 LAND = np.array([90.0, 120.0, 70.0])
 WATER = np.array([50.0, 70.0, 130.0])
@@ -67,7 +67,7 @@ def _table(
     pairs = []
     for label in labels:
         # The field of the flood is lowest where lakes are, so that it covers land only.
-        lakes = _highest(_smooth(random, size), random.uniform(0, LAKES))
+        lakes = _highest(_smooth(random, size), random.uniform(0, LARGEST_LAKE_SHARE))
         flood = _highest(np.where(lakes, -np.inf, _smooth(random, size)), flooded[label])
         pairs.append((_image(random, lakes), _image(random, lakes | flood)))
     arrays = {

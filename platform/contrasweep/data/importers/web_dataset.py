@@ -11,13 +11,13 @@ import pydantic
 from contrasweep.data.content import Content, Importer, Rejected
 from contrasweep.data.importers import encoded_images
 from contrasweep.data.importers.encoded_images import Encoded, numbered
-from contrasweep.data.importers.image_folder import SUFFIXES, files_by_split
+from contrasweep.data.importers.image_folder import IMAGE_SUFFIXES, files_by_split
 from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
-IMAGES = {suffix[1:] for suffix in SUFFIXES}
-CLASSES = "classes.txt"
+IMAGE_EXTENSIONS = {suffix[1:] for suffix in IMAGE_SUFFIXES}
+CLASSES_FILE = "classes.txt"
 MOST_BYTES = 2**26
 """The most bytes of a member that is read: a larger image would not be decoded."""
 
@@ -67,7 +67,7 @@ def _classes(source: Path, largest_label: int, samples: int) -> tuple[str, ...]:
     `largest_label` is that of so many `samples`. `DataError` where the file has too few names, or the label is too
     large.
     """
-    file = source / CLASSES
+    file = source / CLASSES_FILE
     names = file.read_text("utf-8-sig").split("\n") if source.is_dir() and file.is_file() else []
     names = [name.strip() for name in names if name.strip()]
     if names and len(names) <= largest_label:
@@ -137,8 +137,10 @@ def _members(files: list[Path], label: str, rejected: Rejected) -> Iterator[Enco
     A sample without an image is left out and counted in `rejected`.
     """
     for file in files:
-        for key, members in _samples(file, IMAGES | {label.partition(":")[0]}):
-            image = next((data for extension, data in members.items() if extension in IMAGES), None)
+        for key, members in _samples(file, IMAGE_EXTENSIONS | {label.partition(":")[0]}):
+            image = next(
+                (data for extension, data in members.items() if extension in IMAGE_EXTENSIONS), None
+            )
             if image is None:
                 reason = f"no image of at most {MOST_BYTES // 2**20} MiB"
                 rejected.add(reason, f"{file.name}/{key}")
