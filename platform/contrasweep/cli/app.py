@@ -314,9 +314,9 @@ def evaluate(
         results = evaluated
     else:
         results, evaluated = driver.evaluate(study or "", **options)
-    # The metrics that an evaluation adds have a slash in their name, and a value in some trial.
-    named = map(str, evaluated.done.dropna(axis=1, how="all"))
-    metrics = [name for name in named if "/" in name]
+    # The metrics that an evaluation adds are columns with a slash in their name, and a value in some trial.
+    columns = map(str, evaluated.done.dropna(axis=1, how="all"))
+    metrics = [name for name in columns if "/" in name]
     table = results.table(metric=metrics[0]) if metrics else None
     if json:
         print_json("report", reports.summary(results, table))
@@ -569,5 +569,6 @@ def _settings_text(name: str, settings: list["Setting"]) -> str:
         default = "required" if setting.default is None else f"default {setting.default}"
         lines.append(f"{setting.name:<{wide}}  {', '.join(filter(None, [setting.type, default]))}")
         text = textwrap.fill(" ".join(setting.help.split()), 100)
-        lines += [textwrap.indent(text, " " * (wide + 2))] if text else []
+        if text:
+            lines.append(textwrap.indent(text, " " * (wide + 2)))
     return "\n".join(lines)

@@ -114,6 +114,7 @@ def settings(kind: str, name: str) -> list[Setting]:
         entry = user_importer(name)
     elif isinstance(entry, str):
         entry = import_path(entry, place, kind.removesuffix("s"))
+    # A similarity has its function as an attribute.
     return list(_fields_of(parameters_of(getattr(entry, "function", entry))))
 
 
@@ -191,6 +192,7 @@ def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
         if component := declared(cls, field.name):
             yield from _of_component(component, prefix + field.name, description)
             continue
+        # The type without the marks of `Annotated`.
         hint = (
             typing.get_args(field.type)[0]
             if typing.get_origin(field.type) is typing.Annotated
@@ -217,6 +219,7 @@ def _of_component(component: Declared, name: str, description: str) -> Iterator[
     listed = f"One of {', '.join(table)}, or a dotted path; below it what {default} takes."
     yield Setting(name, table.kind, repr(default), f"{description} {listed}".strip())
     for inner in _fields_of(table.takes(table[default], component.defaults), f"{name}."):
+        # The field's own default of this parameter, if it has one.
         default_here = component.defaults.get(inner.name.removeprefix(f"{name}."))
         if default_here is not None:
             inner = dataclasses.replace(inner, default=repr(default_here))

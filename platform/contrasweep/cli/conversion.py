@@ -25,14 +25,14 @@ from contrasweep.study.file import as_study
 
 Space = dict[str, MutableConfig]
 """Dotted key of a searched setting -> the fields of our parameter: `{"lr": {"type": "float", "low": .01, ...}}`."""
-WANDB = {
+WANDB_MACROS = {
     "${interpreter}": "python",
     "${args}": "{args:wandb}",
     "${args_no_boolean_flags}": "{args}",
     "${args_no_hyphens}": "{args:hydra}",
     "${args_json_file}": "{config}",
 }
-"""Words of W&B's commands, and ours."""
+"""Word of a command of W&B's -> the word of ours that stands for the same."""
 PRESUMED_TRIALS = 20
 """Trials of a search whose source does not say how many it takes."""
 SEARCHERS = {
@@ -44,8 +44,8 @@ SEARCHERS = {
     "nsgaii": "nsga2",
     "qmc": "quasi-random",
 }
-"""Methods, samplers and search algorithms of the others -> our searcher."""
-CALLS: Mapping[str, Sequence[str]] = {
+"""Method, sampler or search algorithm of another program -> our searcher."""
+SEARCH_CALLS: Mapping[str, Sequence[str]] = {
     "create_study": (),
     "optimize": ("func", "n_trials"),
     "run": ("run_or_experiment",),
@@ -54,21 +54,21 @@ CALLS: Mapping[str, Sequence[str]] = {
     "Tuner": ("trainable",),
 }
 """Calls of Optuna and Ray Tune that declare a search -> names of their arguments by place."""
-READ = ("direction", "metric", "mode", "n_trials", "name", "num_samples", "stop", "study_name")
+READ_ARGS = ("direction", "metric", "mode", "n_trials", "name", "num_samples", "stop", "study_name")
 """Arguments of these calls whose values are read."""
-FUNCTIONS = ("func", "run_or_experiment", "trainable")
+FUNCTION_ARGUMENTS = ("func", "run_or_experiment", "trainable")
 """Arguments of these calls that name the function which trains."""
-DRAWN = (*foreign.TUNE, "choice", "grid_search")
+TUNE_PARAMETERS = (*foreign.TUNE, "choice", "grid_search")
 """Functions of `tune` that declare a parameter."""
-FLAG_ALONE = ("store_true", "store_false")
-WITH_VALUE = ("store", "append", "extend")
-"""Actions of argparse whose flags take no value, and those whose flags take one."""
+ACTIONS_WITHOUT_VALUE = ("store_true", "store_false")
+KNOWN_ACTIONS = (*ACTIONS_WITHOUT_VALUE, "store", "append", "extend")
+"""Actions of argparse whose flags take no value, and all whose flags a study can pass."""
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
 
 class _ArmPart(NamedTuple):
-    """What an arm alone fixes and searches."""
+    """What an arm alone fixes (setting -> value) and searches."""
 
     config: MutableConfig
     space: Space
@@ -100,9 +100,9 @@ class Found:
     trials: int | None = None
 
     def note_unread(self, fields: Config, read: str, place: str = "") -> None:
-        """Note the fields that have no counterpart: all but those whose names are in `read`, with spaces between them.
+        """Note in `left_out` the fields that have no counterpart: all but those whose names `read` lists.
 
-        `place` goes before each name in the line, with its dot or colon: `seml.`.
+        In `read` there are spaces between names. `place` goes before each name in the line, with its dot: `seml.`.
         """
         self.left_out += [
             f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()
@@ -124,16 +124,17 @@ class Found:
 
         An arm's own settings take precedence over those of all arms.
         """
-        axes = {name: _values(parameter) for name, parameter in self.space.items()}
+        axes = {name: _all_values(parameter) for name, parameter in self.space.items()}
         arms = self.arms or {"main": _ArmPart({}, {})}
         # A grid needs all values of all axes, and the same axes in all arms.
         arms_differ = any(part.space for part in arms.values())
         if self.searcher == "grid" and all(axes.values()) and not arms_differ:
             return self._grid(axes, {name: part.config for name, part in arms.items()})
-        # A sweep. A setting that an arm fixes itself is not searched in it, and what it searches is not fixed.
+        # Everything else is a sweep.
         if self.trials is None:
             self.left_out.append(f"trials_per_arm: {PRESUMED_TRIALS} stands for what is not said")
         declared = {}
+        # A setting that an arm fixes itself is not searched in it, and what it searches is not fixed.
         for name, (config, space) in arms.items():
             searched = {
                 key: value for key, value in (self.space | space).items() if key not in config
@@ -158,12 +159,12 @@ class Found:
         """
         # The seed is the trial's own and no setting: the command has to name it, before all other settings.
         command = self.arm.get("command", ())
-        settings = next((word for word in command if word.startswith("{args")), None)
+        args_word = next((word for word in command if word.startswith("{args")), None)
         seeds = axes.get("seed", ())
-        if settings and seeds and all(isinstance(seed, int) for seed in seeds):
+        if args_word and seeds and all(isinstance(seed, int) for seed in seeds):
             if not any("{seed}" in word for word in command):
-                words = ["seed={seed}"] if settings == "{args:hydra}" else ["--seed", "{seed}"]
-                place = command.index(settings)
+                words = ["seed={seed}"] if args_word == "{args:hydra}" else ["--seed", "{seed}"]
+                place = command.index(args_word)
                 command[place:place] = words
             self.study["seeds"] = axes.pop("seed")
         declared = {
@@ -227,7 +228,7 @@ def _read(file: Path) -> Found:
     return found
 
 
-def _values(fields: MutableConfig) -> list[Any]:
+def _all_values(fields: MutableConfig) -> list[Any]:
     """Return all values of a parameter with these `fields`, in order.
 
     Empty where they cannot be listed: a range of real numbers, a logarithmic one, or more than `MOST_VALUES` integers.
@@ -278,8 +279,8 @@ def _read_wandb(found: Found, content: Config) -> None:
     for name, fields in parameters:
         _read_wandb_parameter(found, name, fields)
     found.note_unread(content, "command method metric name parameters program run_cap")
-    # W&B's macros in the command become placeholders; its environment is set by the runner.
-    macros = WANDB | {"${program}": content.get("program", "")}
+    # W&B's macros in the command become placeholders. `${env}`, which is `env` before the program, is added below.
+    macros = WANDB_MACROS | {"${program}": content.get("program", "")}
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
     # `${envvar:NAME}` is a variable's value, `${args_json}` all settings as one word of JSON.
     found.left_out += [
@@ -419,16 +420,17 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
         "metric": content.get("optimized_metric", "objective"),
         "mode": str(direction)[:3],
     }
-    # A part of Hydra may be chosen in the list of defaults, as by `- override hydra/sweeper/sampler: tpe`.
-    overrides = MutableConfig()
+    # A part of Hydra may be chosen in the list of defaults, as by `- override hydra/sweeper/sampler: tpe`: here
+    # `sweeper/sampler` -> `tpe`.
+    chosen = MutableConfig()
     for entry in content.get("defaults", ()):
-        if isinstance(entry, Mapping):
-            overrides |= {key: value for key, value in entry.items() if "hydra/" in key}
+        for key, value in entry.items() if isinstance(entry, Mapping) else ():
+            if "hydra/" in key:
+                chosen[key.rpartition("hydra/")[2]] = value
     sampler = sweeper.get("sampler", {})
-    kind = overrides.get("override hydra/sweeper/sampler", "tpe")
-    found.search_by(sampler.get("_target_", kind), "sampler")
+    kind = sampler.get("_target_", chosen.get("sweeper/sampler", "tpe"))
+    found.search_by(kind, "sampler")
     found.note_unread(sampler, "_target_", "hydra.sampler.")
-    chosen = {key.rpartition("hydra/")[2]: value for key, value in overrides.items()}
     found.note_unread(content["hydra"] | chosen, "sweeper sweeper/sampler", "hydra.")
     found.trials = sweeper.get("n_trials", found.trials)
     for name, override in sweeper["params"].items():
@@ -498,10 +500,11 @@ class _Script:
     Attributes:
         tree: The parsed module.
         found: The space and the searcher that were read, and what has no counterpart.
-        search: What the calls that declare the search say, by the names of `READ`, `study_name` as `name`.
+        search: Argument -> value, of those in `READ_ARGS` that the calls which declare the search have. For
+            `study_name` it is `name`.
         function: The function of the script that the search calls to train; "" where none was found.
-        flags: Name of a flag -> its default.
-        names: Name of a flag -> the flag, of those with one dash.
+        flags: Name of a flag, without its dashes -> its default.
+        names: Name of a flag -> the flag, of those with one dash, `-lr`.
         is_tune: Whether the script calls Ray Tune.
         seed_words: The words of the command that pass the seed; empty where the script has no `--seed`.
         spaces: All parts of the mappings that were read as a space of Ray Tune.
@@ -567,9 +570,9 @@ class _Script:
         function = ast.unparse(call.func)
         name = function.rpartition(".")[2]
         # Many functions are called `run`, such as `asyncio.run`.
-        if name in CALLS and (name != "run" or function.endswith("tune.run")):
+        if name in SEARCH_CALLS and (name != "run" or function.endswith("tune.run")):
             self.is_tune |= name in ("run", "Tuner")
-            self._declare(call, CALLS[name])
+            self._declare(call, SEARCH_CALLS[name])
         elif name in foreign.OPTUNA:
             first, *rest = map(self.value, call.args)
             keywords = {word.arg: self.value(word.value) for word in call.keywords if word.arg}
@@ -614,7 +617,7 @@ class _Script:
         for key, argument in arguments.items():
             node = self._resolved(argument)
             text = ast.unparse(node)
-            if key in FUNCTIONS:
+            if key in FUNCTION_ARGUMENTS:
                 self._take_function(node)
             elif key in ("sampler", "search_alg") and isinstance(node, ast.Call):
                 self.found.search_by(ast.unparse(node.func), key)
@@ -625,7 +628,7 @@ class _Script:
                 self._read_tune_space(node)
             elif key not in ("tune_config", "run_config") and text != "None":
                 try:
-                    if key not in READ:
+                    if key not in READ_ARGS:
                         raise ValueError(key)
                     self.search[key.removeprefix("study_")] = self.value(argument)
                 except (ValueError, TypeError):
@@ -671,18 +674,20 @@ class _Script:
     def _take_flag(self, call: ast.Call) -> None:
         """Take a flag of argparse with its default; note one that the user has to write."""
         words = {word.arg: word.value for word in call.keywords}
-        # The long one of `-l, --learning-rate`.
+        # The long one of `-l, --learning-rate`: its name is that of the setting.
         flag = max(map(self.value, call.args), key=len)
         action = ast.unparse(words.get("action", ast.Constant("store"))).strip("'")
         default = self.value(words["default"]) if "default" in words else None
-        if action in FLAG_ALONE:
+        # `{args}` passes a setting that is true as the flag alone, and one that is false not at all. So the default
+        # True of a flag with a value becomes a text.
+        if action in ACTIONS_WITHOUT_VALUE:
             default = False
-        elif default is True:  # the flag has a value
+        elif default is True:
             default = "True"
         is_required = "required" in words and self.value(words["required"])
         if flag == "--seed":
             self.seed_words = [flag, "{seed}"]
-        elif flag[0] != "-" or is_required or action not in (*FLAG_ALONE, *WITH_VALUE):
+        elif flag[0] != "-" or is_required or action not in KNOWN_ACTIONS:
             self.found.left_out.append(
                 f"{flag}: add it to the command, or to config with a value of its own"
             )
@@ -715,10 +720,10 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     for call in calls:
         # A parameter that stands elsewhere, as in `space["y"] = tune.choice([2])`.
         function = ast.unparse(call.func)
-        is_drawn = script.is_of_tune(function) and function.removeprefix("tune.") in DRAWN
+        is_drawn = script.is_of_tune(function) and function.removeprefix("tune.") in TUNE_PARAMETERS
         if is_drawn and call not in script.spaces:
             found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
-    # The function that the search calls suggests a parameter always; what it calls may not.
+    # What the function suggests that the search calls is suggested always; a function that it calls may not be called.
     always: set[ast.AST] = set()
     for part in script.tree.body:
         if getattr(part, "name", "") == script.function:
@@ -746,7 +751,7 @@ def _read_script(found: Found, file: Path, text: str) -> None:
 
 
 def _run_by_import(tree: ast.Module) -> Iterator[str]:
-    """Yield a sentence on each statement at the top of a script that would run the search as a study imports it."""
+    """Yield a sentence on each statement at the top of a script that runs the search when a study imports it."""
     searches = r"\.(fit|optimize|run)\("
     for statement in tree.body:
         runs = re.search(searches, ast.unparse(statement))
@@ -783,10 +788,12 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
     found.searcher = found.searcher or "random"
     if isinstance(search.get("stop"), dict):
         found.config[STOP_KEY] = search["stop"]
+    if "grid_search(" not in text:
+        return
     # A grid needs all values of every setting.
-    if "grid_search(" in text and not all(map(_values, found.space.values())):
+    if not all(map(_all_values, found.space.values())):
         found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")
-    elif "grid_search(" in text:
+    else:
         found.searcher = "grid"
         samples = search.get("num_samples", 1)
         if samples > 1:

@@ -45,6 +45,7 @@ def stage(
     from contrasweep.data import inspecting, resolving, staging
     from contrasweep.study.file import parse_set
 
+    # `parse_set` splits `a.b=value` into the parts of the key and the value.
     settings = {".".join(path): value for path, value in map(parse_set, set_ or [])}
     place = to or resolving.default_place(name, settings, storage)
     columns = (

@@ -44,7 +44,7 @@ JobOrStudy = Annotated[
     ),
 ]
 Follow = Annotated[bool, flag("--follow", "Print what the job prints until it ends.")]
-EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
+EXIT_STATUS = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
 """Status of a job -> exit status of the command that waits for it or asks; 1 for any other status."""
 
 
@@ -109,8 +109,10 @@ def submit(
         if json:
             print_json("submit", {"files": files, "bytes": total})
             return
+        # Sizes stand below each other, as wide as the largest.
+        wide = len(f"{max(sizes.values(), default=0):,}")
         for name, size in sizes.items():
-            print(f"{size:>{len(f'{max(sizes.values()):,}')},}  {name}")
+            print(f"{size:>{wide},}  {name}")
         print(f"{plural(len(sizes), 'file')} would be sent, {total / 2**20:.2f} MiB")
         return
     if address is None:
@@ -138,6 +140,7 @@ def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: boo
     from contrasweep.running.slurm import submit_slurm
     from contrasweep.study.file import load_study
 
+    # Of NAME, = and VALUE the first and the last.
     options = dict(word.partition("=")[::2] for word in sbatch)
     array, tasks = submit_slurm(study, options=options, **asked)
     if json:
@@ -165,7 +168,6 @@ def status(
     from contrasweep.storage.records import StudyRecords
 
     # A name that the storage has is a study; any other one is a job's id, which only a cluster can know.
-    # `since`, with --json alone, is the token of an earlier answer; the new one names what has changed.
     study = reports.name(name)
     records = StudyRecords(storage, study)
     document = records.document()
@@ -190,7 +192,7 @@ def status(
     else:
         print(f"{job.id}: {state}\nlog: {command_line('logs', job.id, address=job.address)}")
     # So that a script sees a job that failed or was stopped.
-    raise typer.Exit(EXIT.get(state, 1))
+    raise typer.Exit(EXIT_STATUS.get(state, 1))
 
 
 def logs(
@@ -226,11 +228,14 @@ def logs(
 
 
 def _follow(job: "Job") -> NoReturn:
-    """Print what the job prints until it ends, and end the command as the job has; Ctrl-C ends the following alone."""
+    """Print what the job prints until it ends, and end this command with the exit status for the job's end.
+
+    Ctrl-C ends this command alone, and the job goes on.
+    """
     from contrasweep.running.signals import interruption
 
     interruption.then = f"the job goes on: {job.command('logs')} --follow"
-    raise typer.Exit(EXIT.get(job.follow(_write), 1))
+    raise typer.Exit(EXIT_STATUS.get(job.follow(_write), 1))
 
 
 def _stored(name: str, storage: str) -> "StudyRecords":

@@ -27,7 +27,7 @@ from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
 # options of `judge` that are arguments of the same name of the functions that judge
-OPTIONS = (
+JUDGE_OPTIONS = (
     "arm",
     "metric",
     "pair",
@@ -124,7 +124,7 @@ def judge(
     )
     requirement = Requirement.parse(require) if require else None
     # Both ways of judging take these options by the same names.
-    options = {name: context.params[name] for name in OPTIONS}
+    options = {name: context.params[name] for name in JUDGE_OPTIONS}
     if board:
         if format == "latex" or margin is not None or over or reference or require:
             raise SpecError(

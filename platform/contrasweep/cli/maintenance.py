@@ -43,7 +43,8 @@ def code(
     if diff is not None:
         from contrasweep.code import difference
 
-        # One of the two may be `now`: the present code of a trial that ran the other one. So each call gets both words.
+        # Each is the beginning of a digest. One may be `now`: the present code of a trial that ran the other one. So
+        # each call gets both.
         a, b = diff
         found = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), diff)
         if json:
@@ -57,12 +58,12 @@ def code(
     if json:
         archived = [
             {
-                "name": part.when,
-                "reason": part.reason,
-                "trials": list(part.trial_ids),
-                "searches": dict(part.searches),
+                "name": archive.when,
+                "reason": archive.reason,
+                "trials": list(archive.trial_ids),
+                "searches": dict(archive.searches),
             }
-            for part in archives
+            for archive in archives
         ]
         print_json("code", {"code": rows, "archived": archived})
         return
@@ -77,8 +78,10 @@ def code(
             commit = f"commit {row['commit'][:12]}{' with changes' if row['dirty'] else ''}"
         more = " ..." if len(row["modules"]) > 4 else ""
         print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{more}")
-    for part in archives:
-        print(f"archived {part.when}: {plural(len(part.trial_ids), 'trial')} ({part.reason})")
+    for archive in archives:
+        print(
+            f"archived {archive.when}: {plural(len(archive.trial_ids), 'trial')} ({archive.reason})"
+        )
 
 
 def note(
@@ -201,17 +204,17 @@ def restore(
 
     records = known_study(name(study), storage)
     # Found before the question is asked, and by that name again, so that what is restored is what was shown.
-    part = find_archived(records, when)
+    shown = find_archived(records, when)
     _ask(
-        f"Restore {plural(len(part.trial_ids), 'trial')} of {records.study} as they were before {part.when}?",
+        f"Restore {plural(len(shown.trial_ids), 'trial')} of {records.study} as they were before {shown.when}?",
         yes,
     )
-    part = upkeep.restore(records, part.when)
+    restored = upkeep.restore(records, shown.when)
     if json:
-        print_json("restore", {"restored": list(part.trial_ids), "archived": part.when})
+        print_json("restore", {"restored": list(restored.trial_ids), "archived": restored.when})
     else:
         print(
-            f"{plural(len(part.trial_ids), 'trial')} restored from {records.study}/archive/{part.when}"
+            f"{plural(len(restored.trial_ids), 'trial')} restored from {records.study}/archive/{restored.when}"
         )
 
 

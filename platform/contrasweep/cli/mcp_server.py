@@ -48,10 +48,14 @@ MAX_LIST = 200
 MAX_ANSWER = 400_000
 """Characters of an answer."""
 READ_S = 300.0
+"""Seconds within which a command that trains nothing has to answer."""
 MAX_WAIT_S = 3600.0
+"""Seconds that `run` and `decide` wait at most."""
 POLL_S = 10.0
+"""Seconds from one look at what a run has spent to the next."""
 UNKNOWN_TRIAL_S = 60.0
 """Seconds that a trial of unknown duration counts, where it is decided whether a run fits the budget."""
+# The name of a study, campaign or component, and `package.module:NAME`, whose group 1 is the top-level package.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MODULE = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 BUDGET = "budget_gpu_hours"
@@ -111,7 +115,7 @@ class Allowance:
 
 
 class _Begun(NamedTuple):
-    """A run or decision that this server has begun at the time `at`, and that `waiter` waits for.
+    """A run or decision that this server has begun at `at` (unix seconds), and that a thread, `waiter`, awaits.
 
     `asked` are the tool and its arguments, `name` is the study or campaign, `trials` are those that it trains at most.
     `printed` is what the process printed on standard output and standard error, once it has ended.
@@ -342,7 +346,9 @@ class Tools:
         output = b"".join(process.communicate(timeout=READ_S)).decode("utf-8", "replace")
         if process.returncode:
             begun = self._begun
-            if not (begun and name in (begun.name, begun.asked[1]) and begun.waiter.is_alive()):
+            # `name` may be the name of the study or campaign, or the file or module that was asked for.
+            is_begun = begun and name in (begun.name, begun.asked[1]) and begun.waiter.is_alive()
+            if not begun or not is_begun:
                 raise _CommandError({"error": output})
             # It has only just begun, or is between two studies of a campaign, and holds no study now.
             begun.process.terminate()
@@ -366,11 +372,11 @@ class Tools:
         begun.waiter.join(max(0.0, until - time.monotonic()))
         budget = self.allowance.to_dict()
         if begun.waiter.is_alive():
-            # The study of this name, or those of the campaign: its name and a dot begin their names.
+            # Studies of earlier runs have had no sign of life since this one began.
             studies = [
                 {key: row[key] for key in ("study", "state", "trials", "statuses", "running")}
                 for row in self._command("studies")["studies"]
-                if f"{row['study']}.".startswith(f"{begun.name}.") and row["last_sign"] >= begun.at
+                if _is_of(row["study"], begun.name) and row["last_sign"] >= begun.at
             ]
             then = f"call {asked[0]} again with the same arguments; it waits for the end"
             trained = {"studies": studies, "trials_at_most": begun.trials}
@@ -408,7 +414,7 @@ class Tools:
         Args:
             asked: The tool and its arguments.
             name: The study or campaign.
-            counts: Its trials and their GPU-hours, as of `_counts`; `SpecError` where fewer are left.
+            counts: Its trials and their GPU-hours, as `_counts` returns them; `SpecError` where fewer hours are left.
             begin: Starts the process, given the GPU-hours that are left.
             until: When this call returns at the latest, by the monotonic clock.
             campaign: Whether `name` is a campaign, whose process is ended where the server's budget is used up. A study
@@ -466,7 +472,7 @@ class Tools:
         """
         running = 0.0
         for study in study_names(self.storage):
-            if f"{study}.".startswith(f"{name}."):
+            if _is_of(study, name):
                 live = read_live(StudyRecords(self.storage, study))
                 if live is not None and not live.ended:
                     for trial in live.running.values():
@@ -583,8 +589,13 @@ class Tools:
             ) from None
 
 
+def _is_of(study: str, name: str) -> bool:
+    """Return whether `study` is called `name`, or is a study of the campaign `name`: those are called `name.SUFFIX`."""
+    return f"{study}.".startswith(f"{name}.")
+
+
 def _to_run(document: Answer) -> Answer:
-    """Return what counts of a study, by the document of its `plan`, before its trials begin."""
+    """Return what a run of a study needs of the budget, as `_counts` has it, from the document of its `plan`."""
     to_run = document.get("to_run")  # of a grid alone
     if to_run is None:  # a sweep, which runs one trial at least where its budget counts none
         to_run = max(0, (document["trials"] or 1) - document["ended"])
@@ -593,15 +604,18 @@ def _to_run(document: Answer) -> Answer:
 
 
 def _to_decide(outlook: Answer) -> Answer:
-    """Return the same of a decision by its `outlook`; what was decided before needs nothing."""
+    """Return what a decision needs of the budget, as `_counts` has it, from its `outlook`.
+
+    A candidate that was decided on before needs nothing.
+    """
     trials = outlook["screening_trials"] + outlook["confirmation_trials"]
     return _counts(0, 0.0) if outlook["decided"] else _counts(trials, outlook["gpu_hours"])
 
 
 def _counts(trials: int, gpu_hours: float | None) -> Answer:
-    """Return how many `trials` are trained at most, what they count in `gpu_hours` beforehand, and `why` that much.
+    """Return `trials` (how many are trained at most), `gpu_hours` (what the budget must have left) and `why` that much.
 
-    Trials of unknown duration (None) count `UNKNOWN_TRIAL_S` each.
+    `gpu_hours` None: the duration of trials is not known, and each counts `UNKNOWN_TRIAL_S`.
     """
     why = "as forecast"
     if gpu_hours is None:

@@ -62,6 +62,7 @@ def _checked_storage(value: str) -> str:
     if "://" not in value:
         # before anything is imported for a study
         check_no_imports(local_path(value, "--storage").resolve())
+    # All slashes at the end, but not those of `/` and `s3://`.
     return re.sub("(?<=[^/:])/+$", "", value)
 
 

@@ -76,7 +76,6 @@ def init(
         target.write_text(text)
     print(f"{folder}: package {name}, study.yaml, test_method.py, README.md\n")
     print(f"cd {shlex.quote(str(folder))}\ncontrasweep plan study.yaml\ncontrasweep run study.yaml")
-    return
 
 
 def _check(folder: Path, name: str) -> None:

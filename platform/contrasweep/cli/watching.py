@@ -58,7 +58,7 @@ def watch(
 
     def awaited() -> str:
         """Return a line on the study's job that has not ended; "" where the cluster has none."""
-        job = living_job(records, address)
+        job = living_job(records, address)  # `ID is STATUS`
         return job and f"job {job}; {command_line('logs', job.split()[0], address=address)}"
 
     if records.document() is None and not awaited():
@@ -127,6 +127,8 @@ def jobs(address: Address, json: Json = False) -> None:
         for job in listed:
             reason = job["reason"] and f": {job['reason']}"
             ended = ENDED_AS.get(job["exit_status"] or 0, reason)
+            # Status 1 stands for failed trials only where the job's last line is one that `run` prints at its end:
+            # Python ends with 1 too where the program itself has failed.
             if job["exit_status"] == 1 and reason and not END_OF_RUN.match(job["reason"]):
                 ended = reason
             how = job["status"] + ended
@@ -187,12 +189,11 @@ def print_overview(entry: "Overview") -> None:
     A driver that was killed counts as running for a minute: how long ago the sign was tells it from a living one.
     """
     ago = duration(max(0.0, time.time() - entry.last_sign))
-    rows = [
-        [
-            "state",
-            entry.state + (f", {plural(entry.running, 'trial')} running" if entry.alive else ""),
-        ],
-        *([["waits", entry.waits]] if entry.waits else []),
+    running = f", {plural(entry.running, 'trial')} running" if entry.alive else ""
+    rows = [["state", entry.state + running]]
+    if entry.waits:
+        rows.append(["waits", entry.waits])
+    rows += [
         ["trials", _trials(entry)],
         ["began", date(entry.started)],
         ["last sign of life", f"{date(entry.last_sign)}, {ago} ago"],
@@ -202,11 +203,14 @@ def print_overview(entry: "Overview") -> None:
 
 
 def _trials(entry: "Overview") -> str:
-    """Return the trials that have ended in words, `12 of 30: 11 done, 1 failed`; `of` where a number is planned."""
-    of_planned = "" if entry.trials is None else f" of {entry.trials}"
-    words = [f"{n} {status}" for status, n in sorted(entry.statuses.items())]
-    counts = ", ".join(words + [f"{entry.archived} archived"] * bool(entry.archived))
-    return f"{sum(entry.statuses.values())}{of_planned}" + (f": {counts}" if counts else "")
+    """Return how many trials have ended and how, `12 of 30: 11 done, 1 failed`; no `of 30` if no number is planned."""
+    text = str(sum(entry.statuses.values()))
+    if entry.trials is not None:
+        text += f" of {entry.trials}"
+    counts = [f"{n} {status}" for status, n in sorted(entry.statuses.items())]
+    if entry.archived:
+        counts.append(f"{entry.archived} archived")
+    return f"{text}: {', '.join(counts)}" if counts else text
 
 
 def _metric(entry: "Overview") -> str:

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from contrasweep import canonical
-from contrasweep.config import Config
 from contrasweep.data import cache, decoding, folds
 from contrasweep.data.column_files import Array, ArrayFile, ColumnFile, EncodedFile, Ints
 from contrasweep.data.manifest import Manifest
@@ -147,9 +146,13 @@ class Split:
         if not self.encoded:
             return self.mapped
         files = {name: self.files[name] for name in self.encoded}
-        label = f"{self.name}, decoded"
-        written = self._written({"decoded": self.encoded}, label, files, np.arange(self.rows))
-        return self.mapped | written
+        order = np.arange(self.rows)
+        key = canonical.digest({"of": self.key, "decoded": self.encoded}, 32)
+        label = f"{self.manifest.name} ({self.name}, decoded)"
+        with cache.entry(
+            key, label, lambda folder: decoding.write_in_order(files, order, folder)
+        ) as folder:
+            return self.mapped | _open_arrays(folder)
 
     @cached_property
     def labels(self) -> Ints:
@@ -192,26 +195,13 @@ class Split:
                 for name, file in self.files.items()
                 if not self.manifest.columns[name].get("list")
             }
-            identity = {"folds": assigned.tolist()}
-            label = f"{self.manifest.folds.count} folds"
-            self._laid_out[repeat] = self._written(identity, label, plain, order)
+            key = canonical.digest({"of": self.key, "folds": assigned.tolist()}, 32)
+            label = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
+            with cache.entry(
+                key, label, lambda folder: decoding.write_in_order(plain, order, folder)
+            ) as folder:
+                self._laid_out[repeat] = _open_arrays(folder)
         return self._laid_out[repeat]
-
-    def _written(
-        self, identity: Config, label: str, files: Mapping[str, ColumnFile], order: Ints
-    ) -> Arrays:
-        """Return the columns `files` with their rows in this `order`, mapped from an entry of the node's cache.
-
-        The entry is written once per node. `identity` tells it from other entries of the split; `label` names it in
-        messages.
-        """
-        key = canonical.digest({"of": self.key, **identity}, 32)
-        with cache.entry(
-            key,
-            f"{self.manifest.name} ({label})",
-            lambda folder: decoding.write_in_order(files, order, folder),
-        ) as folder:
-            return _open_arrays(folder)
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
         """Return the training and the test part of a fold, the rows outside and inside it, whose arrays are views.
