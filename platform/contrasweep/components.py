@@ -150,7 +150,7 @@ class Table(dict[str, E], Generic[E]):
         table, nor that of a part of an installed package, nor a dotted path; two packages have a part of this name; or
         the component has no such parameter.
         """
-        # Chosen already, as where a settings object is copied: it is checked as what a study file has.
+        # A component that was chosen already, as where a settings object is copied, is checked like a study file's.
         if isinstance(value, Component):
             value = value.to_plain()
         # A name alone is short for a mapping without parameters.

@@ -13,6 +13,7 @@ def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """
 
     def get(name: str) -> Any:
+        """Return what the name stands for, imported now; `AttributeError` for a name that is not in `modules`."""
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{modules[name]}")

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 PREFIX = "contrasweep-scratch-"
+"""How the names of all temporary folders of ours begin."""
 
 
 def machine() -> str:

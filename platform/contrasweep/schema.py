@@ -88,9 +88,10 @@ def _core_schema(_cls: Any, source: Any, handler: pydantic.GetCoreSchemaHandler)
     schema = handler(source)
     parts: list[Any] = [schema]
     seen = set()
+    # The list grows as it is walked: each part adds the parts within it.
     for part in parts:
         kind = part.get("type")
-        # Another class; of a `@checked` one these parts are done.
+        # A reference to another class, whose parts are looked at once.
         if kind == "definition-ref" and part["schema_ref"] not in seen:
             seen.add(part["schema_ref"])
             parts.append(handler.resolve_ref_schema(part))
@@ -103,11 +104,8 @@ def _core_schema(_cls: Any, source: Any, handler: pydantic.GetCoreSchemaHandler)
             part.clear()
             part |= number
         for inner in part.values():
-            parts += [
-                part
-                for part in (inner if isinstance(inner, list) else [inner])
-                if isinstance(part, dict)
-            ]
+            members = inner if isinstance(inner, list) else [inner]
+            parts += [member for member in members if isinstance(member, dict)]
     return schema
 
 
@@ -119,7 +117,7 @@ def _no_truth_value(error: Any, value: object) -> object:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of nested dicts and lists, so that their owner may fill them otherwise for the next object."""
+    """Return a copy of nested dicts and lists, which their owner may change for the next object."""
     if type(value) is dict:
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if type(value) is list else value

@@ -39,7 +39,7 @@ def text_table(
             block = [[head, entry] for head, entry in zip(rows[0], row, strict=True) if entry]
             lines += ["", *text_table(block, width=width)]
         return lines[1:]
-    # One character after the other goes to the column that has the smallest share of the width that it needs.
+    # Each character that is left goes to the column that has the smallest share of the width that it needs.
     while spare > 0 and widths != most:
         needs = [full / max(1, size) for full, size in zip(most, widths, strict=True)]
         widths[needs.index(max(needs))] += 1

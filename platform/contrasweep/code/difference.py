@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from contrasweep.code.version import parsed
 from contrasweep.errors import plural
 
-_NAMED = 3  # files that the line of a difference names
+_FILES_NAMED = 3  # files that the line of a difference names
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Difference:
         """Return `mythesis/method.py changed (12 lines)`, or "no difference"; of many files the first three by name."""
         if not self.changes:
             return "no difference"
-        first_changes = ", ".join(map(str, self.changes[:_NAMED]))
-        if len(self.changes) <= _NAMED:
+        first_changes = ", ".join(map(str, self.changes[:_FILES_NAMED]))
+        if len(self.changes) <= _FILES_NAMED:
             return first_changes
-        return f"{first_changes} and {plural(len(self.changes) - _NAMED, 'more file')}"
+        return f"{first_changes} and {plural(len(self.changes) - _FILES_NAMED, 'more file')}"
 
     def summary(self) -> str:
         """Return how much differs: `12 lines differ in 1 module`."""

@@ -191,13 +191,14 @@ def _is_words(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
 
 
-METHODS = ("trainables", "search_spaces")
+METHOD_PACKAGES = ("trainables", "search_spaces")
 """Packages of `contrasweep` whose modules count as the user's do. All others are the platform."""
 DIGEST_DIGITS = 16
-NAMED = (".py", ".sh", ".bash", ".yaml", ".yml", ".toml")
+NAMED_SUFFIXES = (".py", ".sh", ".bash", ".yaml", ".yml", ".toml")
 """Ends of the texts in a script that are taken as files that it runs or reads, where there are such files."""
-_STUDIES = {"AblationGrid", "Sweep"}
-_DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# Names of the classes of studies; kinds of nodes that may have a docstring; kinds of assignments.
+_STUDY_CLASSES = {"AblationGrid", "Sweep"}
+_WITH_DOCSTRING = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
@@ -372,7 +373,7 @@ class _Walk:
             parts = value
         elif isinstance(value, list | tuple):
             parts = dict(enumerate(value))
-        # An object that prints its address alone.
+        # An object that prints its address: its text does not say what it holds.
         elif " at 0x" in repr(value) and not isinstance(value, type):
             parts = getattr(value, "__dict__", {})
         lines = []
@@ -395,6 +396,7 @@ class _Walk:
         elif isinstance(value, FunctionType | type) and name and not self._is_pythons(name):
             functions = self.interactive.setdefault(name, {})
             functions[value.__qualname__] = value
+            # What the cells define of all these functions, else the bytecode of each.
             text = "".join(f"{_bytecode(function)!r}\n" for function in functions.values())
             self._keep(name, f"{name}.py", _cells_of(functions) or text.encode())
 
@@ -426,7 +428,7 @@ class _Walk:
             name = self.queue.popleft()
             # The platform counts by its version, and is not looked into.
             top, *below = name.split(".", 2)
-            if top == "contrasweep" and (not below or below[0] not in METHODS):
+            if top == "contrasweep" and (not below or below[0] not in METHOD_PACKAGES):
                 self.distributions["contrasweep"] = installed_version("contrasweep")
                 continue
             # Nothing to follow: Python's own, an installed package's, a namespace without a file, or an attribute.
@@ -608,7 +610,10 @@ def parsed(source: bytes, kind: str = "module") -> tuple[str, tuple[str, ...]]:
             _leave_out(tree, kind)
         # Docstrings; comments and layout are in no tree.
         for node in ast.walk(tree):
-            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            if (
+                isinstance(node, _WITH_DOCSTRING)
+                and ast.get_docstring(node, clean=False) is not None
+            ):
                 node.body = node.body[1:]
         text = ast.unparse(tree).encode("utf-8", "surrogatepass")
     except UNPARSABLE:
@@ -620,8 +625,8 @@ def parsed(source: bytes, kind: str = "module") -> tuple[str, tuple[str, ...]]:
 def named_files(script: bytes) -> tuple[str, ...]:
     """Return the texts in a Python script that may name files, and the folder of its Hydra configuration.
 
-    A text with an end of `NAMED` may name a file; the value of `config_path=` in any call names the folder. () for a
-    script that is not Python.
+    A text with one of `NAMED_SUFFIXES` may name a file; the value of `config_path=` in any call names the folder. ()
+    for a script that is not Python.
     """
     try:
         tree = ast.parse(script)
@@ -631,7 +636,7 @@ def named_files(script: bytes) -> tuple[str, ...]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
-            if text.endswith(NAMED) and len(text) < 200 and "\n" not in text:
+            if text.endswith(NAMED_SUFFIXES) and len(text) < 200 and "\n" not in text:
                 names.append(text)
         elif isinstance(node, ast.keyword) and node.arg == "config_path":
             folder = node.value
@@ -665,7 +670,7 @@ def _is_study(statement: ast.stmt) -> bool:
     return (
         isinstance(statement, ast.Assign | ast.AnnAssign)
         and isinstance(statement.value, ast.Call)
-        and ast.unparse(statement.value.func).rpartition(".")[2] in _STUDIES
+        and ast.unparse(statement.value.func).rpartition(".")[2] in _STUDY_CLASSES
     )
 
 
@@ -789,7 +794,7 @@ def _bytecode(code: Any) -> Any:
 
 
 def _plain(value: Any) -> tuple[str, bool]:
-    """Return a value as canonical text, and True; where it has none, its name or what it prints, and False."""
+    """Return the canonical text of a value, and True; for a value without one its name or what it prints, and False."""
     with suppress(SpecError, RecursionError):
         return canonical.dumps(value), True
     if isinstance(value, ModuleType):
@@ -836,7 +841,7 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
     """
     top = package.partition(".")[0].lower()
     infos = [*Path(site_folder).glob("*.dist-info"), *Path(site_folder).glob("*.egg-info")]
-    # The likely one first (False sorts before True): most distributions are called as their package is.
+    # The likely one first (False sorts before True), since most distributions have the name of their package.
     for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top):
         if _lists(info, package):
             # A distribution that was installed from a folder says so in a file of its own.

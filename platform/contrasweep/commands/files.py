@@ -15,7 +15,7 @@ from typing import Any
 
 from contrasweep.errors import SpecError
 
-FOUND = {
+KNOWN_FILES = {
     "a metrics.csv": ("metrics.csv",),
     "Hugging Face's trainer_state.json or all_results.json": (
         "trainer_state.json",
@@ -25,9 +25,9 @@ FOUND = {
     "a W&B run": ("run-*.wandb",),
 }
 """Kinds of files that are found without being named: the kind, in words -> patterns of its files' names."""
-STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "epoch")
+STEP_NAMES = ("step", "global_step", "_step", "trainer/global_step", "iteration", "epoch")
 """Names that a step may have in a row, the most telling first: of several in a row the first one counts."""
-SUFFIXES = ("", ".csv", ".json", ".jsonl", ".txt", ".wandb")
+READABLE_SUFFIXES = ("", ".csv", ".json", ".jsonl", ".txt", ".wandb")
 """Suffixes of files that can be read; the first, "", is that of folders."""
 CHECKPOINT = "checkpoint"
 """The name that the folder of a checkpoint has in a row."""
@@ -40,7 +40,7 @@ def read(file: Path) -> Iterator[Values]:
 
     The kind is told by the name: `.tfevents.` in it, or its suffix; any other known suffix is JSON.
     """
-    if ".tfevents." not in file.name and file.suffix not in SUFFIXES[1:]:
+    if ".tfevents." not in file.name and file.suffix not in READABLE_SUFFIXES[1:]:
         rule = "a file of metrics is CSV, JSON, JSON lines, TensorBoard's or W&B's, by its name"
         raise SpecError(rule, place="metrics", value=file.name)
     kinds = {".csv": _csv, ".wandb": _wandb}
@@ -49,9 +49,9 @@ def read(file: Path) -> Iterator[Values]:
 
 
 def _csv(data: bytes) -> Iterator[Values]:
-    """Yield the rows of a CSV file, whose head says by which sign its columns are separated.
+    """Yield the rows of a CSV file without their empty cells.
 
-    Empty cells are left out.
+    Columns are separated by `;` where the head has more of these than commas, else by commas.
     """
     # A byte-order mark, as Excel writes it, is no part of the first name.
     text = data.decode("utf-8-sig", "replace")
@@ -90,7 +90,7 @@ def _json(data: bytes) -> Iterator[Values]:
         content = json.loads(data)
     except ValueError:  # lines of JSON, or half of it is written
         lines = data.splitlines()
-        # A single line has just been tried; it would be tried for ever.
+        # A single line is what was just tried: this function would call itself for ever.
         if len(lines) > 1:
             for line in lines:
                 yield from _json(line)
@@ -193,10 +193,10 @@ def _items(message: bytes) -> Values:
 
 
 def _leveldb(data: bytes) -> Iterator[bytes]:
-    """Yield the whole records of a log: blocks of 32 KiB with pieces of a checksum, a length, a kind and bytes.
+    """Yield the whole records of a log in the format of LevelDB: blocks of 32 KiB, each a row of pieces of records.
 
-    A piece has a head of 7 bytes: checksum (4, not compared), length (2) and kind (1). A record may have pieces in
-    several blocks. Nothing follows the first piece that is not whole.
+    A piece is a head of 7 bytes (a checksum of 4, which is not compared, the length of 2, the kind of 1) and bytes. A
+    record may have pieces in several blocks. Nothing follows the first piece that is not whole.
     """
     block = 32768
     head = 7

@@ -149,7 +149,8 @@ def generator(function: Callable[..., Any]) -> Trainable:
 class _OptunaTrial:
     """What an objective gets as its Optuna trial: it suggests the settings that our trial has.
 
-    `params` are these settings. `step` is the step of the last report, counted from 1; 0 before the first.
+    `params` are these settings. `step` is the step of the last report, counted from 1; 0 before the first. `number`,
+    which Optuna counts in a study, is always 0.
     """
 
     number = 0
@@ -162,7 +163,7 @@ class _OptunaTrial:
         self.step = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return `_suggested` for every `suggest_...`: each has the setting's name first."""
+        """Return `_suggested` for every `suggest_...`: each is called with the setting's name first."""
         if not name.startswith("suggest_"):
             raise AttributeError(name)
         return self._suggested
@@ -205,7 +206,10 @@ def _run_objective(trial: Trial, resume: Path | None = None) -> None:
 
 
 def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
-    """Run a function that was written for Ray Tune, whose `report` and `get_checkpoint` are this trial's meanwhile."""
+    """Run a function that was written for Ray Tune, and report what it reports to Tune.
+
+    While it runs, Tune's `report` and `get_checkpoint` are replaced by functions of this trial.
+    """
     from ray import train as ray_train
     from ray import tune
 
@@ -249,7 +253,10 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
 
 
 class _Call:
-    """The settings of an adapter: the function, what ends it, and any others, for it."""
+    """The settings of an arm whose function was written for Optuna or Ray Tune.
+
+    `calls` is the path of the function, `until` what ends it (`STOP_KEY`). All other settings are for the function.
+    """
 
     calls: str
     until: Annotated[Mapping[str, float], OMIT_DEFAULT] = pydantic.Field(default_factory=dict)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 METRICS_VARIABLE = "CONTRASWEEP_METRICS"
 REPORT_FILE = "contrasweep-report.json"
 """The file of a checkpoint that has the step and the numbers of its report."""
-EVERY_S = 2.0
+READ_EVERY_S = 2.0
 """Seconds from reading a command's files to reading them again."""
 WAYS_TO_REPORT = (
     'it may print its metrics (metrics: "loss: {loss:f} acc: {accuracy:f}"), write a CSV, JSON, TensorBoard or W&B '
@@ -120,8 +120,9 @@ def check(source: str) -> None:
     """Raise `SpecError` for an entry of `metrics` that is neither a pattern nor names files that can be read."""
     if is_pattern(source):
         Pattern(source)
-    elif not (".tfevents." in source or Path(source).suffix in files.SUFFIXES):
-        hint = f'a pattern, as "loss: {{loss:f}}", or {", ".join(files.SUFFIXES[1:])}, TensorBoard\'s or a folder'
+    elif not (".tfevents." in source or Path(source).suffix in files.READABLE_SUFFIXES):
+        suffixes = ", ".join(files.READABLE_SUFFIXES[1:])  # without "", that of folders
+        hint = f'a pattern, as "loss: {{loss:f}}", or {suffixes}, TensorBoard\'s or a folder'
         raise SpecError(
             "metrics are read from output or from files", place="metrics", value=source, hint=hint
         )
@@ -196,7 +197,7 @@ class Metrics:
             self.files = self._found()
         # Steps of several files can be put in order only once all are whole.
         if self.files and (ended or (len(self.files) == 1 and time.monotonic() >= self._due)):
-            self._due = time.monotonic() + EVERY_S
+            self._due = time.monotonic() + READ_EVERY_S
             yield from self._of_files(ended)
 
     def _new_lines(self, ended: bool) -> Iterator[Values]:
@@ -268,7 +269,7 @@ class Metrics:
     def _places(self, source: str) -> list[Path]:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder.
 
-        For a folder they are those that `files.FOUND` knows. Empty where nothing is there yet.
+        For a folder they are those that `files.KNOWN_FILES` knows. Empty where nothing is there yet.
         """
         path = Path(source)
         paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
@@ -309,7 +310,7 @@ class Metrics:
         # A resumed command counts its lines from 1 again, so the step that it resumed at is added. Where rows that name
         # their step are ahead of the count of lines, the step stays.
         step = max(row.pop("line", 0) + self.resumed_at, self.step)
-        for name in files.STEPS:
+        for name in files.STEP_NAMES:
             named_step = _integer(row.get(name))
             if named_step is not None:
                 step = named_step
@@ -395,7 +396,7 @@ class _Row(NamedTuple):
 def _by_kind(folder: Path) -> dict[str, list[Path]]:
     """Return the kinds of files of metrics below a folder, each with its files."""
     by_kind: dict[str, list[Path]] = {}
-    for kind, names in files.FOUND.items():
+    for kind, names in files.KNOWN_FILES.items():
         for name in names:
             paths = sorted(folder.rglob(name))
             if paths:
@@ -404,19 +405,23 @@ def _by_kind(folder: Path) -> dict[str, list[Path]]:
 
 
 def _run(file: Path) -> Path:
-    """Return what a run has for itself: of TensorBoard, which writes several files, a folder; else the file."""
+    """Return the path by which the run of a file is told from others: the file, or its folder for TensorBoard's files.
+
+    TensorBoard writes several files of one run into a folder.
+    """
     return file.parent if ".tfevents." in file.name else file
 
 
 def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
-    """Return step -> the values of the rows of that step, which are taken out of the rows' column of steps.
+    """Return step -> the values of the rows of that step, and name -> runs for the names that are left out.
 
-    Without such a column, the step is the number of the row in its file. A number that two runs have otherwise at one
-    step is left out of all steps; the second mapping has its name -> the runs, in words.
+    The step is taken out of the values: it is in the first column of `files.STEP_NAMES` that any row has. Without such
+    a column it is the number of the row in its file. A name is left out of all steps where two runs have different
+    numbers of it at one step; its runs are told as text, `a.csv and b.csv`.
     """
     # All rows have their step in one column: the first of the known names that any row has.
     names = set().union(*(row.values for row in rows))
-    step_column = next((name for name in files.STEPS if name in names), "")
+    step_column = next((name for name in files.STEP_NAMES if name in names), "")
     steps: dict[int, Values] = {}
     first: dict[tuple[int, str], tuple[Path, Any]] = {}  # step and name -> run and value
     unclear = {}

@@ -34,11 +34,11 @@ TRIAL_NAMES = (
     "trial",
 )
 """Placeholders that stand for something of the trial itself, and for no setting."""
-ALL = ("args", "config")
+ALL_SETTINGS = ("args", "config")
 """Placeholders for all settings at once. Every other placeholder names one setting of the config."""
 FORMS = {"args": ("", "hydra", "wandb"), "config": ("", "yaml", "wandb"), "data": ("", "images")}
 """The forms of placeholders that have several: `{args:hydra}`."""
-SCRIPTS = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
+SCRIPT_SUFFIXES = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)(?::(\w+))?\}")
 # A word such as `A=1`, which `env` takes as a variable where it stands before the program.
 _ASSIGNMENT = re.compile(r"\w+=")
@@ -46,7 +46,7 @@ _INTERPRETER = re.compile(r"python[\d.]*|(ba|z)?sh")
 """Programs whose first word, after flags without a value, is a script."""
 # A flag of an interpreter that takes no value: -c, -m, -o, -W and -X take one.
 _FLAG = re.compile(r"-[^-cmoWX]+")
-_PLAIN = re.compile(r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_/][\w./@%+-]*", re.ASCII)
+_HYDRA_PLAIN = re.compile(r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_/][\w./@%+-]*", re.ASCII)
 """A text that Hydra takes as it is; any other is quoted, also what would be a number there."""
 
 
@@ -105,12 +105,13 @@ def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
     Such a command has no words, a placeholder without a value in `config`, a placeholder with an unknown form (see
-    `FORMS`), or a program or script that is not here. Also raised where a setting has a name of `TRIAL_NAMES` or `ALL`.
+    `FORMS`), or a program or script that is not here. It is raised too where a setting has a name of `TRIAL_NAMES` or
+    `ALL_SETTINGS`.
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     settings = {key: value for key, value in config.items() if key != OPTIONS}
-    known_names = [*TRIAL_NAMES, *ALL, *flatten(settings)]
+    known_names = [*TRIAL_NAMES, *ALL_SETTINGS, *flatten(settings)]
     for placeholder in fields(words):
         name, _, form = placeholder.partition(":")
         if name not in known_names and lookup(settings, name) is None:
@@ -129,7 +130,7 @@ def check(words: Sequence[str], config: Config) -> None:
                 value=f"{{{name}:{form}}}",
                 hint=hint,
             )
-    for name in (*TRIAL_NAMES, *ALL):
+    for name in (*TRIAL_NAMES, *ALL_SETTINGS):
         # A mapping of such a name hides nothing: its settings are named by dotted keys, `{data.size}`.
         if not isinstance(settings.get(name, {}), Mapping):
             raise SpecError(
@@ -158,7 +159,7 @@ def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     they are no settings for the command.
     """
     placed = names(words)
-    if set(placed) & set(ALL):
+    if set(placed) & set(ALL_SETTINGS):
         return []
     settings = [key for key in keys if key.partition(".")[0] not in (COMMAND, OPTIONS)]
     return [key for key in settings if not _is_placed(key, placed)]
@@ -185,11 +186,12 @@ def filled(
     A word that is nothing but an empty placeholder is left out. So is a word with `{resume}` in a first attempt, which
     resumes nothing, and the flag before it: `--resume {resume}`.
     """
-    placed = [name for name in names(words) if name not in (*TRIAL_NAMES, *ALL)]
+    placed = [name for name in names(words) if name not in (*TRIAL_NAMES, *ALL_SETTINGS)]
     unnamed = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
     values = {**config, **trial_values}
 
     def args(form: str | None) -> list[str]:
+        """Return the words that `{args}`, or `{args:form}`, stands for."""
         return _args(unnamed, form or "", renamed or {})
 
     def text(match: "re.Match[str]") -> str:
@@ -209,6 +211,7 @@ def filled(
         if lone and lone[1] == "args":  # several words
             filled_words += args(lone[2])
         elif "{resume}" in word and first_attempt:
+            # The flag before it, which is a word of its own, is left out too.
             if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", filled_words[-1]):
                 filled_words.pop()
         elif home is not None and _leads_into(home, word):  # the command runs in another folder
@@ -230,7 +233,9 @@ def _leads_into(home: Path, word: str) -> bool:
 
 
 def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
-    """Return `--name value` for each setting, or as the `form` says; `renamed` has other names.
+    """Return the words `--name value` for each setting, or other words by the `form`.
+
+    `renamed` is setting -> its name on the command line, where that is another one.
 
     The form `hydra` is `name=value`, and `wandb` is `--name=value` with a value as Python writes it. Without a form a
     setting that is true is its flag alone, one that is false or None is left out, and a list gives its values as words
@@ -248,7 +253,7 @@ def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
             words += [flag, *map(_text, value)]
         elif value is True:
             words.append(flag)
-        # argparse takes a word such as -1e-05 for a flag, if it stands alone.
+        # argparse takes a word of its own such as -1e-05 for a flag.
         elif flag.startswith("--") and _text(value).startswith("-"):
             words.append(f"{flag}={_text(value)}")
         elif value is not None and value is not False:
@@ -263,7 +268,7 @@ def _hydra(value: Any) -> str:
     if isinstance(value, Mapping):
         members = ",".join(f"{key}:{_hydra(inner)}" for key, inner in value.items())
         return "{" + members + "}"
-    if isinstance(value, str) and not _PLAIN.fullmatch(value):
+    if isinstance(value, str) and not _HYDRA_PLAIN.fullmatch(value):
         # Backslashes are doubled before a quote only.
         return "'" + re.sub(r"(\\+)(?='|\Z)", r"\1\1", value).replace("'", "\\'") + "'"
     return _text(value)
@@ -304,7 +309,7 @@ def scripts(words: Sequence[str]) -> list[str]:
         if not inner or inner[0].startswith(("-", "{")):
             return [program]
         return scripts(inner)
-    named = [word for word in rest if word.endswith(SCRIPTS) and " " not in word]
+    named = [word for word in rest if word.endswith(SCRIPT_SUFFIXES) and " " not in word]
     if _INTERPRETER.fullmatch(program):
         # The first word behind the flags of an interpreter is a script, whatever its suffix.
         first_word = list(dropwhile(_FLAG.fullmatch, rest))[:1]

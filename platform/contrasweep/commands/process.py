@@ -19,7 +19,8 @@ from contrasweep.errors import ProcessLostError
 from contrasweep.terminal_text import printable
 
 LAST_LINES = 100
-FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
+"""How many of the lines that a command printed last are kept for the message of its error."""
+KILLED_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 """Exit statuses of a command that another process has killed: of the command itself, and as a shell passes them on."""
 _FIRST_RANK = re.compile(r"Root Cause \(first.*?exitcode\s*: (-\d+)", re.DOTALL)
 """Matches what `torchrun` prints of the first rank that was lost; its group is the exit code of that rank."""
@@ -134,7 +135,7 @@ class Process:
         rank = _FIRST_RANK.search(printed)
         # torchrun ends by itself where a rank was killed: how that rank ended says whether others did it.
         first = int(rank[1]) if rank else status
-        kind = ProcessLostError if first in FROM_OUTSIDE else CommandFailed
+        kind = ProcessLostError if first in KILLED_BY_OTHERS else CommandFailed
         # A failure is shown in one line: the last one of this message.
         raise kind(
             f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
@@ -149,11 +150,11 @@ class Process:
         """
         if self._control < 0:  # it was stopped before
             return
-        # The supervisor ends the command when CONTROL closes.
+        # The supervisor ends the command when this pipe closes.
         os.close(self._control)
         self._control = -1
         self.ended(supervisor.GRACE_S + 5.0)
-        # STATUS closes as the supervisor ends, after all that the command has started.
+        # The pipe `status` closes as the supervisor ends, after all that the command has started.
         select.select([self._status], [], [], 5.0)
         os.close(self._status)
 

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from contrasweep.cluster.git import git
 from contrasweep.commands import COMMAND, OPTIONS, placeholders
-from contrasweep.commands.files import FOUND
+from contrasweep.commands.files import KNOWN_FILES
 from contrasweep.commands.metrics import Metrics
 from contrasweep.commands.process import Process
 from contrasweep.config import Config, MutableConfig
@@ -71,11 +71,11 @@ RUN_FILES = (
     "saved*",
     "saves",
     "wandb",
-    *(name for names in FOUND.values() for name in names),
+    *(name for names in KNOWN_FILES.values() for name in names),
 )
 """Names of what earlier runs may have left in a project: not linked into the folders of trials."""
-DATA = "data*"
-"""Names of files and folders that are linked though git ignores them."""
+DATA_NAMES = "data*"
+"""Names, as a pattern, of files and folders that are linked though git ignores them."""
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
@@ -215,7 +215,7 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
 def _entries(home: Path, folder: Path, metrics: Collection[str]) -> tuple[list[str], list[str]]:
     """Return the names at the top of the project `home` that the trial's `folder` links, and those that runs have left.
 
-    `metrics` are the files that metrics are read from.
+    `metrics` are the entries of the arm's `metrics`: names and patterns of files that metrics are read from.
     """
     # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)
@@ -225,7 +225,7 @@ def _entries(home: Path, folder: Path, metrics: Collection[str]) -> tuple[list[s
         name = entry.name.lower()
         is_of_runs = any(fnmatch(name, pattern) for pattern in RUN_FILES)
         is_read = any(_is_read(entry, source) for source in metrics)
-        is_ignored = entry.name in ignored and not fnmatch(name, DATA)
+        is_ignored = entry.name in ignored and not fnmatch(name, DATA_NAMES)
         # What leads out of the project is linked though git ignores it: it is mostly a link to data.
         if is_of_runs or is_read or (is_ignored and entry.resolve().is_relative_to(home)):
             left_out.append(entry.name)
@@ -240,6 +240,7 @@ def _is_read(entry: Path, source: str) -> bool:
     first, *below = Path(source.replace("**/", "")).parts or [""]
     if not fnmatch(entry.name, first):
         return False
+    # A folder that is named by a pattern counts only if it has such a file: the pattern may match any folder.
     return first == entry.name or not below or any(entry.glob("/".join(below)))
 
 

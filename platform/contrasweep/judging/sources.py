@@ -128,7 +128,7 @@ class CurveRow:
         if not self.metric and self.step is None:
             return filled.tail(1)
         # The column that decides: the metric, or the first that counts steps; empty where the curve has none.
-        name = self.metric or next((name for name in files.STEPS if name in curve), "")
+        name = self.metric or next((name for name in files.STEP_NAMES if name in curve), "")
         column = curve.get(name, pd.Series(dtype=float))
         deciding = pd.to_numeric(column, errors="coerce").dropna()
         # The last row of the step, or the first row with the best value.
@@ -388,7 +388,7 @@ def _run_of(path: Path, kind: str) -> Path:
 
 def _by_step(table: pd.DataFrame) -> pd.DataFrame:
     """Return a curve from several files, as of a run that was restarted, with each step as it was written last."""
-    step = next((name for name in files.STEPS if name in table), None)
+    step = next((name for name in files.STEP_NAMES if name in table), None)
     return table if step is None else table.groupby(step, as_index=False, dropna=False).last()
 
 

@@ -39,7 +39,7 @@ from contrasweep.storage.record import Status
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 from contrasweep.tracking.links import FILE as LINKS
 from contrasweep.tracking.links import LINKS_FILE
-from contrasweep.tracking.sync import TOLD, TOLD_FILE
+from contrasweep.tracking.sync import TOLD_FILE, TOLD_PREFIX
 from contrasweep.tuning.sweep_source import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
@@ -50,7 +50,7 @@ FILES: tuple[tuple[str, JsonFile[Any], Repair], ...] = (
     ("looks.json", LOOKS_FILE, ""),
     ("confirmations.json", CONFIRMATIONS_FILE, ""),
     (LINKS, LINKS_FILE, "delete"),
-    (f"{TOLD}*", TOLD_FILE, "delete"),
+    (f"{TOLD_PREFIX}*", TOLD_FILE, "delete"),
     ("search/*/*.json", CANDIDATE_FILE, "search"),
     (f"trials/*/{ATTEMPT}", OWNER_FILE, "delete"),
     ("code/accepted.json", ACCEPTED_FILE, ""),

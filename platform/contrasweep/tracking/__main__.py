@@ -19,6 +19,7 @@ from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
+"""Linux's file that has 1 where it divides each core between sessions first."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -44,9 +44,9 @@ LOCK_S = 3600.0
 """Seconds for which a follower waits for another one that shows the same study on the same tracker."""
 AWAY_S = 30.0
 """Seconds for which a tracker that is away is waited for once the study is over."""
-MANY = 100
+MANY_RECORDS = 100
 """From so many records on, they are read from the compacted files and not one by one."""
-NAMED = 3
+TRIALS_NAMED = 3
 """Trials that a message on what a tracker lacks names at most."""
 
 
@@ -181,9 +181,11 @@ class Follower:
 
     def refusals(self) -> str:
         """Return how many trials the tracker does not show, and the first of them with the reason, in a line."""
-        named = [f"{i} ({' '.join(why.split())[:300]})" for i, why in self.refused.items()][:NAMED]
-        if len(self.refused) > NAMED:
-            named.append(f"and {len(self.refused) - NAMED} more")
+        named = [f"{i} ({' '.join(why.split())[:300]})" for i, why in self.refused.items()][
+            :TRIALS_NAMED
+        ]
+        if len(self.refused) > TRIALS_NAMED:
+            named.append(f"and {len(self.refused) - TRIALS_NAMED} more")
         return f"{plural(len(self.refused), 'trial')}: {'; '.join(named)}"
 
     def read_changed(self) -> list[Record]:
@@ -200,7 +202,7 @@ class Follower:
         }
         broken: list[BrokenFileError] = []
         # Many records are read faster from compacted files, which `read_records` uses if it gets the etags of all.
-        wanted = etags if len(changed) >= MANY else {i: etags[i] for i in changed}
+        wanted = etags if len(changed) >= MANY_RECORDS else {i: etags[i] for i in changed}
         records_read = compact.read_records(self.records, broken, changed, wanted)
         for trial_id in changed:
             self._drop(trial_id)
@@ -297,7 +299,8 @@ class Follower:
         self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
         if retryable and tries < MAX_TRIES:
             self._troubled = True
-            if tries >= 2:  # somebody may have deleted the whole experiment
+            # Somebody may have deleted the whole experiment: the tracker is asked again what it has.
+            if tries >= 2:
                 self._connected = False
             return False
         self._refuse(trial_id, error)
@@ -343,8 +346,8 @@ def follow_all(
 ) -> list[threading.Thread]:
     """Start a thread for each follower, so that none waits for another, and return the threads.
 
-    `outcome` is that of `Follower.follow`. `on_left` is called once the study is over, with the number of trials that
-    the tracker which lacks most still lacks. What goes wrong in a thread is kept in the follower's `error`.
+    `outcome` is the argument of `Follower.follow`. `on_left` is called once the study is over, with the number of
+    trials that the tracker which lacks most still lacks. What goes wrong in a thread is kept in the follower's `error`.
     """
     left: dict[str, int] = {}
 

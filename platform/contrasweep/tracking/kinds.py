@@ -22,7 +22,7 @@ FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {
 }
 """Kinds of trackers that write into a folder: `KIND:FOLDER`."""
 TRACKERS: dict[str, Callable[..., object]] = {"mlflow": Server, **FOLDERS}
-CALLS = ("start", "report", "finish", "close")
+TRACKER_METHODS = ("start", "report", "finish", "close")
 """Methods that a tracker has to have."""
 
 
@@ -128,16 +128,16 @@ def _checked(uri: str) -> str:
 def _check_class(uri: str) -> None:
     """Import the class of a tracker at `module:Class`, without making an object of it.
 
-    Raises `SpecError` where it lacks a method of `CALLS`, or is not built of a study.
+    Raises `SpecError` where it lacks a method of `TRACKER_METHODS`, or is not built of a study.
     """
     check_slashes(uri, "tracking")
     import_from_here()
     target = import_path(uri, "tracking", "tracker")
-    for name in CALLS:
+    for name in TRACKER_METHODS:
         if not callable(getattr(target, name, None)):
             kind = uri.partition(":")[0]
             raise SpecError(
-                f"a tracker has the calls {', '.join(CALLS)}",
+                f"a tracker has the calls {', '.join(TRACKER_METHODS)}",
                 place="tracking",
                 value=uri,
                 hint=f"it has no {name}; {choose_from('kinds', list(TRACKERS), kind)}",

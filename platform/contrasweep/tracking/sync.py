@@ -41,7 +41,8 @@ LOCK_S = 10.0
 """Seconds for which another process that shows the same study on the same tracker is waited for."""
 
 INTERRUPT_S = 5.0
-TOLD = "told-"
+"""Seconds for which trackers are waited for after Ctrl-C."""
+TOLD_PREFIX = "told-"
 
 
 @stored
@@ -110,9 +111,9 @@ class ToldTracker(Target):
         """
         first = files.reports[0]["time"] if files.reports else 0.0
         sent = self._last.get(trial.id)
-        if sent is None or (sent.first and sent.first != first):  # it has started over
+        if sent is None or (sent.first and sent.first != first):
             _tried(self.tracker.start, trial)
-            sent = _Sent(first, {"step": -1}, {"step": -1})
+            sent = _Sent(first, {"step": -1}, {"step": -1})  # every row comes after step -1
         report = self._send(trial, files.reports, metrics_of, sent.report)
         use = self._send(trial, files.system, system_metrics, sent.use)
         self._last[trial.id] = _Sent(first, report, use)
@@ -155,9 +156,7 @@ class ToldTracker(Target):
     @property
     def _key(self) -> str:
         """The key of the file that keeps what the tracker was told."""
-        return (
-            f"{self.records.study}/{TOLD}{hashlib.sha256(self.name.encode()).hexdigest()[:12]}.json"
-        )
+        return f"{self.records.study}/{TOLD_PREFIX}{hashlib.sha256(self.name.encode()).hexdigest()[:12]}.json"
 
 
 def _tried(call: Callable[..., Any], *arguments: object) -> Any:

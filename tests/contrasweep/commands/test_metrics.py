@@ -223,7 +223,7 @@ def test_a_source_of_metrics_that_cannot_be_read_is_refused(source, says):
 
 
 def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path, monkeypatch):
-    monkeypatch.setattr("contrasweep.commands.metrics.EVERY_S", 0.0)
+    monkeypatch.setattr("contrasweep.commands.metrics.READ_EVERY_S", 0.0)
     metrics = metrics_of(tmp_path, "metrics.csv")
     assert list(metrics.reports()) == []
     (tmp_path / "logs").mkdir()

@@ -46,7 +46,7 @@ from contrasweep.tracking.mlflow.description import describe_run, metric_key
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
 from contrasweep.tracking.mlflow.server import (
     DIGEST_TAG,
-    LARGEST,
+    LARGEST_VALUE,
     Server,
     _same,
     find_experiment,
@@ -769,11 +769,11 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study):
     study.assert_shows(cut)
 
 
-@pytest.mark.parametrize("shown", [math.inf, -math.inf, LARGEST, math.nan, 0.5, 0.25])
+@pytest.mark.parametrize("shown", [math.inf, -math.inf, LARGEST_VALUE, math.nan, 0.5, 0.25])
 @pytest.mark.parametrize("ours", [math.inf, -math.inf, math.nan, 0.5])
 def test_a_value_that_mlflow_shows_is_ours_or_another(shown, ours):
     same = math.isnan(ours) if math.isnan(shown) else shown == ours
-    assert _same(shown, ours) == (same or (shown == LARGEST and ours == math.inf))
+    assert _same(shown, ours) == (same or (shown == LARGEST_VALUE and ours == math.inf))
 
 
 def test_metrics_of_which_mlflow_takes_the_names_as_one_are_numbered(study):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_RUNS = 50_000
+"""Runs of an experiment from which on no further page is read."""
 
 
 def runs_of(

@@ -45,7 +45,10 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
 
 
 def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: int) -> None:
-    """Let MLflow write a module as a model of the run; the store that this process has set is replaced meanwhile."""
+    """Let MLflow write `module`, as it was after `step`, as the model `model_id` of a run in the store `uri`.
+
+    MLflow writes to the store that the process has set, which is `uri` meanwhile.
+    """
     import mlflow.pytorch
     import torch
 

@@ -57,14 +57,16 @@ METRICS_PER_CALL = 800
 PARAMS_PER_CALL = 100
 HTTP_CONNECTIONS = 8
 RUNS_PER_PAGE = 1000
-LARGEST = 1.7976931348623157e308  # in whose place MLflow keeps an infinite value
+LARGEST_VALUE = 1.7976931348623157e308  # in whose place MLflow keeps an infinite value
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
 VIEW_TAG = "mlflow.sharedViewState."
+"""Beginning of the tags of an experiment that hold views of its page; the name of the view follows."""
 VIEW = "trials"
-ALL = "-all"
+ALL_SUFFIX = "-all"
 """Suffix of the name of a view that shows all trials; the view without it shows those of the study's table."""
 ROLE_TAG = "contrasweep.role"
+"""Tag of the study's own run, with the value `study`."""
 TRIAL_TAG = "trial_id"
 PARENT_TAG = "mlflow.parentRunId"
 STUDY_TAG = "study"
@@ -325,7 +327,7 @@ class Server(Target):
 
     def _pages(self) -> tuple[str, str]:
         """Return the pages of the study, below the UI's address: with the trials of its table, and with all."""
-        return study_page(self.experiment_id), study_page(self.experiment_id, VIEW + ALL)
+        return study_page(self.experiment_id), study_page(self.experiment_id, VIEW + ALL_SUFFIX)
 
     def _experiment(self) -> str:
         """Return the id of the study's experiment with its views; a missing one is made, a deleted one restored.
@@ -352,7 +354,7 @@ class Server(Target):
             self.client.restore_experiment(experiment.experiment_id)
         tags = {
             VIEW_TAG + VIEW: shared_view(study),
-            VIEW_TAG + VIEW + ALL: shared_view(study, all_trials=True),
+            VIEW_TAG + VIEW + ALL_SUFFIX: shared_view(study, all_trials=True),
         }
         if study.metric:
             tags |= {
@@ -472,7 +474,7 @@ class Server(Target):
         run = self.find(trial_id) if trial_id in self._ask_again else self.runs.get(trial_id)
         if run is not None:
             shows_record = run.is_final and run.ended
-            # None: the run shows an earlier record, or has other values, and is replaced.
+            # None: the run shows an earlier record, or has other values, so that it is replaced.
             missing = None if shows_record else self._missing(run, points)
             if missing is not None:
                 return run, missing
@@ -661,7 +663,7 @@ def _same(shown: float, ours: float) -> bool:
     It keeps the largest number in place of an infinite one; some stores show that as infinite again.
     """
     if math.isinf(ours):
-        return shown in (ours, math.copysign(LARGEST, ours))
+        return shown in (ours, math.copysign(LARGEST_VALUE, ours))
     return shown == ours or (math.isnan(shown) and math.isnan(ours))
 
 

@@ -41,7 +41,7 @@ def serve(uri: str, port: int = UI_PORT, study: TrackedStudy | None = None) -> i
     address = checked_uri(uri)
     if address.is_none:
         raise SpecError("there is nothing to show without tracking", place="tracking", value="none")
-    # Which page is a study's only MLflow's client can ask; a server is elsewhere, and this machine may have none.
+    # Only MLflow's client can find the page of a study. A machine without it can still name the list of a server.
     if address.is_server and not is_installed("mlflow"):
         print(f"{address}/{STUDIES}")
         return 0
