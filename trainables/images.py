@@ -100,7 +100,10 @@ def crop_box(
 
 @dataclass(frozen=True)
 class Crops:
-    """Random crops of a view's rows: a seed for each row, and the policy with the range of their sizes."""
+    """The random crops of one view of some images.
+
+    `seeds` has a seed for each image; `area` and `aspect` of the `policy` say how large crops are.
+    """
 
     seeds: list[int]
     policy: augmentations.Policy | augmentations.Transform

@@ -42,8 +42,8 @@ class Guard:
 
     `warned`: whether a method has said already that its trial is stuck. `below_zero`: whether a step had negatives with
     a cosine below 0, without which OCL is SCL. `untrained`: whether no epoch so far has had a gradient and changed a
-    weight.
-    All are kept in the checkpoint. `remedy` is advice for a trial that diverges: it names settings that the trial has.
+    weight. All are kept in the checkpoint. `remedy` is advice for a trial that diverges: it names settings that the
+    trial has.
     """
 
     def __init__(self, learning_rate: float, loss: Component | None = None) -> None:

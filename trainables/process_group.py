@@ -47,7 +47,7 @@ TIMEOUT = timedelta(minutes=10)
 class Group:
     """The group of processes that train one trial, as rank 0 sees it: `ranks` are the processes of rank 1, 2, ...
 
-    A rank that ends by an error writes it to a file in `errors`.
+    A rank that ends by an error writes it to a file in the folder `errors`.
     """
 
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)

@@ -25,10 +25,11 @@ Columns = Float[Tensor, "m d"]
 
 @dataclass(frozen=True)
 class Similarity:
-    """A row of `SIMILARITIES`: the function, the range of its values, and the largest value (that of a duplicate).
+    """A row of `SIMILARITIES`: a `function` from rows [n d] and columns [m d] to scores [n m].
 
-    Where there is a `project`, scores are dot products of projected rows, which lets the tiled losses use matrix
-    products for gradients too. `signed`: zero means unrelated, as the orthonormal loss needs it.
+    Its values are between `low` and `high`, which is that of a duplicate. Where there is a `project`, scores are dot
+    products of projected rows, which lets the tiled losses use matrix products for gradients too. `signed`: zero means
+    unrelated, as the orthonormal loss needs it.
     """
 
     name: str

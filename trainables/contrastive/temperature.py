@@ -16,7 +16,7 @@ class LearnableTemperature(nn.Module):
     """A temperature t = t0 exp(-s) with a learned s that starts at 0; `initial` is t0.
 
     s is the logarithm of the scale of the logits, as in CLIP (Radford et al. 2021, section 2.3). The temperature
-    stays at `LOWEST` or above (at t0 where that is lower). Weight decay is towards t0.
+    stays at .01 (`LOWEST`) or above, or at t0 where that is lower. Weight decay is towards t0.
     """
 
     def __init__(self, initial: float) -> None:

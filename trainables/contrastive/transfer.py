@@ -18,7 +18,7 @@ Embed = Callable[[Iterator[StoredImages]], Float[Tensor, "m d"]]
 
 
 class OtherDataset(NamedTuple):
-    """Another dataset to score on: `name` is its name in metrics."""
+    """Another dataset to score on: `name` is its name in metrics, `train` and `test` are its parts for the trial."""
 
     name: str
     train: Part

@@ -21,7 +21,10 @@ RECALL_AT = (1, 5)
 
 @dataclass(frozen=True)
 class EncoderScores:
-    """The scores of an evaluation: `metrics` by name, and `items`, a value for each test item in the part's order."""
+    """The scores of an evaluation.
+
+    `metrics` is name -> value, `items` name -> a value for each test item in the part's order.
+    """
 
     metrics: Mapping[str, float]
     items: ItemColumns

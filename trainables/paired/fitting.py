@@ -83,9 +83,9 @@ class Inputs(abc.ABC):
 
 @dataclass(frozen=True)
 class Step:
-    """A step's terms by name and its batch (z [n d] and labels [n]), for the report.
+    """A step for the report: its batch is z [n d] and labels [n].
 
-    `negatives` is what was counted of negatives, by the metric's name.
+    `terms` is name -> a part of the loss or the loss itself, `negatives` name of a metric -> what was counted for it.
     """
 
     terms: dict[str, Tensor]

@@ -158,6 +158,7 @@ class Classifier:
 class PairedSettings(TrainingSettings):
     """Losses, weights and optimisation: L = alpha_t [C(z) + beta C(l)] + (1 - alpha_t) WCE (LOCAL, equation 6).
 
+    C is the contrastive `loss` of the differences z and l of the pairs, WCE the classifier's weighted cross-entropy.
     The paper's systems: SCL is `loss: supcon, beta: 0`; L-SCL `supcon` with beta > 0; OCL-pair `ocl, beta: 0`;
     LOCAL `ocl` with beta > 0.
     """

@@ -76,7 +76,7 @@ class BasicResNetParameters(ResNetParameters):
 
 @dataclass(frozen=True)
 class ResNet:
-    """A ResNet of torchvision's residual blocks of this class, `depths` of them in each stage."""
+    """A ResNet of torchvision's residual blocks: `block` is their class, `depths` their number in each stage."""
 
     block: Literal["BasicBlock", "Bottleneck"]
     depths: tuple[int, int, int, int]

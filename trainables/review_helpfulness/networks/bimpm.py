@@ -74,7 +74,7 @@ def attentive_max(a: Vectors, b: OtherVectors, mask: OtherMask) -> Vectors:
 class Matching(nn.Module):
     """Full, max-pooling, attentive and max-attentive matching, each in both directions of reading.
 
-    These have eight weight matrices, and give 8l values a position.
+    These have eight weight matrices, and give 8 x `perspectives` values a position.
     """
 
     def __init__(self, perspectives: int, dim: int) -> None:

@@ -21,7 +21,10 @@ def reverse_gradient(x: Tensor) -> Tensor:
 
 
 class CharacterEncoder(nn.Module):
-    """A word's characters: embedding, convolution of 3, maximum over its positions."""
+    """A word's characters: embedding, convolution of 3, maximum over its positions.
+
+    `table` has the numbers of the c characters of each of the v words; 0 fills short words.
+    """
 
     table: Tensor
 

@@ -188,7 +188,8 @@ class RegionEncoder(nn.Module):
 class ProductAwareAttention(nn.Module):
     """Fan et al. 2019: each review position takes up what it attends to in the product.
 
-    P = ReLU(H_p W + b), A = softmax over product positions of P H_r^T, R = H_r + A^T H_p (H_p unprojected).
+    H_p and H_r are the vectors of product and review. P = ReLU(H_p W + b), A = softmax over product positions of
+    P H_r^T, R = H_r + A^T H_p (H_p unprojected).
     """
 
     def __init__(self, dim: int) -> None:

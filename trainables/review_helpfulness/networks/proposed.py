@@ -43,7 +43,10 @@ STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
 
 
 class CrossAttention(nn.Module):
-    """One layer of Eq. 10-12: Q <- GELU(Linear(softmax(LN(Q) W_Q (LN(X) W_K)^T / sqrt(d)) LN(X) W_V + Q))."""
+    """One layer of Eq. 10-12: Q <- GELU(Linear(softmax(LN(Q) W_Q (LN(X) W_K)^T / sqrt(d)) LN(X) W_V + Q)).
+
+    Q is the query, X the context that it reads, d the size `dim` of both.
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
