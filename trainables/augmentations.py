@@ -336,7 +336,7 @@ def _moved(images: ImageBatch, draws: Draws) -> ImageBatch:
 
 def _blurred(images: ImageBatch, sigma: Float[Tensor, " n"]) -> ImageBatch:
     """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
-    # A Gaussian of k = 2 reach + 1 weights for each image, as [n k].
+    # A Gaussian of k = 2 reach + 1 weights for each image, as [n k]. A reflected border is smaller than the image.
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
     distance = torch.arange(-reach, reach + 1, device=images.device)
     weights = torch.exp(-distance.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))

@@ -98,8 +98,8 @@ class ExternalEncoder(External):
 
         An encoder that takes `**kwargs` may be given any further parameter.
         """
-        # `after=None` selects the keyword-only parameters: our functions for torchvision and timm have no others to
-        # set.
+        # `after=None` selects the keyword-only parameters: our functions for torchvision and timm, which are partial
+        # objects, have no others to set.
         after = None if isinstance(self.target, functools.partial) else 1
         is_open = any(
             parameter.kind is parameter.VAR_KEYWORD

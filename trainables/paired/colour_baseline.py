@@ -77,7 +77,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
 
     settings = Settings(**trial.config).resolve(trial.data)
     fit, test = open_dataset(trial.data).parts(trial.fold)
-    # The trees would hold out some of more than 10,000 rows, drawn by the seed, and end before their last round.
+    # By default trees hold out some of more than 10,000 rows, drawn by the seed, and end before their last round.
     trees = HistGradientBoostingClassifier(
         max_iter=settings.rounds,
         class_weight="balanced",

@@ -174,8 +174,8 @@ def with_floors(
     The floors are a random order (`random_`) and the longest review first (`length_`). Labels above `threshold` are
     relevant.
     """
-    # Prefix of the names -> ranking of the same rows.
     rows: Config = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
+    # Prefix of the names -> ranking of the same rows.
     rankings = {
         "": scored,
         "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),

@@ -228,13 +228,15 @@ class MCR(HelpfulnessModel):
             for project, streams in ((self.common_text, texts), (self.common_image, regions))
             for name, (x, mask) in streams.items()
         }
-        # Each of the text channels of the product against each of the review's, as images of similarities.
-        matrices = torch.stack([cosine_matrix(p, r) for p in channels_p for r in channels_r], dim=1)
-        images = cosine_matrix(roi_p.x, roi_r.x)[:, None]
+        # Matching matrices [b c t s]: of each text channel of the product with each of the review's, and of regions.
+        of_texts = torch.stack([cosine_matrix(p, r) for p in channels_p for r in channels_r], dim=1)
+        of_regions = cosine_matrix(roi_p.x, roi_r.x)[:, None]
         # Matching of texts and of images, product-aware means within and across modalities, and the coherent graph.
         features = [
-            self.text_match(matrices, batch.mask_p[:, :, None] & batch.mask_r[:, None, :]),
-            self.image_match(images, batch.roi_mask_p[:, :, None] & batch.roi_mask_r[:, None, :]),
+            self.text_match(of_texts, batch.mask_p[:, :, None] & batch.mask_r[:, None, :]),
+            self.image_match(
+                of_regions, batch.roi_mask_p[:, :, None] & batch.roi_mask_r[:, None, :]
+            ),
             masked_mean(self.aware["text"](text_p, text_r), text_r.mask),
             masked_mean(self.aware["image"](roi_p, roi_r), roi_r.mask),
             masked_mean(self.aware["image_text"](common["roi_p"], common["text_r"]), text_r.mask),
