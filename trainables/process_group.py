@@ -87,7 +87,7 @@ class Group:
     def first_error(self) -> str:
         """Return the error of the rank that raised one first, as text; "" without any, or where a rank was killed."""
         # A negative exit code is a signal. Errors after a kill follow from it, so none of them is the cause. SIGABRT is
-        # no kill: NCCL so aborts a rank that has lost another.
+        # no kill: NCCL aborts a rank that has lost another.
         killed = any(
             (rank.poll() or 0) < 0 and rank.poll() != -signal.SIGABRT for rank in self.ranks
         )

@@ -26,7 +26,7 @@ from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Int, Integers
 from contrasweep.trial import Report, Trial
 
-COLLAPSED = 0.9
+COLLAPSED_COSINE = 0.9
 """Mean cosine of the class centres of z above which the shift common to all pairs is all that z shows."""
 
 EVAL_BATCH_ROWS = 256
@@ -250,7 +250,7 @@ class PairedTraining(loop.Trained):
         scores |= metrics.geometry(
             sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_"
         )
-        if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED:
+        if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED_COSINE:
             warnings.warn(
                 f"the class centres of z have a mean cosine of {scores['centre_cosine']:.2f}: z shows little "
                 f"but the shift common to all pairs: {self.guard.remedy}"

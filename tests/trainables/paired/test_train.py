@@ -241,7 +241,7 @@ def test_a_class_may_have_a_name_that_is_no_formula(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "said"), [(-1.1, 1), (1.1, 0)])
 def test_centres_above_the_limit_are_warned_of(make_trial, monkeypatch, limit, said):
-    monkeypatch.setattr(fitting, "COLLAPSED", limit)
+    monkeypatch.setattr(fitting, "COLLAPSED_COSINE", limit)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         list(train(make_trial(epochs=1)))
