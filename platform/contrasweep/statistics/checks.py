@@ -13,6 +13,11 @@ def floats(values: ArrayLike) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
+def finite_or_none(value: float) -> float | None:
+    """Return a number for JSON, where None stands for infinity and NaN."""
+    return value if np.isfinite(value) else None
+
+
 def checked_level(alpha: float) -> float:
     """Return the level `alpha` as a float; raise `SpecError` unless it is a probability above 0 and below 1."""
     if not 0 < alpha < 1:

@@ -105,7 +105,10 @@ class Judgement:
 
 
 def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verdict:
-    """Return the verdict on a from the interval `low` to `high` of a - b; `mode` says which values are better."""
+    """Return the verdict on a from the interval `low` to `high` of a - b; `mode` says which values are better.
+
+    `margin` is the smallest difference of interest; without it (None) nothing is equivalent.
+    """
     if low > 0:
         return "better" if mode == "max" else "worse"
     if high < 0:
@@ -129,7 +132,7 @@ def relevance_of(low: float, high: float, margin: float | None) -> Relevance | N
 
 def in_words(verdict: Verdict, relevance: Relevance | None) -> str:
     """Return direction and relevance in words: `better, by less than matters`; other verdicts have no relevance."""
-    return verdict + (MATTERS[relevance] if verdict in TURNED else "")
+    return verdict + MATTERS[relevance] if verdict in TURNED else verdict
 
 
 def judge(
@@ -448,7 +451,7 @@ class Comparison:
             )
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
-        # The t-test takes the mean as normal. So it is of many items or tasks, but perhaps not of trainings.
+        # The t-test takes the mean as normal. That holds for many items or tasks, but perhaps not for trainings.
         doubtful = common.n > 1 and (design.counts_trainings or common.n <= EXACT_UP_TO)
         missed = design.exact_test_missed(self.alpha, self.level)
         return (missed,) if doubtful and missed and self.test == "t-test" else ()
@@ -591,7 +594,7 @@ class Comparison:
         return span(self.difference, self.low, self.high)
 
     def _unseen(self, a: str, b: str) -> str:
-        """Return how many unseen collapses there may be, where so many would overturn the verdict; "" elsewhere."""
+        """Return how many collapses may not have shown, to end a sentence; "" where the verdict withstands them."""
         evidence = self.evidence
         decision = self.decision
         # Nothing is written where collapses were seen, where nobody knows how deep an arm could fall, and where
@@ -676,7 +679,10 @@ def _decision_text(a: str, b: str, verdict: Verdict, relevance: Relevance | None
 
 
 def _counted(what: str, *counts: tuple[str, int]) -> str:
-    """Return (arm, number) pairs as text: `ocl failed in 2 and scl failed in 1`; "" where all numbers are 0."""
+    """Return (arm, number) pairs as text: `ocl failed in 2 and scl failed in 1`; "" where all numbers are 0.
+
+    `what` stands between an arm and its number, such as `failed in`.
+    """
     return " and ".join(f"{arm} {what} {number}" for arm, number in counts if number)
 
 

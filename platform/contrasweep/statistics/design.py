@@ -277,12 +277,10 @@ class Design:
             m = self.seeds
             # With one seed all of the spread counts as that of folds. The variance between seeds, if there is a part of
             # it, was estimated by an earlier study, with the degrees of freedom of that study.
+            if m == 1 and components.seed and self.seed_part:
+                return min(most, self.seed_part.degrees)
             if m == 1:
-                return (
-                    min(most, self.seed_part.degrees)
-                    if components.seed and self.seed_part
-                    else most
-                )
+                return most
             # Each term of the variance with its degrees of freedom.
             parts = [
                 (components.fold * (1 / folds + self.overlap), folds - 1),
@@ -451,8 +449,8 @@ def contrast(
     all folds are of one partition. Without folds, `weights` [n] make the estimate a weighted mean, as for groups of
     unequal size.
 
-    Replicates may be missing: the seeds of a fold are averaged, the estimate is the mean over folds, and components are
-    estimated from the others (Henderson's method 3).
+    Replicates may be missing: the seeds that a fold has are averaged, the estimate is the mean over folds, and
+    components are estimated from all replicates that are there (Henderson's method 3).
     """
     d = floats(differences)
     # Independent replicates on one split.
@@ -508,17 +506,19 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     """
     units = len(means)
     mean = float(means.mean())
-    scale = 1 / units + design.overlap  # Nadeau and Bengio's factor of the folds' variance
+    fold_factor = 1 / units + design.overlap  # of the folds' variance, by Nadeau and Bengio
     values = tuple(map(float, means))
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
     estimate = between_within(d, folds, seeds)
-    # All of the spread counts as the folds' where nothing tells seeds from the rest, and where no fold changes
-    # anything, up to rounding (`rounding` is the variance that it makes). With one seed on all folds an earlier study,
-    # or nothing, tells what another seed would change.
+    # In two cases there are no components. Where nothing tells seeds from the rest, all of the spread counts as the
+    # folds', and an earlier study, or nobody, says what another seed on all folds would change. Where no fold changes
+    # anything but by rounding (of this variance), the spread is 0.
     rounding = (TIE * float(np.abs(d).max())) ** 2
     if estimate is None or (spread == 0 and estimate.cautious.residual <= rounding):
-        part = (design.seed_part if estimate is None else None) or SeedPart(0.0)
-        error = math.sqrt(scale * spread + part.variance)
+        part = SeedPart(0.0)
+        if estimate is None and design.seed_part is not None:
+            part = design.seed_part
+        error = math.sqrt(fold_factor * spread + part.variance)
         degrees = units - 1.0
         seed = 0.0
         if 0 < part.variance < math.inf:
@@ -529,13 +529,13 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     # The weight of each replicate in the mean over folds. By the squared sums of weights the variance of seeds and of
     # the rest enter that of the mean.
     weights = 1 / (units * np.bincount(folds))[folds]
-    w_seed = float((np.bincount(seeds, weights) ** 2).sum())
-    w_rest = float((weights**2).sum())
+    seed_factor = float((np.bincount(seeds, weights) ** 2).sum())
+    residual_factor = float((weights**2).sum())
     cautious = estimate.cautious
     variances = [
-        (scale * cautious.fold, units - 1.0),
-        (w_seed * cautious.seed, float(estimate.seed_degrees)),
-        (w_rest * cautious.residual, float(estimate.residual_degrees)),
+        (fold_factor * cautious.fold, units - 1.0),
+        (seed_factor * cautious.seed, float(estimate.seed_degrees)),
+        (residual_factor * cautious.residual, float(estimate.residual_degrees)),
     ]
     error = math.sqrt(sum(part for part, _ in variances))
     return Contrast(
@@ -575,11 +575,11 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     # Satterthwaite's formula: the squared variance over this sum.
     spread = seed**2 / (m - 1) + item**2 / item_degrees
     degrees = variance**2 / spread if spread > 0 else m - 1.0
-    return Contrast(
-        mean,
-        math.sqrt(variance),
-        min(degrees, m - 1.0) if m <= FEW_SEEDS and seed > rest else degrees,
-        Components(0.0, m * max(0.0, seed - rest), m * n * rest, n * max(0.0, item - rest)),
-        design,
-        tuple(map(float, by_seed)),
+    if m <= FEW_SEEDS and seed > rest:
+        degrees = min(degrees, m - 1.0)
+    # The components of one difference: each part without the residual, times how often the mean draws it anew.
+    components = Components(
+        seed=m * max(0.0, seed - rest), residual=m * n * rest, item=n * max(0.0, item - rest)
     )
+    values = tuple(map(float, by_seed))
+    return Contrast(mean, math.sqrt(variance), degrees, components, design, values)

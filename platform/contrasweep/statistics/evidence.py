@@ -113,9 +113,10 @@ class Evidence:
     ) -> bool:
         """Whether a verdict would stand if a share `unseen` of an arm's trials collapsed.
 
-        These would fall to the worst value that the metric's `bounds` (least, largest) allow; without bounds, as deep
-        as the `collapse_depth`. A direction is overturned by collapses of the arm that leads, an equivalence by those
-        of either arm.
+        `mode` says which values are better, and `margin` is the smallest difference of interest. The trials would fall
+        to the worst value that the metric's `bounds` (least, largest) allow; without bounds, as deep as the
+        `collapse_depth`. A direction is overturned by collapses of the arm that leads, an equivalence by those of
+        either arm.
         """
         # How far a trial of a and of b would fall.
         mean_a, mean_b = self.means
@@ -136,9 +137,9 @@ class Evidence:
     ) -> bool:
         """Whether a look before the last one may give this verdict, which later collapses could overturn.
 
-        The look may not where trials of either arm collapsed, nor where the verdict would not withstand unseen
-        collapses. Where nobody knows how deep an arm could fall (no `bounds`, no collapse in the study), `ENOUGH_PAIRS`
-        suffice.
+        The arguments are those of `withstands`. The look may not where trials of either arm collapsed, nor where the
+        verdict would not withstand unseen collapses. Where nobody knows how deep an arm could fall (no `bounds`, no
+        collapse in the study), `ENOUGH_PAIRS` suffice.
         """
         if self.collapsed_a or self.collapsed_b:
             return False
@@ -264,9 +265,10 @@ def paired_evidence(
     arm_b = _Arm.of(pairs, "b")
     a = arm_a.values
     b = arm_b.values
+    # Pairs of which a trial ended without a value.
     ended = arm_a.failed | arm_b.failed | arm_a.missing | arm_b.missing
 
-    # The differences of the pairs that both finished. Pairs with a failed or missing trial come back below.
+    # The differences of the pairs that both finished. `_worst_contrast` takes the other pairs that ended as losses.
     d = np.where(ended, np.nan, a - b)
     known = np.isfinite(d)
     if not known.any():
@@ -343,7 +345,7 @@ def _worst_contrast(
 
 
 def _mask(pairs: pd.DataFrame, name: str) -> Any:
-    """Return a column of truth values as a mask [rows]; all False where the frame does not have it."""
+    """Return the column `name` of truth values as a mask [rows]; all False where the frame does not have it."""
     return pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
 
 
@@ -357,7 +359,10 @@ def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
         in_cell = (cells == cell) & np.isfinite(values)
         if in_cell.sum() < LEAST_TRIALS:
             continue
-        worse = (np.median(values[in_cell]) - values[in_cell]) * (1 if mode == "max" else -1)
+        # How much worse each value is than the median; below 0 where it is better.
+        worse = np.median(values[in_cell]) - values[in_cell]
+        if mode == "min":
+            worse = -worse
         # A robust standard deviation: for normal values 1.4826 times the median distance from the median, or 1.2533
         # times the mean one, where more than half of the values are equal and the median distance is 0.
         scale = 1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()
@@ -451,20 +456,17 @@ class _Rows:
         # The fold and the seed of each replicate, where the design has folds, and its weight.
         folds = seeds = None
         if self.design.folds:
-            names = dict(zip(self.replicate_code.tolist(), self.replicates, strict=True))
-            folds, seeds = zip(*(names[code] for code in complete.tolist()), strict=True)
+            name_of = dict(zip(self.replicate_code.tolist(), self.replicates, strict=True))
+            folds, seeds = zip(*(name_of[code] for code in complete.tolist()), strict=True)
         weights = None
         if self.weights is not None:
             weights = self._sums(self.weights, known)[complete]
         result = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
 
-        # Where items are right or wrong, all differences are 1, -1 or 0, which McNemar's test judges.
-        if (
-            in_all_cells
-            and self.design.unit == "item"
-            and weights is None
-            and np.isin(means, (-1.0, 0.0, 1.0)).all()
-        ):
+        # Where items are right or wrong, all differences are 1, -1 or 0, which McNemar's test judges. It does not judge
+        # the mean of a single arm.
+        of_single_items = in_all_cells and self.design.unit == "item" and weights is None
+        if of_single_items and np.isin(means, (-1.0, 0.0, 1.0)).all():
             return DiscordantContrast(**vars(result))
         return result
 
@@ -485,6 +487,7 @@ class _Rows:
             if np.isfinite(values[i]):
                 median = np.nanmedian(values[self.cell == self.cell[i]])
                 depth = max(depth, abs(float(median - values[i])))
+        # A seed that collapsed in several cells is named once.
         return tuple(dict.fromkeys(names)), depth
 
     def in_contrast(self, d: Any) -> Any:

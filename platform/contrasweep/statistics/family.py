@@ -77,7 +77,10 @@ class Family:
         return "Bonferroni"
 
     def adjusted(self, p_values: Sequence[float]) -> Floats:
-        """Return the p-values of all comparisons, adjusted, in the same order; those up to alpha are decided."""
+        """Return the `p_values` of all comparisons of the family, adjusted, in the same order.
+
+        A comparison is decided whose adjusted p is at most alpha.
+        """
         if self.margin is None:
             return holm(p_values)
         adjusted: Floats = np.minimum(self.size * floats(p_values), 1)

@@ -92,16 +92,10 @@ class Looks:
             "there is no such function",
             place="replicates.spending",
         )
-        rising = all(
-            a < b
-            for values in (self.information, self.times)
-            for a, b in itertools.pairwise(values)
-        )
-        if (
-            not self.information
-            or not rising
-            or self.times[-1] > 1 + 1e-9
-            or self.information[0] <= 0
+        steps = [*itertools.pairwise(self.information), *itertools.pairwise(self.times)]
+        rising = all(before < after for before, after in steps)
+        if not (
+            rising and self.information and self.information[0] > 0 and self.times[-1] <= 1 + 1e-9
         ):
             raise SpecError(
                 "looks come one after the other, none of them after time 1",
@@ -140,7 +134,7 @@ class Looks:
         """
         z = -special.ndtri(np.clip(floats(p_values), 1e-300, 1.0) / 2)
         # The level at which z is the critical value, interpolated between LEVELS: log levels are about linear in z^2.
-        # The bounds rise from the largest level to the smallest.
+        # The bounds rise from the largest level to the smallest. A z below the first of them counts as a p of 1.
         bounds = self._curves[:, look][::-1]
         level = np.exp(np.interp(z**2, bounds**2, np.log(LEVELS)[::-1]))
         repeated: Floats = np.where(z >= bounds[0], level, 1.0)
@@ -223,7 +217,8 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
         added = n - before
         added_mean = rng.normal(size=T_PATHS) / math.sqrt(added)
         squares = squares + before * added / n * (mean - added_mean) ** 2
-        squares = squares + (rng.chisquare(added - 1, T_PATHS) if added > 1 else 0.0)
+        if added > 1:
+            squares = squares + rng.chisquare(added - 1, T_PATHS)
         mean = (before * mean + added * added_mean) / n
         before = n
         if n > 1:

@@ -10,6 +10,7 @@ import numpy as np
 # not stats or optimize, whose import takes longer than the rest of a plan
 from scipy import special
 
+from contrasweep.errors import plural
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, smallest_p
@@ -57,7 +58,7 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
 
 
 def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
-    """Return the smallest difference, in standard deviations, that n seeds decide with the chance `POWER`.
+    """Return the smallest difference, in standard deviations, that n seeds decide at `alpha` with the chance `POWER`.
 
     It is infinite where not even 10,000 standard deviations are decided.
     """
@@ -98,7 +99,7 @@ class PlannedPower:
         """A sentence on the smallest difference that can be decided, and by which test."""
         size = self.family.size
         name = f"{self.what}, " if self.what else ""
-        count = f"{name}{size} comparison{'' if size == 1 else 's'}"
+        count = f"{name}{plural(size, 'comparison')}"
         if not math.isfinite(self.least):
             return f"{count}: nothing"
         level = f" at alpha / {size}" if size > 1 else ""
@@ -131,21 +132,18 @@ class PlannedPower:
         if missed:
             # The fewest seeds with which the sign-flip test can reach the level, if any can.
             enough = next((n for n in range(2, EXACT_UP_TO + 2) if smallest_p(n) <= level), None)
-            lines.append(missed + (f"; {enough} seeds would be exact" if enough else ""))
-        # Too few replicates for any but large differences; what is large, a declared smallest difference says better.
+            lines.append(f"{missed}; {enough} seeds would be exact" if enough else missed)
+        # Too few replicates for any but large differences. Nothing is said where the design decides the declared
+        # smallest difference of interest.
         margin = self.family.margin
         wanted = margin is not None and self.in_units is not None and self.in_units <= margin
         if self.least > LARGE and not wanted:
-            little = (
-                "hardly anything can be decided"
-                if self.least > HARDLY
-                else "only large differences are decided"
-            )
-            remedy = (
-                self.remedy
-                if self.in_units is None
-                else f"the smallest difference it decides is {self.in_units:.2g}"
-            )
+            little = "only large differences are decided"
+            if self.least > HARDLY:
+                little = "hardly anything can be decided"
+            remedy = self.remedy
+            if self.in_units is not None:
+                remedy = f"the smallest difference it decides is {self.in_units:.2g}"
             lines.append(f"{little}; {remedy}")
         return tuple(lines)
 
@@ -177,6 +175,7 @@ def _detectable(design: Design, level: float) -> float:
         return math.inf
     if not design.folds:
         return detectable_effect(design.seeds, alpha=level)
+    # The standard error of the mean by Nadeau and Bengio, for a trial's difference with a standard deviation of 1.
     error = math.sqrt((1 / design.replicates + design.overlap) / design.seeds)
     degrees = design.replicates - 1.0
 
@@ -191,5 +190,8 @@ def root(increasing: Callable[[float], float], high: float) -> float:
     low = 0.0
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (middle, high) if increasing(middle) < 0 else (low, middle)
+        if increasing(middle) < 0:
+            low = middle
+        else:
+            high = middle
     return (low + high) / 2

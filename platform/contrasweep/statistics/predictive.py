@@ -75,7 +75,10 @@ class Moments(NamedTuple):
 
 
 def moments(now: Contrast, design: Design, components: Components, fresh: bool) -> Moments:
-    """Return what predicts the estimate of `design` after the comparison `now`, for noise of these `components`."""
+    """Return what predicts the estimate of `design` after the comparison `now`, for noise of these `components`.
+
+    `fresh` is as in `draw_predictive`, here and in the functions below.
+    """
     present: Any = now.design.variance(components)
     later: Any = design.variance(components)
     if not fresh:  # an estimate with the present replicates in it is no noisier than theirs
@@ -87,16 +90,13 @@ def moments(now: Contrast, design: Design, components: Components, fresh: bool) 
 def _estimate(now: Contrast, design: Design, components: Components, rng: Any, fresh: bool) -> Any:
     """Return draws [draws] of the larger design's estimate of the difference."""
     mean, shrinkage, present, later = moments(now, design, components, fresh)
-    true = mean + np.sqrt(shrinkage * present) * rng.normal(size=DRAWS)
+    true_difference = mean + np.sqrt(shrinkage * present) * rng.normal(size=DRAWS)
     if fresh:
-        return true + np.sqrt(later) * rng.normal(size=DRAWS)
+        return true_difference + np.sqrt(later) * rng.normal(size=DRAWS)
     # The present estimate is a part of the later one, with this weight, and moves it away from the true difference.
     weight = later / present
-    return (
-        true
-        + weight * (now.difference - true)
-        + np.sqrt(later * (1 - weight)) * rng.normal(size=DRAWS)
-    )
+    noise = np.sqrt(later * (1 - weight)) * rng.normal(size=DRAWS)
+    return true_difference + weight * (now.difference - true_difference) + noise
 
 
 def _chi2(rng: Any, degrees: float) -> Any:
@@ -126,7 +126,8 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         variance * _chi2(rng, new - 1)
         + present * new / (present + new) * (now.difference - following) ** 2
     )
-    squares = squares + (0 if fresh else (n - 1) * estimated)
+    if not fresh:
+        squares = squares + (n - 1) * estimated
     degrees = float(present + new - 1)
     error = np.sqrt(squares / max(1.0, degrees) / (present + new))
     return PredictiveDraws(Components(residual=variance), difference, error, degrees)
@@ -199,8 +200,8 @@ def _between_folds(
     fold: Any = components.fold
     residual: Any = components.residual
     deviations = np.asarray(now.values) - np.mean(now.values)
-    # The true effects of the present folds: their means, shrunk by the share of these that is noise. The tiny number
-    # stands for 0 / 0.
+    # The true effects of the present folds: their means, shrunk to the share of the means' variance that is of folds
+    # and not noise. The tiny number avoids 0 / 0.
     share = fold / (fold + residual / m + 1e-300)
     doubt = np.sqrt(fold * (1 - share))[:, None]
     effects = share[:, None] * deviations + doubt * rng.normal(size=(DRAWS, k))
@@ -289,7 +290,8 @@ def _decided(
 ) -> Any:
     """Return a mask [draws] of the studies that decide, by their differences, standard errors and degrees of freedom.
 
-    A study decides where its t statistic is beyond the critical value of its test, or its interval within `margin`.
+    A study decides where its t statistic is beyond the critical value that the test of `design` has at `level`, or its
+    interval within `margin`.
     """
     error = np.maximum(error, 1e-300)  # the tiny number stands for an error of 0
     attained, factor = _attained(design, level)
@@ -320,10 +322,10 @@ def _chances(
     margin: float | None,
     fresh: bool,
 ) -> Any:
-    """Return the chance of a decision [draws] for the noise of each draw.
+    """Return the chance of a decision [draws] for the noise of each draw, whose components are those of `futures`.
 
-    The estimate to come is normal, with the mean `centre` and the standard deviation `spread`. It decides a direction
-    beyond ±`bound`, and with a margin equivalence within ±`room`.
+    The other arguments are those of `predict`. The estimate to come is normal, with the mean `centre` and the standard
+    deviation `spread`. It decides a direction beyond ±`bound`, and with a margin equivalence within ±`room`.
     """
     # The distribution of the estimate to come; the present estimate is a part of it, by its weight. The rest of it
     # varies by the doubt about the true difference, and by the noise of the replicates to come.
@@ -391,7 +393,7 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
 def smallest_sufficient_design(
     now: Contrast, unit: Unit, level: float, margin: float | None = None, *, fresh: bool = False
 ) -> Prediction | None:
-    """Return the prediction for the smallest design that decides the comparison with the chance `POWER` or more.
+    """Return the prediction for the smallest design that decides the comparison `now` with a chance of `POWER` or more.
 
     The design has more seeds or repeats (`unit`); `level`, `margin` and `fresh` are those of `predict`. None where none
     of up to `MOST_TIMES` times the present replicates has this chance.
@@ -407,7 +409,7 @@ def smallest_sufficient_design(
 def smallest_count_as_estimated(
     now: Contrast, unit: Unit, level: float, *, fresh: bool = False
 ) -> int | None:
-    """Return the smallest number of seeds or repeats (`unit`) that detects the present difference at `level`.
+    """Return the smallest number of seeds or repeats (`unit`) that detects the difference of `now` at `level`.
 
     The noise is taken as it is estimated, however few degrees of freedom its estimate has; `fresh` is that of
     `predict`. None where even `MOST_TIMES` times the present replicates are not enough.

@@ -322,6 +322,7 @@ class Rule:
 
     @property
     def _sign(self) -> int:
+        """The factor of a difference that makes a gain larger than 0."""
         return 1 if self.mode == "max" else -1
 
     @property
@@ -335,7 +336,10 @@ class Rule:
         return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
-        """Whether a difference that is worth finding would hardly be found by the last look, after `p` at n seeds."""
+        """Whether a difference that is worth finding would hardly be found by the last look, after `p` at n seeds.
+
+        `level` is that of the confirmation.
+        """
         if level <= 0:  # the ledger has no level left to grant
             return True
         # The critical value of the last look, and a true difference, in its standard errors, that reaches it with the

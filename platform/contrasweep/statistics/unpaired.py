@@ -78,8 +78,8 @@ class UnpairedContrast(Contrast):
             return -math.inf, math.inf
         low, high = self._t_interval(alpha)
         if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
-            # Fewer than k relabelings are as far out as a difference beyond the k-th shift from either end, so its p is
-            # at most alpha.
+            # A difference beyond the k-th shift from either end is rejected: fewer than k relabelings are as extreme
+            # there, so that its p is at most alpha.
             shifts = np.sort(self._shifts)
             k = math.floor(alpha / 2 * (len(shifts) + 1) + 1e-9)
             low = min(low, float(shifts[k - 1]))
@@ -159,15 +159,15 @@ def unpaired_evidence(
     # The runs of each arm, with its failures as losses.
     all_runs = np.concatenate([a, b])
     lost = all_runs.min() - np.ptp(all_runs) if mode == "max" else all_runs.max() + np.ptp(all_runs)
-    of_a, of_b = (
-        np.concatenate([x, np.full(n, lost)]) for x, n in zip((a, b), failed, strict=True)
-    )
+    failed_a, failed_b = failed
+    with_losses_a = np.append(a, np.full(failed_a, lost))
+    with_losses_b = np.append(b, np.full(failed_b, lost))
     # A verdict for an arm has to hold with that arm's own failures as losses; those of both could outweigh each other.
     return Evidence(
         common=unpaired_contrast(a, b),
-        gaps=Gaps(*failed, planned=max(len(of_a), len(of_b))),
-        a_loses=unpaired_contrast(of_a, b) if failed[0] else None,
-        b_loses=unpaired_contrast(a, of_b) if failed[1] else None,
+        gaps=Gaps(failed_a, failed_b, planned=max(len(with_losses_a), len(with_losses_b))),
+        a_loses=unpaired_contrast(with_losses_a, b) if failed_a else None,
+        b_loses=unpaired_contrast(a, with_losses_b) if failed_b else None,
         pairs=min(len(a), len(b)),
         means=(float(a.mean()), float(b.mean())),
         constant=min(len(a), len(b)) > 1 and constant(a) and constant(b),
@@ -175,14 +175,18 @@ def unpaired_evidence(
 
 
 def spread_beside(evidence: Evidence, a: str, b: str) -> str:
-    """Return why a single run has no verdict, and how the runs of the other arm spread.
+    """Return why a comparison with a single run has no verdict, and how the runs of the other arm spread.
 
     `a` and `b` are the names of the arms. "" for paired replicates, and where both arms have several runs.
     """
     common = evidence.common
     if not isinstance(common, UnpairedContrast) or common.n > 1:
         return ""
-    runs, name = (common.a, a) if len(common.a) > len(common.b) else (common.b, b)
+    runs = common.b
+    name = b
+    if len(common.a) > len(common.b):
+        runs = common.a
+        name = a
     if len(runs) < 2:
         return "one run each: no verdict"
     return f"one run: no verdict; {len(runs)} runs of {name} spread by {np.std(runs, ddof=1):.2g}"
