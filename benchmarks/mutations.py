@@ -160,8 +160,8 @@ MUTANTS = (
         ),
         (
             "a condition is not sent",
-            """        place = self._at(key) | ({"IfNoneMatch": "*"} if if_absent else {})""",
-            "        place = self._at(key)",
+            """            place["IfNoneMatch"] = "*"\n""",
+            "            pass\n",
             STORE,
         ),
     ),

@@ -261,19 +261,23 @@ def _running_table(state: RunState, trials: Sequence[RunningTrial]) -> Table:
     """Return a table with a row for each of these running trials."""
     metric = state.name(state.metric)
     names = ("running", "settings", "fold", "seed", "step", metric, "elapsed", NOTE_COLUMN)
-    rows = [
-        (
-            state.name(trial.arm),
-            state.settings(trial.axes),
-            "" if trial.fold is None else str(trial.fold),
-            str(trial.seed),
-            f"{trial.step or '–'}" + ("" if trial.steps is None else f"/{trial.steps}"),
-            _number(trial.value),
-            elapsed(state.updated - trial.started),
-            trial.note,
+    rows = []
+    for trial in trials:
+        step = str(trial.step or "–")
+        if trial.steps is not None:
+            step += f"/{trial.steps}"
+        rows.append(
+            (
+                state.name(trial.arm),
+                state.settings(trial.axes),
+                "" if trial.fold is None else str(trial.fold),
+                str(trial.seed),
+                step,
+                _number(trial.value),
+                elapsed(state.updated - trial.started),
+                trial.note,
+            )
         )
-        for trial in trials
-    ]
     return _table(names, rows)
 
 

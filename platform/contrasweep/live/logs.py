@@ -27,7 +27,8 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
     for folder in ("trials", "records"):
         keys = records.store.list(f"{records.study}/{folder}/{prefix}")
         ids |= {key.removeprefix(f"{records.study}/{folder}/").split("/")[0] for key in keys}
-    if (live := read_live(records)) is not None:
+    live = read_live(records)
+    if live is not None:
         ids |= {trial_id for trial_id in live.running if trial_id.startswith(prefix)}
     if len(ids) == 1:
         return ids.pop()

@@ -116,6 +116,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     removed = removed_trials(records) if state == "stopped" else set()
 
     best, best_arm = _best(recorded, document)
+    # `last_sign` is the newest of these.
     times = [document.created, *(record.ended for record in recorded)]
     if live is not None:
         times.append(live.updated)
@@ -142,7 +143,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
 
 
 def _best(recorded: Sequence[Record], document: StudyDocument) -> tuple[float | None, str]:
-    """Return the best score of a trial and its arm; None and "" where no trial has a score."""
+    """Return the best score of a `recorded` trial and its arm; None and "" where no trial has a score."""
     # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
     confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
     best: float | None = None
@@ -158,7 +159,10 @@ def _best(recorded: Sequence[Record], document: StudyDocument) -> tuple[float | 
 
 
 def _is_whole(document: StudyDocument, live: RunState | None, recorded: int) -> bool:
-    """Whether all trials of a study have ended, of which this number is `recorded`."""
+    """Whether all trials of a study have ended, of which this number is `recorded`.
+
+    `live` is the state that its newest run left; None where there is none.
+    """
     if document.trials is not None and recorded >= document.trials:
         return True
     # Under a budget or with looks, only the run knows that all has ended; a trial that was removed since is to run. A

@@ -219,7 +219,7 @@ def counts_line(state: RunState) -> str:
         *warned,
         f"{elapsed(state.updated - state.began)} so far",
     ]
-    # In place of how many run: that the run is over.
+    # The second part, how many run, is replaced by a word that the run is over.
     if state.ended:
         parts[1] = STOPPED if state.ended.startswith(STOPPED) else "ended"
     # At 0 all that is left is overdue, and nothing can be said. How long a run waits for a place is not known.
@@ -336,7 +336,8 @@ class Progress:
         self.state = state
         self.axes = list(axes)
         self.displays = list(displays)
-        self.state.host, self.state.pid = socket.gethostname(), os.getpid()
+        self.state.host = socket.gethostname()
+        self.state.pid = os.getpid()
         # Arm -> seconds that each of its trained trials took its place.
         self._seconds = defaultdict[str, list[float]](list)
         self.planned = dict(planned or {})
@@ -468,7 +469,7 @@ class Progress:
             seconds = record.seconds
             if trial is not None and len(self.over) > self.state.slots:
                 seconds = time.time() - trial.started
-            # No trial of this run has warned before.
+            # Told once: no other trial of this run has warned before.
             if record.warnings and self._warned.isdisjoint(self.over):
                 logs_command = command_line(
                     "logs", self.state.study, record.trial_id[:8], storage=self.state.storage
@@ -542,7 +543,7 @@ class Progress:
             for name, searched in self.state.arms.items():
                 self.state.arms[name] = ArmState(searched.ended, searched.total)
             arm = self.state.arms[record.arm]
-        # That a network was evaluated is no score.
+        # The metric `EVALUATED` only says that a network was evaluated, which is no score.
         score = record.value(self.state.metric) if self.state.metric != EVALUATED else None
         if score is not None and confirms == self._confirming:
             fold = "" if record.fold is None else f"fold={record.fold}"
@@ -559,7 +560,8 @@ class Progress:
         """Give each display the messages since the last turn, and a copy of the state that no other thread changes."""
         # Displays may be slow, so they are called without the lock.
         with self._lock:
-            self._messages, messages = [], self._messages
+            messages = self._messages
+            self._messages = []
             self._estimate(time.time())
             snapshot = copy.deepcopy(self.state)
         for display in self.displays:
@@ -573,6 +575,7 @@ class Progress:
         state.updated = now
         state.eta_s = None
         if state.total is not None:
+            # Trials that a search has not drawn yet wait too, for an arm that is not known.
             waiting = Counter(self.planned.values())
             trials_left = state.total - state.done - len(state.running)
             waiting[""] = max(0, trials_left - waiting.total())
@@ -648,7 +651,7 @@ def watch(
     last_coming = ""
     while True:
         state = read_live(records)
-        # Without a run that goes on, the next one is waited for if anything says that it comes.
+        # Where no run goes on, the next one is waited for if anything says that it comes: `coming` is a line on it.
         coming = ""
         if not once and (state is None or state.ended):
             coming = awaited() or _next_run(records, state)
@@ -707,7 +710,10 @@ class Watched:
         return replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
 
     def news(self, state: RunState) -> list[str]:
-        """Return lines for new events, and one where the run has given no sign of life for a while."""
+        """Return a line for each event of `state` that is new, and one if the run gave no sign of life for `SILENT_S`.
+
+        Each line is returned once.
+        """
         news = [text for at, text in state.events if at > self.told_at]
         self.told_at = max([self.told_at, *(at for at, _ in state.events)])
         if self.silent_s > SILENT_S and not self.silence_told:

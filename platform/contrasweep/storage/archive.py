@@ -106,6 +106,7 @@ def archive_trials(
     ids = sorted(set(trial_ids))
     searches = dict(searches or {})
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
+    # Several moves within a second get different names.
     names_taken = {archived.when for archived in list_archived(records)}
     when = now
     number = 2
@@ -212,7 +213,7 @@ def finish_move(records: StudyRecords) -> None:
                 store.copy(key, target + key.removeprefix(source))
 
     def delete(place: str) -> None:
-        """Delete the originals of a folder, or of a file."""
+        """Delete the files of a folder, or a file, in `source`."""
         for key in keys_of(place):
             store.delete(key)
 

@@ -86,9 +86,7 @@ class Retention:
         value = row.get(self.metric) if self.keep == "best" else None
         if value is None or not math.isfinite(value):
             return None
-        if self.mode == "max":
-            return value
-        return -value
+        return value if self.mode == "max" else -value
 
 
 MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")
@@ -147,7 +145,8 @@ class Checkpoints:
         # The best earlier one that is no worse than this one; of equal ones the first.
         best: Saved | None = None
         highest = -math.inf if score is None else score
-        for old in named if keep == "best" else ():
+        candidates = named if keep == "best" else []
+        for old in candidates:
             if old.step == step or old.score is None or old.score < highest:
                 continue
             if best is None or old.score > highest:

@@ -3,6 +3,7 @@
 `accepted.json` beside them lists the changes of code that somebody has accepted (`--accept-code`).
 """
 
+import re
 from collections.abc import Iterable
 
 from contrasweep.code import Code, CodeVersion, TooLarge, pack, unpack
@@ -135,4 +136,4 @@ def _key(records: StudyRecords, name: str) -> str:
 
 def _is_digest(text: str) -> bool:
     """Return whether `text` has hexadecimal digits alone; a record that anybody may have written can have any text."""
-    return bool(text) and all(character in "0123456789abcdef" for character in text)
+    return re.fullmatch("[0-9a-f]+", text) is not None

@@ -424,6 +424,7 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
     """
     small = [part for part in parts if len(part.trials) < PART_TRIALS // 2]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
+    # A new part has the rows of at most `PART_TRIALS` trials, all rows of each.
     with contextlib.suppress(StorageError):
         trials = rows["trial_id"].unique()
         for first in range(0, len(trials), PART_TRIALS):

@@ -120,6 +120,7 @@ class FsspecStore(ListedStore):
         return False
 
     def _path(self, key: str) -> str:
+        """Return the path by which the file system knows an object."""
         return f"{self.root}/{key}"
 
     def _with_folders(self, key: str) -> str:

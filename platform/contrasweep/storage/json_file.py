@@ -178,6 +178,7 @@ class _OtherFormat(Exception):
 
 
 def _digest(body: bytes) -> str:
+    """Return the digest that a file's header has of all that follows it."""
     return hashlib.sha256(body).hexdigest()
 
 

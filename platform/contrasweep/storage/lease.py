@@ -165,7 +165,7 @@ class Lease:
         return not self.lost and time.time() - self.holder.renewed < EXPIRY_S
 
     def newest(self) -> tuple[int, Holder]:
-        """Return the number and the holder of the newest lease; 0, and one that was given back, before the first."""
+        """Return the number and the holder of the newest lease; 0 and a holder with `released` where there is none."""
         keys = self._keys()
         if not keys:
             return 0, Holder(released=True)
@@ -256,6 +256,7 @@ class Lease:
                 self.holder = renewed
             except (StorageError, OSError):
                 continue
+        # Given back, so that the next process need not wait.
         try:
             self.holder = replace(self.holder, released=True)
             self.store.write(self._key(self.generation), self._content())
@@ -300,7 +301,8 @@ def stop_driver(records: StudyRecords) -> Holder:
     `StudyHeld` where no process runs the study, or a process of another machine does. It is also raised where a process
     that the storage names does not listen, because a storage may name any process.
     """
-    if stopped := stop_listening(records):
+    stopped = stop_listening(records)
+    if stopped:
         return stopped
     # This lease is never acquired: it only reads who holds the newest one.
     _, holder = Lease(records, print).newest()

@@ -117,10 +117,13 @@ def local_path(text: str | Path, place: str = "storage") -> Path:
 
 def check_slashes(text: str, place: str) -> None:
     """Raise `SpecError` for an address such as `s3:/bucket`, which would be taken for a folder of that name."""
-    if found := re.match(r"([a-z][a-z0-9+]+):/(?!/)(.*)", text):
-        slashes = "///" if found[1] in ("file", "sqlite") else "//"
+    found = re.match(r"([a-z][a-z0-9+]+):/(?!/)(.*)", text)
+    if found:
+        kind, rest = found.groups()
+        # A folder of this machine follows a third slash: file:///runs.
+        slashes = "///" if kind in ("file", "sqlite") else "//"
         rule = "one slash behind a colon makes no address"
-        raise SpecError(rule, place=place, value=text, hint=f"{found[1]}:{slashes}{found[2]}")
+        raise SpecError(rule, place=place, value=text, hint=f"{kind}:{slashes}{rest}")
 
 
 def too_large(uri: str, key: str, size: int, limit: int) -> BrokenFileError:

@@ -447,8 +447,6 @@ def _clipped(error: str) -> str:
     # More than is kept of each end, so that an address is whole where its secret is looked for, and cut later. A
     # character of several bytes that was cut through is dropped.
     seen_bytes = end_bytes + LONGEST_ADDRESS
-    head, tail = (
-        redacted(part.decode(errors="ignore")).encode()
-        for part in (data[:seen_bytes], data[-seen_bytes:])
-    )
+    head = redacted(data[:seen_bytes].decode(errors="ignore")).encode()
+    tail = redacted(data[-seen_bytes:].decode(errors="ignore")).encode()
     return (head[:end_bytes] + mark.encode() + tail[-end_bytes:]).decode(errors="ignore")

@@ -65,9 +65,9 @@ STACK = "stack.txt"
 """What a trial was doing when it did not report any more; no file where it always did."""
 
 
-def study_names(storage: str) -> list[str]:
-    """Return the names of the studies of a storage, sorted."""
-    return sorted(key.split("/")[0] for key in open_store(storage).etags("", "study.json"))
+def study_names(storage: str, file: str = "study.json") -> list[str]:
+    """Return the names of the studies of a storage, sorted: those of all folders with this `file`."""
+    return sorted(key.split("/")[0] for key in open_store(storage).etags("", file))
 
 
 class StudyRecords:
@@ -209,7 +209,10 @@ class StudyRecords:
 
         A row has step, time (unix seconds) and metrics; a metric that it lacks is null in the file.
         """
-        names = dict.fromkeys(["step", "time", *(column for row in rows for column in row)])
+        # The columns: those of all rows, in the order in which they are first met.
+        names = {"step": None, "time": None}
+        for row in rows:
+            names |= dict.fromkeys(row)
         table = pa.table(
             {column: pa.array([row.get(column) for row in rows], _kind(column)) for column in names}
         )
@@ -242,7 +245,7 @@ class StudyRecords:
             # A cast takes a third of the time of reading the file, so it is made only where it is needed.
             if not table.schema.equals(schema, check_metadata=True):
                 table = table.cast(schema)
-            # Where reports of many trials are in one table, these columns say which trial each row is from.
+            # A trial's own file has no such columns: in a table of many trials they say which trial a row is from.
             if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
                 raise ValueError("its columns are not those of reports")
         except (pa.ArrowException, ValueError) as error:

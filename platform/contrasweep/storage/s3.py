@@ -107,7 +107,9 @@ class S3Store(ListedStore):
         With `if_absent` nothing is written where the key has an object. If that object is from an earlier try of the
         same call, whose answer was lost, it counts as written.
         """
-        place = self._at(key) | ({"IfNoneMatch": "*"} if if_absent else {})
+        place = self._at(key)
+        if if_absent:
+            place["IfNoneMatch"] = "*"
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
 
@@ -276,6 +278,7 @@ class S3Store(ListedStore):
         head = self._client.head_object(**place)
         expected = int(head["ContentLength"])
         allowance.add_time_for(expected)
+        # The object comes into a file beside `path`, which takes the place of `path` once it is whole and checked.
         scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with scratch.open("wb") as file:

@@ -273,6 +273,7 @@ def is_retryable(error: Exception) -> bool:
     """
     if isinstance(error, raised.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        # 408 and 429: the server asks to come again later; 501: it does not know such requests, and never will.
         busy = status in (408, 429) or (status >= 500 and status != 501)
         return busy or error_code(error) in RETRYABLE
     return not isinstance(error, WRONG_REQUEST) and not is_local(error)
@@ -288,6 +289,7 @@ def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) ->
     if isinstance(error, CorruptedObject):
         remedy = "it is damaged, or something on the way damages it: stage or compute it again"
         return BrokenFileError(place, f"{message(error)}{times}", remedy)
+    # What to do depends on the cause.
     endpoint = redacted(
         os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
     )

@@ -320,7 +320,7 @@ def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
 def _create(target: Path, source: Path) -> bool:
     """Create the file `target` with the content of the file `source`; return whether it was created.
 
-    It is not where `target` exists, so that only one of several processes can create it. `source` stays.
+    A `target` that exists is left as it is, so that only one of several processes can create it. `source` stays.
     """
     try:
         os.link(source, target)

@@ -130,7 +130,7 @@ def comparable_fields(spec: Config, free: Collection[str] = ()) -> MutableConfig
     The study's name, the fields in `free` and fields that are None are left out. `evaluate` has only the metrics,
     sorted.
     """
-    # Through JSON, because a declaration that was read from a file has lists where a new one has tuples.
+    # Through JSON, so that a list equals a tuple, and a value that JSON does not have becomes a text.
     plain = json.loads(json.dumps({**spec, "evaluate": sorted(_scores(spec)) or None}, default=str))
     return {
         name: value
@@ -239,7 +239,7 @@ class StudyDocument:
 
     @property
     def spent(self) -> int:
-        """The number of looks at the results that the entries of the log count as together (`LogEntry.spent`).
+        """How many looks at the results all entries of the log together count as (`LogEntry.spent`).
 
         Each look leaves a quarter of the level of all comparisons.
         """
@@ -328,14 +328,15 @@ def _entry_line(document: StudyDocument, entry: LogEntry) -> str:
     if values:
         line += f"; verdicts are of {', '.join(values)}"
     if entry.spent:
-        line += f"; {'each' if entry.spent > 1 else 'this'} counts as a look"
+        word = "each" if entry.spent > 1 else "this"
+        line += f"; {word} counts as a look"
     elif document.family and any(change.startswith("arms + ") for change in verdict_changes):
         line += f"; comparisons with other arms than {', '.join(document.family)} are exploratory"
     return line
 
 
 def _shown(document: StudyDocument, name: str) -> str:
-    """Return the value of the field `name` of `VERDICT` by which verdicts are, as text; `none` where it has none."""
+    """Return the value of the field `name` (of `VERDICT`) that verdicts use, as text; `none` where it has none."""
     if name == "evaluate":
         return ", ".join(document.scores) or "none"
     value = getattr(document, name)
