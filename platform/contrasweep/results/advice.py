@@ -13,6 +13,7 @@ from contrasweep.planning.budget import covered
 from contrasweep.results.answer import Answer, Pair
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.rendering import NONE, DisplayNames, render_fragment, wrapped
+from contrasweep.statistics.checks import finite_or_none
 from contrasweep.statistics.comparison import freedom
 from contrasweep.statistics.design import Contrast
 from contrasweep.statistics.evidence import Evidence
@@ -51,7 +52,7 @@ class Size:
     @property
     def replicates(self) -> str:
         """The number of replicates in words: `10 seeds`, or `1 seed`."""
-        return f"{self.count} {self.unit if self.count != 1 else self.unit[:-1]}"
+        return plural(self.count, self.unit.removesuffix("s"))
 
     @property
     def price(self) -> str:
@@ -62,11 +63,11 @@ class Size:
         return trials if self.hours is None else f"{trials}, {duration(3600 * self.hours)}"
 
     def __str__(self) -> str:
-        return self.replicates + (f" ({self.price})" if self.trials else "")
+        return f"{self.replicates} ({self.price})" if self.trials else self.replicates
 
 
 class Prices:
-    """Prices of larger studies. A further replicate is taken to need as many trials as those so far, equally long.
+    """Prices of larger studies. A further replicate is taken to need as many trials as those so far, and as long ones.
 
     Args:
         planned: The study's trials, a row each: arm, seed and fold.
@@ -138,7 +139,7 @@ def _hours_by_records(done: Sequence[Record]) -> Hours:
         at_once = max(1.0, sum(end - start for start, end in spans) / wall_seconds)
 
     def hours(added: Mapping[str, int]) -> float | None:
-        # How long a trial of an arm takes is not known before one has ended.
+        """Return the wall hours of the trials `added`, arm -> number; None where an arm has no trial that has ended."""
         if not set(added) <= set(seconds):
             return None
         return sum(n * seconds[arm] for arm, n in added.items()) / at_once / 3600
@@ -184,7 +185,10 @@ class PowerForecast:
     enough_as_estimated: Size | None
 
     def title(self, names: DisplayNames) -> str:
-        """The two arms as a difference, behind their place in the table: `batch_size 32: ocl - scl`."""
+        """Return the two arms as a difference, behind their place in the table: `batch_size 32: ocl - scl`.
+
+        `names` are the display names.
+        """
         return f"{self.pair.place(names)}{names(self.pair.a)} - {names(self.pair.b)}"
 
     def sufficient(self) -> str:
@@ -298,8 +302,7 @@ class Advice:
         if self.omitted:
             not_computed = ["not computed"] * (len(self.sizes) + 1)
             rows.append([f"and {self.omitted} more", "undecided", *not_computed])
-        # Two rows on all comparisons together have the medians over them. No difference is larger than the metric's
-        # range, `widest`.
+        # Two rows have medians over all comparisons. No difference is larger than the metric's range, `widest`.
         widest = self.forecasts[0].pair.comparison.widest or math.inf
         differences = [forecast.detectable for forecast in self.forecasts]
         degrees = [forecast.degrees for forecast in self.forecasts]
@@ -397,8 +400,8 @@ class Advice:
                     "a": forecast.pair.a,
                     "b": forecast.pair.b,
                     "difference": forecast.pair.comparison.difference,
-                    "detectable": [_finite(value) for value in forecast.detectable],
-                    "degrees": [_finite(value) for value in forecast.degrees],
+                    "detectable": list(map(finite_or_none, forecast.detectable)),
+                    "degrees": list(map(finite_or_none, forecast.degrees)),
                     "chances": [_chance(prediction) for prediction in forecast.chances],
                     "enough": [
                         self._document_of(size) | _chance(prediction)
@@ -422,7 +425,8 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
     components = now.components
     if not design.folds:
         return []
-    # The number of folds limits the degrees of freedom, however many seeds there are, unless the few seeds do so now.
+    # n folds leave at most n - 1 degrees of freedom, however many seeds there are. Where there are clearly fewer, it is
+    # the few seeds that limit them now.
     ceiling = f"{now.n} folds leave at most {freedom(now.n - 1)}; "
     if now.degrees < now.n - 1.5:
         ceiling += "repeats or folds alone add none, as the few seeds are what is least known"
@@ -457,11 +461,13 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
 
 
 def _collapses(evidence: Evidence) -> bool:
-    """Whether half of the replicates of an arm, or more, have a trial that collapsed."""
+    """Whether half of the replicates of either arm, or more, have a trial that collapsed."""
     # One collapsed cell spoils a replicate, whose value is the mean over the cells. With folds `n` counts the folds,
     # each of which has one replicate for every seed.
     design = evidence.common.design
-    replicates = evidence.common.n * (design.seeds if design.folds else 1)
+    replicates = evidence.common.n
+    if design.folds:
+        replicates *= design.seeds
     return 2 * max(len(evidence.collapsed_a), len(evidence.collapsed_b)) >= replicates
 
 
@@ -491,7 +497,10 @@ def ordinal(n: int) -> str:
 def _next_look(
     judged_pairs: Sequence[Pair], interim: InterimVerdicts | ExtensionVerdicts | None, fresh: bool
 ) -> int:
-    """Return the number of the next look at the study, from 1; that of a `fresh` study is its first."""
+    """Return the number of the next look at the study, from 1; that of a `fresh` study is its first.
+
+    `judged_pairs` are the comparisons that have a verdict or could have one, `interim` the looks before.
+    """
     if fresh:
         return 1
     # The present table is a look if any comparison had a test. None is tested while nobody knows what a seed changes.
@@ -577,10 +586,10 @@ def _forecast(
     prices: Prices,
     fresh: bool,
 ) -> PowerForecast:
-    """Return what larger studies would do for one comparison.
+    """Return what larger studies would do for the comparison `pair`.
 
-    `sizes` are the larger studies; `units` says what may be added to reach a decision. `level_now` is the level of the
-    present look, `level` that of the next; `fresh` as in `Advice`.
+    `sizes` are the larger studies; `units` says what may be added to reach a decision, which `prices` gives a price.
+    `level_now` is the level of the present look, `level` that of the next; `fresh` is as in `Advice`.
     """
     margin = pair.comparison.family.margin
     # A verdict must stand with failures as losses. Where these put the other arm ahead, no size gives a direction.
@@ -590,7 +599,8 @@ def _forecast(
         now = replace(now, difference=0.0)
     # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.
     if now.seed_unknown:
-        # n seeds leave n - 1 degrees of freedom, and never more than the folds leave.
+        # n seeds leave n - 1 degrees of freedom, and never more than the folds leave. Now there is one seed, and so
+        # there is after more repeats.
         seeds = [1, *(size.count if size.unit == "seeds" else 1 for size in sizes)]
         return PowerForecast(
             pair,
@@ -646,10 +656,5 @@ def _forecast(
 
 
 def _chance(prediction: Prediction) -> dict[str, float]:
-    """Return the chance of a decision with its range, without the design that it is of."""
+    """Return a prediction for JSON: the chance of a decision and the range of that chance, without the design."""
     return {"assurance": prediction.assurance, "low": prediction.low, "high": prediction.high}
-
-
-def _finite(value: float) -> float | None:
-    """Return a number for JSON, which has none that is infinite: None in its place."""
-    return value if value < math.inf else None

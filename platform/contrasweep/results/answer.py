@@ -60,7 +60,10 @@ class Pair:
         return self.a if better else self.b
 
     def place(self, names: DisplayNames) -> str:
-        """Return the comparison's place in the table as the start of a sentence: `batch_size 32: `; "" without one."""
+        """Return the comparison's place in the table as the start of a sentence, `batch_size 32: `, by display `names`.
+
+        "" for a comparison over all cells.
+        """
         where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
         return f"{where}: " if where else ""
 
@@ -87,13 +90,11 @@ class Pair:
         if comparison.evidence.unpaired:
             replicates += f" ({plural(comparison.evidence.pairs, 'pair')})"
         # A p of 1 without an interval says only that nothing was tested, so that a dash stands in its place.
-        return [
-            difference,
-            interval or ("one replicate" if comparison.n == 1 else "–"),
-            p if interval or comparison.p_value < 1 else "–",
-            replicates,
-            verdict,
-        ]
+        if not interval:
+            interval = "one replicate" if comparison.n == 1 else "–"
+            if comparison.p_value == 1:
+                p = "–"
+        return [difference, interval, p, replicates, verdict]
 
     def to_dict(self) -> dict[str, object]:
         """Return the comparison with its place in the table, as JSON has it."""
@@ -101,7 +102,7 @@ class Pair:
         return place | self.comparison.to_dict()
 
     def seen_from(self, a: str) -> "Pair":
-        """Return the same comparison with `a`, one of its two, first."""
+        """Return the same comparison with the side `a`, which is one of its two, as the first."""
         if self.a == a:
             return self
         return replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
@@ -148,13 +149,15 @@ class Answer:
         comparisons = comparisons or [pair.comparison for pair in self.pairs]
         family = comparisons[0].family
         # Each test once. A difference of 0 needs no test; where all are 0, the design says which test it would be.
-        tests = list(
-            dict.fromkeys(comparison.test for comparison in comparisons if comparison.difference)
-        ) or [comparisons[0].evidence.common.design.test(family.level)]
-        over = list(
-            dict.fromkeys(replicates_text(comparison.evidence.common) for comparison in comparisons)
+        tests = dict.fromkeys(
+            comparison.test for comparison in comparisons if comparison.difference
         )
-        parts = [" or ".join(tests) + (f" over {over[0]}" if len(over) == 1 else "")]
+        basis = " or ".join(tests) or comparisons[0].evidence.common.design.test(family.level)
+        # Where comparisons have different replicates, each sentence names its own.
+        replicates = {replicates_text(comparison.evidence.common) for comparison in comparisons}
+        if len(replicates) == 1:
+            basis += f" over {replicates.pop()}"
+        parts = [basis]
         if not self.decisive:
             return [*parts, "p not adjusted, no verdicts"]
         if family.size > 1:
@@ -183,7 +186,8 @@ class Answer:
                 )
                 line += f" ({replicates})"
             lines.append(line)
-        if left_out := len(self.pairs) - len(shown_pairs):
+        left_out = len(self.pairs) - len(shown_pairs)
+        if left_out:
             decided = sum(pair.decided for pair in self.pairs)
             count = f" ({decided} of {len(self.pairs)} decided)" if self.decisive else ""
             lines.append(f"{plural(left_out, 'more comparison')}{count}: see the HTML report")
@@ -236,7 +240,7 @@ class Answer:
 
 
 def _head(pairs: Sequence[Pair]) -> list[str]:
-    """The titles of the columns that `Pair.numbers` fills after the difference."""
+    """Return the titles of the columns that `Pair.numbers` of these `pairs` fills, but for that of the difference."""
     correction = next((pair.comparison.family.correction for pair in pairs if pair.has_verdict), "")
     units = sorted({f"{_unit(pair.comparison.evidence.common)}s" for pair in pairs})
     return ["interval", f"p by {correction}" if correction else "p", " or ".join(units), "verdict"]
@@ -359,7 +363,7 @@ class Versus:
         return list(dict.fromkeys(notes))
 
     def rows(self, pairs: Sequence[Pair]) -> list[list[str]]:
-        """Return a head and a row for each of these: place, difference, interval, p, replicates and verdict."""
+        """Return a head and a row for each of `pairs`: place, difference, interval, p, replicates and verdict."""
         rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
         for pair in pairs:
             where = dict(pair.context)

@@ -86,7 +86,10 @@ OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
 
 def _columns(factors: Key) -> list[str]:
-    """Return the columns of `trials_of` that have the labels of `factors`: an axis may be called `lost` or `value`."""
+    """Return the names of the columns of `trials_of` with the labels of `factors`.
+
+    They begin with a prefix, because an axis may have the name of another column, such as `lost` or `value`.
+    """
     return [f"label of {name}" for name in factors]
 
 
@@ -95,7 +98,8 @@ def trials_of(
 ) -> pd.DataFrame:
     """Return the trials of `frame`, a row each, in the columns that the functions below use.
 
-    These are the labels of the factors, trial_id, fold, seed, status, and `value` (NaN unless the trial is done).
+    These are the labels of the factors, trial_id, fold, seed, status, and `value`, that of the `metric` (NaN unless the
+    trial is done).
     `lost` marks trials that count as a loss, `missing` those that ended for a cause outside the method or fit on no
     host; any other trial without a value is still to run. `collapsed` marks trials whose method says that they
     collapsed. `weight` is 1 unless there are `weights` [trials].
@@ -213,8 +217,10 @@ def comparisons(
 ) -> list[Pair]:
     """Return the comparisons of each two values of the compared factor in each context, the better value first.
 
-    With a reference each value is compared with the reference alone. Where the layout answers the study's question, the
-    comparisons that the rule may decide are its family, whose size counts what is planned; others are exploratory.
+    `trials` is a frame of `trials_of`, with the `metric` as `value`; `items` has the scores of its test items, if they
+    are used. With a reference each value is compared with the reference alone. Where the layout answers the study's
+    question, the comparisons that the rule may decide are its family, whose size counts what is planned; others are
+    exploratory.
     """
     unjudged_pairs = list(_evidence(trials, layout, rule, items))
     decisive = layout.answers(rule.question)
@@ -249,7 +255,7 @@ def comparisons(
         )
         comparison_at |= dict(zip(places, judged, strict=True))
 
-    # In the order in which the pairs were found.
+    # The comparisons in the order in which their evidence was found.
     pairs = []
     for place, (context, a, b, evidence, _) in enumerate(unjudged_pairs):
         comparison = comparison_at[place]
@@ -268,7 +274,10 @@ def comparisons(
 
 
 def _planned_size(trials: pd.DataFrame, axes: Key, rule: DecisionRule) -> int:
-    """Return the size of the family, by the arms that are planned in each cell, whether or not trials have ended."""
+    """Return the size of the family, by the arms that are planned in each cell (values of the `axes`).
+
+    It does not matter which trials have ended. Arms that the rule leaves out of the family do not count.
+    """
     arms_of_cells = []
     for _, part in groups_of(trials, axes):
         arms = {arm for (arm,) in distinct(part, ("arm",))}
@@ -283,7 +292,8 @@ def _evidence(
 ) -> Iterator[PairEvidence]:
     """Yield each comparison that there is evidence for, with whether the rule lets it have a verdict.
 
-    In each context, such as a dataset, every two sides are compared, or every side with the rule's reference.
+    In each context of the layout, such as a dataset, every two sides are compared, or every side with the rule's
+    reference. A side is a value of the compared factor. `trials` and `items` are those of `comparisons`.
     """
     trials = trials.assign(
         side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled)
@@ -316,7 +326,7 @@ def _evidence(
                 may_decide = True
             else:
                 evidence = paired
-                # Arms that were added, and trials trained again, after results were seen have no verdict.
+                # No verdict with arms that were added, or trials that were trained again, after results were seen.
                 declared = not rule.family_arms or {a, b} <= {*rule.family_arms}
                 trained = column["trial_id"][[*first, *second]]
                 may_decide = declared and rule.trained_again.isdisjoint(trained)
@@ -358,7 +368,8 @@ def _paired(
 ) -> Evidence | None:
     """Return the evidence of pairs of trials, a row each of `replicates`; None where no pair has finished.
 
-    `first` and `second` say where the trials of a and of b stand in the arrays of `column`, name -> [trials].
+    `first` and `second` say where the trials of a and of b stand in the arrays of `column`, name -> [trials]. `items`
+    has the scores of test items, if they are used.
     """
     if not len(replicates):
         return None
@@ -527,7 +538,10 @@ def _cells(
     links: Mapping[str, str],
     items: ItemValues | None,
 ) -> dict[tuple[Key, Key], Cell]:
-    """Return the cells of the table by (row, column), without marks."""
+    """Return the cells of the table by (row, column), without marks.
+
+    `trials` is a frame of `trials_of`; `links` is trial id -> address of its MLflow run.
+    """
     trials = trials.assign(cell=labels_of(trials, layout.pooled))
     split = len(layout.rows)  # a group's labels are those of its row, then those of its column
     cells = {}
@@ -556,7 +570,10 @@ def _cells(
 def _estimated(
     cell: Cell, done: pd.DataFrame, metric: str, rule: DecisionRule, items: ItemValues | None
 ) -> Cell:
-    """Return `cell` with the mean, interval and range of its finished trials, the rows of `done`."""
+    """Return `cell` with the mean, interval and range of its finished trials, the rows of `done`.
+
+    The `metric` bounds the interval; `items` has the scores of test items, if they are used.
+    """
     ids = list(done["trial_id"])
     scores = None
     if items is not None:
@@ -574,8 +591,9 @@ def _estimated(
     # The contrast estimates the mean over folds or cells, each by the mean of its trials. Where some lack trials, the
     # cell's mean over all trials differs from that, and the interval is moved to the cell's mean.
     mean = float(np.average(done["value"], weights=done["weight"]))
-    low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha))
-    # Why there is no interval, where there is none: one with every value that the metric can have says nothing.
+    shift = mean - spread.difference
+    low, high = (end + shift for end in spread.interval(rule.alpha))
+    # Why there is no interval, if there is none. One that holds every value of the metric says nothing, and is dropped.
     why = freedom(spread.degrees) if math.isfinite(low) else "one replicate"
     low, high = within(low, high, _bounds(metric, done["value"]))
     return replace(
@@ -605,7 +623,10 @@ def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | No
 
 
 def _cell_replicates(done: pd.DataFrame, spread: Contrast) -> str:
-    """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
+    """Return what the replicates of a cell are: `5 folds x 2 seeds`; `9 replicates on 5 folds` where some are missing.
+
+    `done` are its finished trials, a row each, and `spread` is the contrast that its interval is made of.
+    """
     seeds_of_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
     # Where folds have different numbers of seeds, some trials are missing.
     if spread.design.folds and len(set(seeds_of_fold.values())) > 1:
@@ -615,7 +636,7 @@ def _cell_replicates(done: pd.DataFrame, spread: Contrast) -> str:
 
 
 def _method(mean: Contrast, alpha: float) -> str:
-    """Return how the interval of a mean was made, in words."""
+    """Return how the 1 - `alpha` interval of a mean was made, in words."""
     if mean.standard_error == 0:
         return CONSTANT
     # A t interval over seeds alone covers as it says only where scores are about symmetric.
@@ -624,4 +645,5 @@ def _method(mean: Contrast, alpha: float) -> str:
         and mean.design.unit == "seed"
         and not (mean.design.items or mean.design.folds)
     )
-    return METHODS[mean.test(alpha)] + (", of symmetric scores" if needs_symmetry else "")
+    method = METHODS[mean.test(alpha)]
+    return f"{method}, of symmetric scores" if needs_symmetry else method

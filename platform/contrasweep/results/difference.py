@@ -209,7 +209,8 @@ def _entries(a: Things, b: Things) -> Iterator[DifferenceRow]:
             entry = DifferenceRow(
                 kind, "", name, _shown(values_a.values()), _shown(values_b.values())
             )
-            # 2 and the text "2" have one label: then those values are shown in full that one side alone has.
+            # 2 and the text "2" have the same label. Then the canonical texts of those values are shown that only one
+            # side has.
             if entry.a == entry.b:
                 only_a = _shown(values_a.keys() - values_b.keys())
                 only_b = _shown(values_b.keys() - values_a.keys())

@@ -40,7 +40,8 @@ from contrasweep.study.replicates import Replicates
 def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     """Judge the study's comparisons once the trials up to `stage` have ended, and return a sentence about the look.
 
-    The look is written to the study's log of looks. The study must have declared `replicates`.
+    The look is written to the study's log of looks, in the storage of `records`. The study must have declared
+    `replicates`.
     """
     declared = plan.study.replicates
     assert declared is not None
@@ -60,7 +61,8 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     )
     write_looks(records, log.with_look(look))
     # The sentence: how many comparisons are decided, futile or open, and how many cells go on.
-    counts = Counter(_WORD_OF[entry.decision] for entry in look.comparisons)
+    decisions = [entry.decision for entry in look.comparisons]
+    counts = Counter("decided" if word in ("better", "worse") else word for word in decisions)
     summary = ", ".join(f"{count} {word}" for word, count in counts.items())
     following = (
         f"{len(open_cells)} of {len(plan.cells)} cells go on" if open_cells else "no cell goes on"
@@ -105,18 +107,8 @@ def judge_look(
     return look, open_cells
 
 
-_WORD_OF = {
-    "better": "decided",
-    "worse": "decided",
-    "equivalent": "equivalent",
-    "futile": "futile",
-    "open": "open",
-}
-"""Decision -> the word under which the sentence on a look counts it."""
-
-
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
-    """Return all looks of the study: those taken, the present one, and those to come."""
+    """Return all looks of the study: those taken (`log`), the present one at `stage`, and those that are `declared`."""
     before = [(look.replicates, look.time) for look in log.looks]
     ahead = [(n, spending_time(declared, log, n)) for n in declared.looks if n > stage.replicates]
     all_looks = [*before, (stage.replicates, stage.time), *ahead]
@@ -176,9 +168,9 @@ class _Tested:
         for number, earlier in enumerate(history):
             if earlier is not None and earlier.p_value is not None:
                 tested_at.append(number)
-        # The level of the first step chooses the test: at the present look, or at the one that tested the comparison
-        # last. There is such a look, since the comparison stands in the log. To divide the level by the inflation is
-        # the same as to multiply p by it.
+        # The test is chosen by the level of the family's first step at a look: at the present one, or else at the last
+        # one that tested the comparison (there is one, as it stands in the log). A level that is divided by the
+        # inflation has the effect of a p that is multiplied by it.
         look = len(log.looks) if fresh else max(tested_at)
         level = looks.level_at(family.level / inflation, look)
         p_value = evidence.p_value(level, mode) if fresh else None
@@ -213,7 +205,10 @@ class _Tested:
         return [math.nan if value is None else value for value in (*earlier, getattr(self, name))]
 
     def entry(self, standing: Standing, ready: bool, mode: Literal["max", "min"]) -> LookAt:
-        """Return what the log keeps of the comparison; without an interval where it is not `ready` for a verdict."""
+        """Return what the log keeps of the comparison, with the decision of its `standing` after this look.
+
+        An earlier verdict stays. There is no interval where the comparison is not `ready` for a verdict.
+        """
         evidence = self.pair.evidence
         ends = -math.inf, math.inf
         if ready:
@@ -252,7 +247,8 @@ def _log_entries(
     """Return the log's entry of every comparison at this look.
 
     Comparisons with new replicates are tested, and those with a verdict keep it. Before the `last` look no verdict is
-    given that later trainings could overturn by collapsing.
+    given that later trainings could overturn by collapsing. `looks` are all looks of the study; the other arguments are
+    those of `judge_look`.
     """
     if not pairs:
         return ()

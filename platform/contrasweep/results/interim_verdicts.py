@@ -25,8 +25,8 @@ SAME_DATA = 1e-9
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
     """Return what an earlier look decided of `a` against `b`; None where no look decided anything.
 
-    The first look counts that decided anything with fewer than `pairs` pairs of trials. A look with as many pairs is
-    the present one.
+    `context` is their place in the table. The first look counts that decided anything with fewer than `pairs` pairs of
+    trials. A look with as many pairs is the present one.
     """
     history = log.history((context, frozenset((a, b))))
     for number, (look, entry) in enumerate(zip(log.looks, history, strict=True), start=1):
@@ -76,9 +76,10 @@ class InterimVerdicts:
         return 0
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the comparison with the verdict, interval and p of the look at exactly its data.
+        """Return the `comparison` of `a` with `b` with the verdict, interval and p of the look at exactly its data.
 
-        Where no look had these data it has no verdict. An exploratory comparison is returned as it is.
+        `context` is its place in the table. Where no look had these data it has no verdict. An exploratory comparison
+        is returned as it is.
         """
         judgement = comparison.judgement
         if judgement is None:
@@ -105,7 +106,7 @@ class InterimVerdicts:
         difference = entry.difference
         if entry.a != a:
             low, high, difference = -high, -low, -difference
-        # The data are others than those of the look where trials were added, or have another result since.
+        # The data differ from those of the look if trials were added, or have another result since.
         common = evidence.common
         changed = abs(difference - common.difference) > SAME_DATA * (
             abs(difference) + common.standard_error

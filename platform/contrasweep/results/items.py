@@ -42,8 +42,8 @@ def item_values(
 ) -> ItemValues | None:
     """Return the scores called `metric` of the test items of every finished trial of `frame`.
 
-    None where replicates are seeds alone: a finished trial has no such scores, the metric is not their mean, trials of
-    one dataset have different items, or a test part has a single group.
+    `records` is trial id -> record. None where replicates are seeds alone: a finished trial has no such scores, the
+    metric is not their mean, trials of one dataset have different items, or a test part has a single group.
     """
     means = {}
     parts = {}

@@ -9,7 +9,7 @@ is believed: the times are for readers.
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ from contrasweep.storage.interim_log import Finite, Probability
 from contrasweep.storage.json_file import MAX_BYTES, JsonFile, stored
 from contrasweep.storage.names import Label, Name
 from contrasweep.storage.record import Count, Digest, Measure, Record, Seed, Time, unix_time
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, study_names
 from contrasweep.storage.store import open_store
 
 Verdict = Literal["keep", "discard", "undecided", "equivalent"]
@@ -283,10 +283,11 @@ class Ledger:
     def fresh_seeds(self, count: int) -> tuple[int, ...]:
         """Return the next `count` seeds, which no trial of the campaign has had, numbered as in `screening_seeds`."""
         seeds_used = sum(len(grant.seeds) for grant in self.grants)
-        # The first incumbent, and one for each candidate that was kept.
-        incumbents = 1 + len([entry for entry in self.decisions if entry.kept])
-        first_seed = seeds_used + incumbents * (self.began.screening if self.began else 0)
-        return tuple(range(first_seed, first_seed + count))
+        # The seeds of the screens: of the first incumbent, and of each candidate that was kept.
+        if self.began:
+            incumbents = 1 + len([entry for entry in self.decisions if entry.kept])
+            seeds_used += incumbents * self.began.screening
+        return tuple(range(seeds_used, seeds_used + count))
 
     def granted(self, candidate: int, incumbent: int) -> Granted | None:
         """Return the level and all seeds of a confirmation as one grant; None where nothing was granted.
@@ -390,9 +391,9 @@ class Ledger:
         return [self.candidate_study(candidate), *confirmations]
 
 
-def campaign_names(storage: str) -> Sequence[str]:
+def campaign_names(storage: str) -> list[str]:
     """Return the names of the campaigns of a storage, sorted."""
-    return sorted(key.split("/")[0] for key in open_store(storage).etags("", DECLARED))
+    return study_names(storage, DECLARED)
 
 
 def _number(key: str) -> int:

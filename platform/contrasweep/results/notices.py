@@ -79,7 +79,11 @@ def notice_lines(
 def _counted(
     arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str], names: Callable[[str], str]
 ) -> str:
-    """Return how often and where a notice holds: `supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
+    """Return how often and where a notice holds: `supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`.
+
+    It holds in those trials of the arm, the rows of `trials`, that have 1 in the column `metric`. `axes` and `names`
+    are as in `notice_lines`.
+    """
     has_notice = trials[metric] == 1
     text = f"{names(arm)}: {has_notice.sum()} of {len(has_notice)} trials"
     if not axes or has_notice.all():
@@ -91,16 +95,12 @@ def _counted(
     ]
     by_cell = has_notice.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")
     worst = by_cell[by_cell["bad"] > 0].sort_values("bad", ascending=False, kind="stable")
-    worst_cells = [
-        f"{row['bad']} of {row['total']} at {cell}"
-        for cell, row in worst.head(MOST_CELLS).iterrows()
-    ]
-    unlisted = (
-        [f"some in {plural(len(worst) - MOST_CELLS, 'more cell')}"]
-        if len(worst) > MOST_CELLS
-        else []
-    )
-    return ", ".join([text, *worst_cells, *unlisted])
+    parts = [text]
+    for cell, row in worst.head(MOST_CELLS).iterrows():
+        parts.append(f"{row['bad']} of {row['total']} at {cell}")
+    if len(worst) > MOST_CELLS:
+        parts.append(f"some in {plural(len(worst) - MOST_CELLS, 'more cell')}")
+    return ", ".join(parts)
 
 
 def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
@@ -125,11 +125,13 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
 def unread_lines(records: Iterable[Record]) -> list[str]:
     """Return a sentence for each setting that is set in some arms and that no trial of them ever read."""
-    return [
-        f"{key}: no trial of {'arm' if len(arms) == 1 else 'arms'} {', '.join(arms)} read this setting, so it changed "
-        f"nothing there; it may be misspelt."
-        for key, arms in unread_settings(records).items()
-    ]
+    lines = []
+    for key, arms in unread_settings(records).items():
+        of_arms = f"{'arm' if len(arms) == 1 else 'arms'} {', '.join(arms)}"
+        lines.append(
+            f"{key}: no trial of {of_arms} read this setting, so it changed nothing there; it may be misspelt."
+        )
+    return lines
 
 
 @dataclass(frozen=True)

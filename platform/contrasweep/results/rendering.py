@@ -62,7 +62,7 @@ def marked_as(line: str, mark: str) -> str:
 
 def wrapped(line: str, width: int) -> str:
     """Return `line` broken into lines of at most `width` columns, but never before a p-value or an interval."""
-    # There a no-break space takes the place of the space until the lines are filled.
+    # The spaces before them become no-break spaces until the lines are filled.
     unbreakable = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
     filled = textwrap.fill(
         unbreakable, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False

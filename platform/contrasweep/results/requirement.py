@@ -33,7 +33,9 @@ class Requirement:
         except ValueError:
             margin = math.nan  # which fits no form
         # `better` has no margin, the others need one.
-        fits = not colon if form == "better" else 0 < margin < math.inf
+        fits = 0 < margin < math.inf
+        if form == "better":
+            fits = not colon
         if form not in FORMS or not fits:
             hint = "better, not-worse:MARGIN or equivalent:MARGIN, with a margin above 0"
             raise SpecError(

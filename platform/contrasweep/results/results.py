@@ -333,13 +333,14 @@ class Results(StudyData):
             rows = self.axes or "arm"
             columns = "arm" if self.axes else ()
         factors = ["arm", *self.axes]
-        row_factors, column_factors = (
-            [
-                self.known_name("rows or columns", name, factors)
-                for name in ([side] if isinstance(side, str) else side)
-            ]
-            for side in (() if rows is None else rows, () if columns is None else columns)
-        )
+
+        def known_factors(side: str | Sequence[str] | None) -> list[str]:
+            """Return the declared names of the factors of a side; none for a side that is not given."""
+            names = [side] if isinstance(side, str) else side or []
+            return [self.known_name("rows or columns", name, factors) for name in names]
+
+        row_factors = known_factors(rows)
+        column_factors = known_factors(columns)
         placed = [*row_factors, *column_factors]
         if len(set(placed)) < len(placed):
             rule = "name each factor once, in the rows or in the columns"
@@ -401,7 +402,8 @@ class Results(StudyData):
         at = {self.known_name("axis", name, self.axes): value for name, value in (at or {}).items()}
         metric = self._metric(metric)
         arms = list(dict.fromkeys(self.planned["arm"]))
-        a, b = (self.known_name("arm", arm, arms) for arm in (a, b))
+        a = self.known_name("arm", a, arms)
+        b = self.known_name("arm", b, arms)
         if a == b:
             raise SpecError("two different arms are compared", place="compare", value=a)
         free = [axis for axis in self.axes if axis not in at]
@@ -526,6 +528,7 @@ class Results(StudyData):
             *confirmation_notes(self.document.spec, self.records),
             *search.start_notes(self.document),
         ]
+        # The description of a campaign's study begins with the name of the campaign: `Of campaign speed. ...`.
         campaign = self.document.description.partition(OF_CAMPAIGN)[2].split(" ")[0].rstrip(".")
         if self.name.startswith(f"{campaign}."):
             confirmed.append(
@@ -673,11 +676,9 @@ class Results(StudyData):
         )
         # Trials on one split share its test items, whose scores then count if every trial has stored them. Folds have
         # no item in common.
-        items = (
-            None
-            if document.folds
-            else item_values(self.items, self.frame, self.trial_records, metric)
-        )
+        items = None
+        if not document.folds:
+            items = item_values(self.items, self.frame, self.trial_records, metric)
         if items is not None:
             rule = replace(rule, design=Design(items=max(map(len, items.sizes.values()))))
         return build_table(

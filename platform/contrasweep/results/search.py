@@ -51,7 +51,8 @@ def start_notes(document: StudyDocument) -> list[str]:
     if len(set(counts.values())) > 1:
         known = ", ".join(f"{arm} {n}" for arm, n in counts.items())
         notes.append(f"start points: {known}; arms with more knew more")
-    # What was declared of each arm's search before. Of a search with another seed no trial is shown (`searched`).
+    # The arms whose search was declared otherwise before. A search with another seed does not count: none of its trials
+    # is shown (`searched`).
     fields_now = _fields_of_searches(document.spec)
     changed = set()
     for entry in document.log:
@@ -89,6 +90,7 @@ def settings(frame: pd.DataFrame) -> list[str]:
 
 def searched(records: Iterable[Record], document: StudyDocument) -> list[Record]:
     """Return the records of the search of a study, without those of earlier searches with another seed or folds."""
+    # The fold of a record is None where the study has no folds.
     folds = document.spec.get("search_folds") or [0]
     return of_search(records, document.spec.get("search_seed") or 0, [None, *folds])
 

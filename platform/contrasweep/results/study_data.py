@@ -332,11 +332,11 @@ class StudyData:
 
         Where programs bring their own data, and no label names these, it is the study alone.
         """
-        names = dict.fromkeys(
-            self.names(d.name) + (" (synthetic)" if d.synthetic else "")
-            for d in self.document.datasets
-            if self.names(d.name) != NO_DATA
-        )
+        names: dict[str, None] = {}  # each once, in their order
+        for dataset in self.document.datasets:
+            name = self.names(dataset.name)
+            if name != NO_DATA:
+                names[f"{name} (synthetic)" if dataset.synthetic else name] = None
         return f"{self.name} on {', '.join(names)}" if names else self.name
 
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:

@@ -164,7 +164,7 @@ class Cell:
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
-        """Return the mean and what stands behind it, as text: `0.912` and `[0.897, 0.930]`.
+        """Return the mean and what stands behind it, as text with so many `decimals`: `0.912` and `[0.897, 0.930]`.
 
         The style's `cell` may put `± 0.016` or nothing in place of the interval. Without a mean the first text is "",
         and the second counts the trials by status.
@@ -177,6 +177,7 @@ class Cell:
             return "", ", ".join(f"{n} {status}" for status, n in missing.items())
 
         def shown(value: float) -> str:
+            """Return a value as text, in percent if the style says so."""
             return number(100 * value if style.percent else value, decimals)
 
         # Behind the mean: its interval (none where all trials are equal), or its deviation or standard error.
@@ -204,7 +205,7 @@ def _missing(cell: Cell) -> dict[str, int]:
 
 
 def number(value: float, decimals: int) -> str:
-    """Return a number as text, as a cell shows it; an infinite one is ∞ or -∞."""
+    """Return a number as text with so many `decimals`, as a cell shows it; an infinite one is ∞ or -∞."""
     if math.isfinite(value):
         return f"{value:.{decimals}f}"
     return "∞" if value > 0 else "-∞"
@@ -420,16 +421,22 @@ class Table:
 
     @property
     def _replicates(self) -> str:
-        """What the means are over: the same for all cells, else with the names of the cells that have fewer."""
-        names: dict[str, list[str]] = {}  # kind of replication -> names of its cells
+        """What the means are over: the replicates of most cells, then those of other cells with the cells' names."""
+        cells_of: dict[
+            str, list[str]
+        ] = {}  # replicates, such as `5 folds`, -> names of their cells
         for (row, column), cell in self.cells.items():
             if cell.over:
                 titles = (*self.row_titles[row], *self._column_labels[column])
-                names.setdefault(cell.over, []).append(" ".join(titles))
-        most, *others = sorted(names, key=lambda kind: -len(names[kind]))
-        if sum(len(names[kind]) for kind in others) > MAX_NAMED:
-            return f"{most}; other cells have another number, which their list of trials shows"
-        return ", but ".join([most, *(f"{kind} ({', '.join(names[kind])})" for kind in others)])
+                cells_of.setdefault(cell.over, []).append(" ".join(titles))
+        # Those of most cells stand first, and other cells are named if they are few.
+        usual, *others = sorted(cells_of, key=lambda replicates: -len(cells_of[replicates]))
+        if sum(len(cells_of[replicates]) for replicates in others) > MAX_NAMED:
+            return f"{usual}; other cells have another number, which their list of trials shows"
+        parts = [usual]
+        for replicates in others:
+            parts.append(f"{replicates} ({', '.join(cells_of[replicates])})")
+        return ", but ".join(parts)
 
     @cached_property
     def answer(self) -> Answer:
@@ -615,6 +622,7 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     """
 
     def rows(columns: Sequence[_Column]) -> list[list[str]]:
+        """Return the head and all rows of a table of these columns."""
         return [_head(tables, columns), *_rows(tables, columns, Table.marked_text)]
 
     # A block has as many columns as fit, at least one; the next columns stand in a block below it.
@@ -761,10 +769,10 @@ def _rows(
     shown: Callable[[Table, Cell | None], str],
     escape: Callable[[str], str] = str,
 ) -> list[list[str]]:
-    """Return the labels and entries of each row, with the row of averages last where any table has one.
+    """Return each row of `tables` that stand side by side: its labels, then its entry in each of `columns`.
 
-    `shown` gives an entry's text, `escape` that of a label. Tables of other metrics have empty cells in the row of
-    averages.
+    The row of averages is the last one, where any table has one. `shown` gives an entry's text, `escape` that of a
+    label. Tables of other metrics have empty cells in the row of averages.
     """
     first_table = tables[0]
     rows = []
