@@ -64,6 +64,7 @@ from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
 from contrasweep.schema import checked, validate
 from contrasweep.shell import command_line
+from contrasweep.statistics.checks import finite_or_none
 from contrasweep.statistics.evidence import COPIES_HINT
 from contrasweep.statistics.noise import Noise, read_noise
 from contrasweep.statistics.referee import Gains, Rule, Ruling, surely_smaller
@@ -330,12 +331,10 @@ def stored_history(name: str, storage: str) -> History:
     """
     ledger = Ledger(storage, name).read()
     if ledger.began is None:
-        names = list(campaign_names(storage))
-        hint = (
-            choose_from("campaigns", names, name)
-            if names
-            else "a campaign begins with its first decision: contrasweep decide"
-        )
+        names = campaign_names(storage)
+        hint = "a campaign begins with its first decision: contrasweep decide"
+        if names:
+            hint = choose_from("campaigns", names, name)
         raise SpecError(
             f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=hint
         )
@@ -429,6 +428,7 @@ class Referee:
         The ledger finds a candidate by its digest. `name` is the name of the arm. Raises `SpecError` where the
         candidate cannot be planned, or its function is in no module.
         """
+        # `<` is in the path of a lambda, and of a function within another one.
         if arm.path.startswith("__main__:") or "<" in arm.path:
             raise SpecError(
                 "a ledger names a trainable by its module, where later processes find it",
@@ -575,7 +575,7 @@ class Referee:
             decided, advice = self._against(number, candidate, self.ledger.incumbent, more_seeds)
             is_written = self._write(decided, before)
             known = self._decision_on(number)
-            # The advice is that of the decision of this process.
+            # The advice belongs to the decision of this process, and not to one that another process wrote first.
             if known is not None:
                 return replace(known, more=advice) if is_written else known
             now = called(self.ledger, self.ledger.incumbent)
@@ -625,7 +625,7 @@ class Referee:
             seeds = len(differences)
             if outcome != "pass":
                 decided = self._decided(number, incumbent, "discard", "screen", seeds)
-                screened = _finite(float(np.mean(differences)))
+                screened = finite_or_none(float(np.mean(differences)))
                 fell = Gains(differences).collapse_depth
                 return replace(decided, screened=screened, fell=fell), None
             # Another process may write a grant for this candidate first: the level is that of the first entry.
@@ -656,9 +656,9 @@ class Referee:
         decided = replace(
             decided,
             kept=is_kept,
-            estimate=_finite(ruling.estimate),
-            low=_finite(ruling.low),
-            high=_finite(ruling.high),
+            estimate=finite_or_none(ruling.estimate),
+            low=finite_or_none(ruling.low),
+            high=finite_or_none(ruling.high),
             confidence=ruling.confidence,
             p=ruling.p,
             reason=as_label(ruling.why),
@@ -669,7 +669,7 @@ class Referee:
         return decided, self._advice(rule, grant, differences) if undecided else None
 
     def _screen(self, number: int, arm: Arm, incumbent: int) -> tuple[str, list[float]]:
-        """Screen a candidate on more and more seeds, until the rule passes or stops it.
+        """Screen the candidate `arm`, of this number, on more and more seeds, until the rule passes or stops it.
 
         Return the outcome, `pass` or `stop`, and candidate minus incumbent for each seed that was trained. Raises
         `ContrasweepError` where all trials of either failed, and `SpecError` where the candidate has a setting that no
@@ -789,7 +789,7 @@ class Referee:
     ) -> str:
         """Return what speaks against a simpler candidate: that its size is not surely smaller; else "".
 
-        The sizes of the arms `candidate` and `INCUMBENT` on `seeds` are compared at this level.
+        The sizes of the arms `candidate` and `INCUMBENT` of the confirmation on `seeds` are compared at this level.
         """
         size = self.campaign.size or ""
         sizes = self._values(results, candidate, size)
@@ -985,7 +985,8 @@ class Referee:
     def _advice(self, rule: Rule, grant: Granted, differences: Sequence[float]) -> More | None:
         """Return how many more seeds decide an undecided candidate with a chance of `ENOUGH`, and their cost.
 
-        The number is the smallest one of whole steps with that chance. Where no number up to `MOST_TIMES` the seeds so
+        `grant` is that of its confirmation, and `differences` are candidate minus incumbent for each of its seeds. The
+        number is the smallest one of whole steps with that chance. Where no number up to `MOST_TIMES` the seeds so
         far has it, the largest of these is returned; None where a single step is more than that.
         """
         trials_per_seed = self._arm_count(grant.incumbent) * self._trials_per_seed()
@@ -1078,12 +1079,10 @@ def train_twice(
         )
         hint = "contrasweep report STUDY --format yaml prints a grid of the best settings"
         raise SpecError(rule, place="SOURCE", value=name, hint=hint)
-    # A campaign is a grid with its incumbent alone.
-    grid = (
-        declared.grid({INCUMBENT: declared.incumbent}, [0])
-        if isinstance(declared, Campaign)
-        else declared
-    )
+    # A campaign is taken as a grid with its incumbent alone.
+    if isinstance(declared, Campaign):
+        declared = declared.grid({INCUMBENT: declared.incumbent}, [0])
+    grid = declared
     # Where no arm is named, and several arms have no reference, the check raises: "" is no arm's name.
     arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
     arms = dict.fromkeys(cell.arm for cell in grid.cells())
@@ -1143,11 +1142,6 @@ def _check_fixed(arm: Arm, place: str) -> None:
     if arm.space:
         hint = "set a value in its config"
         raise SpecError("a campaign searches nothing", place=f"{place}.space", hint=hint)
-
-
-def _finite(value: float) -> float | None:
-    """Return a number for the ledger, where None stands for infinity and NaN."""
-    return value if math.isfinite(value) else None
 
 
 def _say(line: str) -> None:

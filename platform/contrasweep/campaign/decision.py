@@ -103,6 +103,7 @@ class Decision:
         For example `ocl is better than the incumbent and is kept: accuracy +0.021 [+0.008, +0.034] (98 % interval) on
         12 fresh seeds, one-sided p of no gain = 0.004 at a level of 0.025`.
         """
+        # The verdict in words: these for an undecided candidate, others below.
         text = f"{self.candidate} is {self.verdict}"
         if self.verdict == "keep":
             text = f"{self.candidate} is better than {self.incumbent} and is kept"
@@ -113,6 +114,7 @@ class Decision:
             text = f"{self.candidate} differs from {self.incumbent} by less than matters and is not kept"
         elif self.verdict == "discard":
             text = f"{self.candidate} is discarded"
+        # The stage that decided, and its numbers.
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
@@ -122,6 +124,7 @@ class Decision:
             text += f": {self.metric} {difference} on {self.seeds} fresh seeds"
             hypothesis = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
             text += f", one-sided p of {hypothesis} = {self.p:.2g} at a level of {self.level:.2g}"
+        # Why, what would decide it, and that nothing was trained.
         if self.reason:
             text += f"; {self.reason}"
         if self.more is not None:
@@ -178,19 +181,21 @@ class Outlook:
         """Return the outlook as lines of text; where there is a decision already, its sentence alone."""
         if self.decided is not None:
             return [self.decided.sentence()]
-        takes = amounts(None, self.gpu_hours, self.cost)
-        what_is_left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
-        lines = [
+        takes = (
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it"
-            + (f", about {takes}" if takes else "")
-            + ("; how long is known once one has ended" if self.gpu_hours is None else ""),
-            f"its confirmation would have a level of {self.level:.2g}",
-        ]
+        )
+        expected = amounts(None, self.gpu_hours, self.cost)
+        if expected:
+            takes += f", about {expected}"
+        if self.gpu_hours is None:
+            takes += "; how long is known once one has ended"
+        lines = [takes, f"its confirmation would have a level of {self.level:.2g}"]
         if self.detects:
             lines.append(
                 f"a gain of {self.detects:.2g} would be confirmed with a chance of about 80 %"
             )
+        what_is_left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
         if what_is_left:
             lines.append(f"left of the budget: {what_is_left}")
         return lines

@@ -125,9 +125,12 @@ class History:
 
         The columns are those of `HEAD`, without columns that are empty in all rows.
         """
-        rows = list(map(_texts, self.rows))
-        columns = [name for name in HEAD if any(row.get(name) for row in rows)]
-        return [columns, *([row.get(name, "") for name in columns] for row in rows)]
+        texts = list(map(_texts, self.rows))
+        columns = [name for name in HEAD if any(row.get(name) for row in texts)]
+        rows = [columns]
+        for row in texts:
+            rows.append([row.get(name, "") for name in columns])
+        return rows
 
     def lines(self, width: int) -> list[str]:
         """Return the lines of the summary and the table, for a terminal of `width` columns."""
@@ -173,7 +176,8 @@ class History:
             base = heights.get(decision.incumbent, 0.0)
             height = base + difference
             points.append(Point(float(order), height, decision))
-            # A step of the line takes two points: the former height, and the new one. An unknown end is no further.
+            # A step of the line takes two points: the former height, and the new one. An end of the interval that is
+            # not known is drawn at the height.
             if decision.kept:
                 heights[decision.candidate] = height
                 x += [float(order), float(order)]
@@ -306,6 +310,7 @@ class Comparisons:
         remaining = 0
         for row in self.comparisons:
             context = f" ({row.context})" if row.context else ""
+            # Only a verdict can remain; an undecided comparison has an empty cell.
             remains = ""
             if row.verdict != "undecided":
                 remains = "yes" if row.remains else "no"

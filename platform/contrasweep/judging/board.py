@@ -70,7 +70,8 @@ class Board:
         level = f"{self.alpha:g}"
         about_first = "the first is the best"
         if self.ties:
-            others = ", ".join(self.ties[:8]) + (", ..." if len(self.ties) > 8 else "")
+            named = self.ties[:8]
+            others = ", ".join(named if named == self.ties else [*named, "..."])
             count = plural(len(self.ties), "other")
             about_first = f"{self.rows[0].arm} is not shown to be better than {count}: {others}"
         times = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
@@ -144,6 +145,8 @@ def _unpaired(trials: pd.DataFrame) -> tuple[list[float], Contrasts]:
     failed = [int(runs.isna().sum()) for _, runs in runs_of_arms]
 
     def contrasts(i: int, j: int) -> list[Contrast]:
+        """Return the contrasts of the arms with these numbers, as `Contrasts` says."""
+        # Only failures of the first arm could speak against it.
         evidence = unpaired_evidence(values[i], values[j], (failed[i], 0))
         if evidence is None or evidence.constant:
             return []
@@ -187,6 +190,7 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
         )
 
     def contrasts(i: int, j: int) -> list[Contrast]:
+        """Return the contrasts of the arms with these numbers, as `Contrasts` says."""
         # Trainings that all have one value are copies of a run, which say nothing.
         if design.counts_trainings and all(constant(values[arm][finished]) for arm in (i, j)):
             return []
@@ -253,7 +257,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
             )
         )
     # How many replicates would separate the first two, as the advice under a table forecasts it: a further look has a
-    # quarter of alpha.
+    # quarter of alpha. The last contrast is that with the failed runs of the first as losses, if there are any.
     first_two = contrasts(order[0], order[1])
     needed = None
     if first_two and first_two[-1].difference > 0:

@@ -75,7 +75,8 @@ class Judged:
         # The advice is for the design of the comparison with the most replicates.
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
         design = max(designs, key=lambda design: (design.replicates, design.seeds))
-        # A study of this design has these trials. Where items or tasks are the replicates, the trials are not by arm.
+        # The trials of a study of this design. Items and tasks are no trials of an arm: without an arm they have no
+        # price.
         arms: set[str | None] = {None}
         if design.counts_trainings:
             arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
@@ -101,6 +102,7 @@ class Judged:
             raise SpecError(
                 "what is required is of arms against a reference", place="--require", hint=hint
             )
+        # Each comparison as one of an arm with the reference.
         return requirement.outcome_of_all(
             pair.seen_from(pair.b if pair.a == base else pair.a) for pair in self.pairs
         )
@@ -430,7 +432,7 @@ def read_source(
     }
     at = CurveRow.parse(options["at"])
     name, frame, curves = read_table(source, at, options["reader"])
-    # A study says what it asks of its axes.
+    # The frame of a study has the question of the study, which says how its axes are taken.
     question = frame.attrs.get("question")
     if over is None and not options["block"] and question:
         over = "each" if question == "cells" else "these"

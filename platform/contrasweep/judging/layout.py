@@ -99,7 +99,10 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
 
 
 def _of_tasks(runs: pd.DataFrame, roles: Roles, suffix: str) -> RunLayout:
-    """Return the layout for verdicts on further tasks: a task is a replicate, with the mean over all of its runs."""
+    """Return the layout for verdicts on further tasks: a task is a replicate, with the mean over all of its runs.
+
+    `suffix` is the end of the sentence on how arms are paired, here and in the functions below.
+    """
     # A table is built of seeds; here a task takes the place of a seed.
     word = joined(roles.block)
     trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})

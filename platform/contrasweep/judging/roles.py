@@ -205,7 +205,7 @@ def _check_seeds(frame: pd.DataFrame, columns: Sequence[str]) -> None:
 
 
 def row_labels(frame: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
-    """Return the label of each row: its texts in these columns, on one line and joined as in a table."""
+    """Return the label of each row [rows]: its texts in these columns, on one line and joined as in a table."""
     # Imported here because it brings SciPy, which the list of readers does without.
     from contrasweep.results.building import joined
 
@@ -304,11 +304,9 @@ def mode_of_name(metric: str, place: str = "--mode") -> str:
     smaller = SMALLER.search(_plain(metric))
     larger = LARGER.search(_plain(metric))
     if bool(smaller) == bool(larger):  # the name says neither, or both
-        hint = (
-            "--mode max (larger is better) or --mode min"
-            if place == "--mode"
-            else f"{metric}:max or {metric}:min"
-        )
+        hint = f"{metric}:max or {metric}:min"
+        if place == "--mode":
+            hint = "--mode max (larger is better) or --mode min"
         raise SpecError(
             "which values are better is not clear", place=place, value=metric, hint=hint
         )

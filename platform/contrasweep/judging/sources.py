@@ -103,6 +103,7 @@ class CurveRow:
             return cls()
         if kind == "step" and what.isdecimal() and len(what) < 20:
             return cls(text, step=int(what))
+        # Behind the metric may stand its mode; without one its name says which values are better.
         if kind == "best-of-validation" and what:
             name, _, mode = what.rpartition(":")
             if name and mode in ("max", "min"):
@@ -259,7 +260,8 @@ def _neptune(path: Path) -> pd.DataFrame:
     rows: pd.DataFrame = READERS[".parquet"](path)
     columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
     rows["value"] = columns.bfill(axis=1).iloc[:, 0]
-    # The series become columns of the curve, and single values settings.
+    # The series become columns of the curve, and single values settings. A value of a series that is NaN was written
+    # so, and becomes the text `NaN` as in `_rows`.
     series = rows["attribute_type"] == "float_series"
     rows["float_value"] = rows["float_value"].astype(object).fillna("NaN")
     curve = rows[series].pivot_table(
@@ -270,6 +272,7 @@ def _neptune(path: Path) -> pd.DataFrame:
     settings = dict(
         zip(single_values["attribute_path"].astype(str), single_values["value"], strict=True)
     )
+    # A run without series has one row, of its settings.
     table = curve.reset_index() if len(curve) else pd.DataFrame([{}])
     return table.assign(**settings, run=str(rows["run_id"].iloc[0]))
 
@@ -341,8 +344,8 @@ def _first_kind(folder: Path, at: CurveRow) -> tuple[str, Reader, list[Path]]:
     # An installed part for reading is called by the pattern of the files that it reads.
     parts = {pattern: path_of("readers", pattern) for pattern in installed("readers")}
     kinds = [*parts, *KINDS] if at == LAST else [*CURVES]
-    # The first kind with any file is read: the surest signs stand first, and a folder is of one program. MTEB describes
-    # the model beside its results.
+    # The first kind with any file is read: the surest signs stand first, and a folder is of one program. A file
+    # model_meta.json is no result: in it MTEB describes the model.
     for kind in kinds:
         found = folder.rglob(kind)
         paths = sorted(path for path in found if path.is_file() and path.name != "model_meta.json")
@@ -401,6 +404,7 @@ def _stored(kind: str, address: str, name: str, at: CurveRow) -> pd.DataFrame:
     if kind == "mlflow":
         from contrasweep.tracking.mlflow.experiment import runs_of
 
+        # MLflow has the last values with each run. For others it is asked for the run's curve.
         return pd.DataFrame(runs_of(address, name, None if at == LAST else at.of_curve))
     if kind == "optuna":
         from contrasweep.tuning.searchers.stored import trials_of
@@ -517,7 +521,8 @@ def _of_trials(frame: pd.DataFrame) -> bool:
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
     """Return the metric as numbers [runs], NaN where a run has none; `SpecError` for a text that is no number.
 
-    What a trial of a study reported before it failed, or was stopped, is not its value.
+    `frame` has a row for each run; `place` names the source in errors. What a trial of a study reported before it
+    failed, or was stopped, is not its value.
     """
     column = frame[metric]
     # An integer of a thousand digits fits in no float, which is an error too.

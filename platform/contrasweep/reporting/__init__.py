@@ -123,7 +123,8 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
         "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
     }
-    if diff := code_diff(results.records, set(results.mixed_code.older.values())):
+    diff = code_diff(results.records, set(results.mixed_code.older.values()))
+    if diff:
         content["code.diff"] = diff.encode()
     for name, data in content.items():
         (folder / name).write_bytes(data)
@@ -147,23 +148,20 @@ def render(
     if format == "yaml":
         return _best_study(results, table.notes).encode()
     # Text and Markdown: the table, the advice on its verdicts, what the search found, and the notes. The advice is
-    # about the study's metric alone. In Markdown what is laid out in columns stands in a fence: the search, not folded
-    # (None), and the advice, whose sentences need a width.
+    # about the study's metric alone.
     is_text = format == "text"
-    advised = ""
+    in_columns = []
     if table.metric == results.metric:
-        advised = results.advice().to_text(width if is_text else WIDTH).rstrip()
-    search = ""
+        in_columns.append(results.advice().to_text(width if is_text else WIDTH).rstrip())
     if results.spent():
-        search = search_notes(results).to_text(width if is_text else None)
+        in_columns.append(search_notes(results).to_text(width if is_text else None))
     notes = results.notes
+    # Markdown would join the lines of what is laid out in columns, so that it stands in a fence.
     if not is_text:
-        advised, search = (fenced(part) if part else "" for part in (advised, search))
+        in_columns = [fenced(part) for part in in_columns if part]
         notes = list(map(markdown_text, notes))
-    parts = [
-        part for part in (_drawn([table], format, width).rstrip(), advised, search, *notes) if part
-    ]
-    return ("\n\n".join(parts) + "\n").encode()
+    parts = [_drawn([table], format, width).rstrip(), *in_columns, *notes]
+    return ("\n\n".join(filter(None, parts)) + "\n").encode()
 
 
 def _drawn(tables: Sequence[Table], format: str, width: int) -> str:
@@ -189,7 +187,8 @@ def _best_study(results: Results, notes: Sequence[str]) -> str:
     if fields.get("folds") and results.document.search:
         # By default a search is on the first fold.
         searched = results.document.spec.get("search_folds") or [0]
-        folds = f"{'fold' if len(searched) == 1 else 'folds'} {', '.join(map(str, searched))}"
+        word = "fold" if len(searched) == 1 else "folds"
+        folds = f"{word} {', '.join(map(str, searched))}"
         lines.append(
             f"The settings were chosen on {folds}, where scores are too good by the choice."
         )
@@ -208,6 +207,7 @@ def render_comparison(versus: Versus, format: str) -> bytes:
 
 
 def _check(format: str, known: Sequence[str]) -> None:
+    """Raise `SpecError` where the format is none of those that are `known`."""
     check_known(format, "formats beside --json", known, "there is no such format", place="--format")
 
 
@@ -242,6 +242,17 @@ def report_data(results: Results, table: Table) -> ReportData:
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
+    # Each code that made trials: digest, number of trials, commit.
+    codes = []
+    counts = Counter(record.code for record in results.all_records.values())
+    for code, count in counts.items():
+        if code.digest:
+            changed = " with changes" if code.dirty else ""
+            codes.append([code.digest, str(count), f"{code.commit or '–'}{changed}"])
+    # The command that serves the pages of the runs, where no server does already.
+    ui_command = ""
+    if links.runs and not links.served:
+        ui_command = command_line("ui", tracking=links.tracking)
     data = ReportData(
         frame=frame.assign(error=errors),
         document=document,
@@ -257,22 +268,10 @@ def report_data(results: Results, table: Table) -> ReportData:
         notes=results.notes,
         advice=results.advice() if table.metric == results.metric else None,
         study_link=links.study,
-        code=[
-            [
-                code.digest,
-                str(count),
-                f"{code.commit or '–'}{' with changes' if code.dirty else ''}",
-            ]
-            for code, count in Counter(
-                record.code for record in results.all_records.values()
-            ).items()
-            if code.digest
-        ],
+        code=codes,
         archived=sum(len(part.trial_ids) for part in list_archived(results.records)),
-        ui_command=""
-        if links.served or not links.runs
-        else command_line("ui", tracking=links.tracking),
+        ui_command=ui_command,
     )
-    # What no figure draws is let go: the curves of a big study are large.
+    # Curves that no figure draws are dropped: those of a big study are large.
     drawn = dict.fromkeys([table.metric, *drawn_metrics(data)])
     return replace(data, curves=curves.filter(["trial_id", "step", *drawn]))

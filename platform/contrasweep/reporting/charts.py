@@ -61,6 +61,7 @@ def drawn_metrics(data: ReportData) -> list[str]:
         values = curves.loc[finished, column]
         if pd.api.types.is_numeric_dtype(values) and values.min() < values.max():
             metrics.append(str(column))
+    # False sorts before True.
     return sorted(
         metrics,
         key=lambda metric: (
@@ -72,7 +73,7 @@ def drawn_metrics(data: ReportData) -> list[str]:
 
 
 def _line(arm: str, colour: int, stats: Any) -> Series:
-    """Return the line of an arm with a band. `stats` has its mean, min and max by step.
+    """Return the line of an arm with a band, in the colour of this number. `stats` has its mean, min and max by step.
 
     Of more than `MAX_STEPS` steps every n-th is drawn.
     """
@@ -104,7 +105,7 @@ def _slice(data: ReportData, axis: str) -> Lines:
     names = list(dict.fromkeys(data.done[axis]))
     series = []
     for i, arm in enumerate(data.arms):
-        # By value of the axis, the values of the arm's trials; an arm may lack values of the axis.
+        # The values of the arm's trials, grouped by their value of the axis, of which an arm may lack some.
         values = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
         mean = values.mean()
         present = [name for name in names if name in mean.index]

@@ -121,13 +121,14 @@ def _failures(data: ReportData) -> Variables:
     failures = []
     for line, part in groups[:MAX_CAUSES]:
         trial_ids = list(map(str, part["trial_id"]))
+        more = " …" if len(trial_ids) > 8 else ""
         arms = part["arm"].value_counts().items()
         failures.append(
             {
                 "count": len(part),
                 "cause": str(line)[:300],
                 "arms": ", ".join(f"{data.names(str(arm))} ({n})" for arm, n in arms),
-                "trials": ", ".join(trial_ids[:8]) + (" …" if len(trial_ids) > 8 else ""),
+                "trials": ", ".join(trial_ids[:8]) + more,
                 "traceback": part["error"].iloc[0][-4000:].strip("\n"),
                 "log": data.log_command(trial_ids[0]),
             }

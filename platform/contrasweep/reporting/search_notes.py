@@ -44,19 +44,19 @@ def search_notes(results: Results) -> SearchNotes:
         return SearchNotes()
     names = results.names
     costs = [f"{names(arm)}: {cost}" for arm, cost in results.spent().items()]
-    best, importance = (_rows(frame, names) for frame in (results.best(), results.importance()))
-    return SearchNotes(tuple(costs), best, importance)
+    return SearchNotes(
+        tuple(costs), _rows(results.best(), names), _rows(results.importance(), names)
+    )
 
 
 def _rows(frame: pd.DataFrame, names: DisplayNames) -> Rows:
     """Return a frame as texts, a head and the rows, with the display name of each word that has one."""
     if frame.empty:
         return ()
-    rows = frame.itertuples(index=False)
-    return (
-        tuple(map(names, frame.columns)),
-        *(tuple(names(_text(value)) for value in row) for row in rows),
-    )
+    rows = [tuple(map(names, frame.columns))]
+    for row in frame.itertuples(index=False):
+        rows.append(tuple(names(_text(value)) for value in row))
+    return tuple(rows)
 
 
 def _text(value: Any) -> str:

@@ -54,11 +54,12 @@ def draw(chart: Lines) -> Markup:
     x_low, x_high = (-0.5, len(chart.x_names) - 0.5) if chart.x_names else _span(xs, 0.02)
     y_low, y_high = _span(ys)
 
-    # The place of a value in the drawing, whose y grows downwards.
     def px(x: float) -> float:
+        """Return how far from the left a value of the x axis is drawn."""
         return LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
 
     def py(y: float) -> float:
+        """Return how far from the top a value of the y axis is drawn."""
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
     # Axes first, so that lines and dots are drawn over them: a line over the whole width at each round number.
@@ -135,7 +136,8 @@ def _fitted(text: str, room: float) -> str:
 def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
     """Return a series as an element: its band, then the line, then its points.
 
-    Values that are not finite are left out, so that the line goes on over a gap.
+    `px` and `py` give the place of a value in the drawing, from the left and from the top. Values that are not finite
+    are left out, so that the line goes on over a gap.
     """
     parts = []
     band = [

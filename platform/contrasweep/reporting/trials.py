@@ -78,7 +78,10 @@ def trials_section(data: ReportData) -> Variables:
 
 
 def _columns_of(frame: pd.DataFrame, data: ReportData, settings: Sequence[str]) -> list[Column]:
-    """Return the columns of the list of the trials in `frame`, from the arm to the metrics and the seconds."""
+    """Return the columns of the list of the trials in `frame`, from the arm to the metrics and the seconds.
+
+    `settings` are the axes and the searched settings, which have a column each.
+    """
     # The metrics that have a column: in a long list the study's alone, else others too, scores of evaluations first.
     metrics = [data.metric]
     if len(frame) <= MAX_DETAILED:
@@ -164,7 +167,10 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
 
 
 def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: int) -> Column:
-    """Return the column of a setting: of numbers where all of its values are numbers, else of words."""
+    """Return the column of a setting: of numbers (rounded to `digits`) if all values are numbers, else of words.
+
+    `name` is its title; words are shown by their display `names`.
+    """
     known = values.dropna()
     if len(known) and all(
         isinstance(value, int | float) and not isinstance(value, bool) for value in known

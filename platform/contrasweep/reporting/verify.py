@@ -150,7 +150,10 @@ class Check:
         self.differing: list[str] = []
 
     def __call__(self, place: str, what: str, stated: Any, computed: Any) -> None:
-        """Count a number of the kind `what`, and note it where the table states another one than was computed."""
+        """Count a number of the kind `what`, and note it where the table has another one `stated` than was `computed`.
+
+        `place` says in words where in the table it stands.
+        """
         self.counted[what] += 1
         if not near(stated, computed):
             self.differing.append(
@@ -158,7 +161,7 @@ class Check:
             )
 
     def value(self, trial_id: str, metric: str) -> float | None:
-        """Return a trial's value where it counts: the trial is done, and its value is neither lost nor too large."""
+        """Return a trial's value of the metric; None unless the trial is done and its value is a number that counts."""
         record = self.records.get(trial_id)
         if record is None or record["status"] not in COUNTING:
             return None
@@ -223,7 +226,7 @@ def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
             trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
     trials_of_a = trials[pair["a"]]
     trials_of_b = trials[pair["b"]]
-    # What both arms are planned for, and the values of both there.
+    # The replicates and cells that both arms have in the plan, and the values of both arms there.
     keys = [key for key in trials_of_a if key in trials_of_b]
     values: dict[Any, tuple[float, float]] = {}
     has_items = False
@@ -262,9 +265,8 @@ def replicate_differences(values: dict[Any, tuple[float, float]], rounding: floa
     for (fold, seed, _), (a, b) in values.items():
         cells.setdefault((fold, seed), []).append(a - b if abs(a - b) > rounding else 0.0)
     most = max(map(len, cells.values()), default=0)
-    folds: dict[
-        Any, list[float]
-    ] = {}  # fold, or a name of the seed on one split -> means over cells
+    # Fold, or on one split a name of the seed -> the means over cells.
+    folds: dict[Any, list[float]] = {}
     for (fold, seed), of_cells in cells.items():
         if len(of_cells) == most:
             replicate = f"seed {seed}" if fold is None else fold
@@ -273,9 +275,9 @@ def replicate_differences(values: dict[Any, tuple[float, float]], rounding: floa
 
 
 def measured(record: Entries, metric: str) -> float | None:
-    """Return a record's value of a metric, which may be called `metric.NAME` where a column has its name; else None.
+    """Return a record's value of a metric; None where it has none, or one that is not finite, as in the table.
 
-    A value that is not finite is None, as it is in the table.
+    The table calls a metric `metric.NAME` where another column has its name.
     """
     metrics: Entries = record["metrics"]
     value: float | None = metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
@@ -285,12 +287,11 @@ def measured(record: Entries, metric: str) -> float | None:
 def sign_flip_p(differences: list[float]) -> float:
     """Return the share of all patterns of signs whose sum is as far from 0 as the observed one, or further."""
     total = abs(math.fsum(differences))
-    tie = TIE * math.fsum(map(abs, differences))
-    sums = [
-        math.fsum(map(float.__mul__, signs, differences))
-        for signs in itertools.product((1.0, -1.0), repeat=len(differences))
-    ]
-    return sum(abs(flipped) >= total - 2 * tie for flipped in sums) / len(sums)
+    tie = TIE * math.fsum(map(abs, differences))  # sums that differ by less are equal
+    # Each difference with both of its signs, in all combinations.
+    patterns = list(itertools.product(*((d, -d) for d in differences)))
+    extreme = sum(abs(math.fsum(pattern)) >= total - 2 * tie for pattern in patterns)
+    return extreme / len(patterns)
 
 
 def mean(values: list[float]) -> float | None:
