@@ -126,10 +126,11 @@ def wait_for_hosts(
     missing: Callable[[Inventory], Footprint | None],
     on_message: Callable[[str], object],
 ) -> Inventory:
-    """Wait, `HOST_TIMEOUT_S` at most, until the connected cluster has a host for every trial; return its hosts.
+    """Wait, `HOST_TIMEOUT_S` at most, until the connected cluster has a host that a trial fits; return its hosts.
 
-    `missing` returns the footprint of a trial that fits no host of an inventory, or None. `on_message` receives a line
-    where a host is waited for. Where none comes in that time, the present hosts are returned.
+    `missing` returns the footprint to request a host for, while no trial fits a host of an inventory, else None.
+    `on_message` receives a line where a host is waited for. Where none comes in that time, the present hosts are
+    returned.
     """
     import ray
 

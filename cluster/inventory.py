@@ -175,7 +175,10 @@ class Inventory:
 
 
 def _memories(nodes: Iterable[Node]) -> dict[Node, list[float]]:
-    """Return kind of host, without its memory and number -> memory of each such host in GiB, the largest first."""
+    """Return kind of host -> memory of each such host in GiB, the largest first.
+
+    A kind is a `Node` without its memory and its number.
+    """
     memories: dict[Node, list[float]] = {}
     for node in nodes:
         kind = replace(node, memory_gib=0.0, count=1)
@@ -184,7 +187,7 @@ def _memories(nodes: Iterable[Node]) -> dict[Node, list[float]]:
 
 
 def _alike(nodes: Sequence[Node]) -> list[Node]:
-    """Return the hosts, where a type of GPU has the smallest memory that any of them names: a trial may land there."""
+    """Return the hosts; a type of GPU gets the smallest memory that any host has for it: a trial may land on any."""
     smallest: dict[str, Gpu] = {}
     for gpu in (node.gpu for node in nodes if node.gpu):
         smallest[gpu.type] = min(gpu, smallest.get(gpu.type, gpu), key=lambda gpu: gpu.memory_gib)

@@ -153,7 +153,7 @@ class Job:
         return shlex.join(["contrasweep", name, self.id, "--address", self.address])
 
     def _ask(self, parse: Callable[[Any], T], path: str = "", method: str = "GET") -> T:
-        """Return what `parse` takes from the dashboard's answer at `path` below the job's own."""
+        """Return what `parse` takes from the dashboard's answer at the job's own path, followed by `path`."""
         job = f"/api/jobs/{quote(self.id, safe='')}"
         return Dashboard(self.address).read(parse, method, job + path)
 

@@ -58,7 +58,7 @@ class Work:
     kernels: float = 0.0
 
     def times(self, parts: float) -> "Work":
-        """Return the work of a step on `parts` times the examples, in as many kernels, each so much larger."""
+        """Return the work of a step on `parts` times as many examples: each of the same kernels does so much more."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
     def seconds(self, gpu: str, in_half: bool, share: float = 1.0) -> float | None:
@@ -258,7 +258,7 @@ def count(
 
 @contextlib.contextmanager
 def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
-    """Yield the size in bytes of each storage that autograd keeps within the `with` block, by identity.
+    """Yield storage key -> bytes, of each storage of a tensor that autograd keeps within the `with` block.
 
     A tensor that is kept twice or as a view counts once, and the model's own weights and buffers not at all. The
     mapping is filled as the forward pass runs.

@@ -208,7 +208,8 @@ def _by_names(top: Path) -> Iterator[Path]:
 def _stays(path: Path) -> bool:
     """Whether a file or folder is not sent: because of its name, or because of what a folder holds.
 
-    By what they hold these folders stay: environments of Python, folders that cannot be read, and storages of studies.
+    These folders are not sent whatever their names: environments of Python, storages of studies, and folders that
+    cannot be read.
     """
     is_folder = path.is_dir()
     # A package in a package is code, whatever its name.

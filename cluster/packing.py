@@ -294,7 +294,7 @@ def choose(
     """
 
     def occupancy(way: Placement) -> float:
-        """Return the load of a GPU of the type with this trial, divided by the type's speed; 0 without a GPU."""
+        """Return the mean load of the GPUs of this type, with this trial, over the type's speed; 0 without a GPU."""
         if way.gpu is None:
             return 0.0
         total = load[way.gpu] + float(way.share)

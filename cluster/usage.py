@@ -48,7 +48,7 @@ class Meter:
         self._exact = False  # whether Linux's peak of this process is that since `start`
 
     def start(self) -> "Meter":
-        """Begin sampling and return this Meter, once: one Meter counts one trial."""
+        """Begin sampling; return this Meter. It is called once, because one Meter counts one trial."""
         # The peaks that Linux and torch keep begin anew, so that they are this trial's.
         self._nvml = Nvml.open()
         self._exact = _reset_peak()
@@ -113,9 +113,10 @@ class Meter:
                 self._add_row()
 
     def _add_row(self) -> None:
-        """Add a row with the use since the last row, of the host (`cpu_utilization_percentage`) and of this process.
+        """Add a row to the timeline: how busy the cores and the GPU were since the last row, and the memory now.
 
-        Memory is as it is now, in GiB; both kinds of GPU figures are left out where there are none.
+        The cores are those of the whole host, memory (in GiB) and GPU those of this process. What is not known of a GPU
+        is left out.
         """
         with self._lock:
             busy = self._utilisations[self._rows_busy :]
@@ -162,12 +163,14 @@ def _host_bytes(peak: bool = False) -> int:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return the bytes resident of a process; `OSError` where it has ended. Word 1 of `statm` is in pages."""
+    """Return the resident bytes of a process; `OSError` where it has ended."""
+    # Word 1 of `statm` is the number of resident pages.
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def _reset_peak() -> bool:
-    """Reset Linux's record of this process's peak memory (by a 5); return False where that is not allowed."""
+    """Reset Linux's record of this process's peak memory; return False where that is not allowed."""
+    # A 5 in this file means that the peak is reset.
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -212,7 +215,7 @@ def _devices_busy(cuda: Any) -> float | None:
 
 
 class Nvml:
-    """NVML with its `handles` of all GPUs of the machine, and its view of this process on them."""
+    """What NVML tells of the GPUs of the machine, by their `handles`, and of this process on them."""
 
     def __init__(self, nvml: Any, handles: list[Any]) -> None:
         self.nvml = nvml

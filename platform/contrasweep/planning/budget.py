@@ -50,14 +50,14 @@ class Spent:
         return Spent(*(max(difference, 0) for difference in differences))
 
     def of_trials(self, trials: int) -> "Spent":
-        """Return what `trials` trials take at the mean of those counted here; 0 hours and cost where none has ended."""
+        """Return what so many trials take if each takes the mean of those counted here; 0 where none has ended."""
         factor = trials / max(1, self.trials)
         return Spent(trials, self.gpu_hours * factor, self.cost * factor)
 
 
 @dataclass
 class Unfinished:
-    """A trial without a record: how long it has trained as last reported, and on what."""
+    """A trial without a record: the seconds that it has trained, as last reported, and its GPUs."""
 
     seconds: float
     gpus: float  # or a share of one

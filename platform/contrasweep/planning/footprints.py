@@ -323,7 +323,7 @@ class Footprints:
     def _counted(self, trial: Trial) -> Estimate | None:
         """Return the estimate of a trial, counted once for each shape of workload; None where nothing can be counted.
 
-        Why not is kept for `of`. Raises `SpecError` where the user's code calls sys.exit as the network is built.
+        The reason is kept for `of`. Raises `SpecError` where the user's code calls sys.exit as the network is built.
         """
         workload = self._workload(trial)
         if workload is None:

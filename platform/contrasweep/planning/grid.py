@@ -70,7 +70,7 @@ class FixedSource(Source):
         return NextTrial(trial)
 
     def done(self, record: Record) -> None:
-        """Note how long a trial of the cell took."""
+        """Note how long a trial took, as an estimate for those of its cell that still wait."""
         cell = self.running.pop(record.trial_id, None)
         if cell is not None and record.status.counts:
             self.seconds[cell] = record.seconds

@@ -213,7 +213,7 @@ class Learned:
 def calibration_key(host: str, architecture: str) -> str:
     """Return the key under which trials share the constants of the memory model: `H100/resnet50-fp32`.
 
-    `host` is the type of GPU, or `CPU`; no host's own name. `architecture` is that of the trial's `Workload`.
+    `host` is the type of GPU, or `CPU`, not the name of a machine. `architecture` is that of the trial's `Workload`.
     """
     return f"{host}/{architecture}"
 

@@ -229,11 +229,11 @@ def study_design(study: Study, noise: EarlierNoise | None) -> "Design":
 def study_power(
     study: Study, noise: EarlierNoise | None = None, looks: int = 0
 ) -> "PlannedPower | None":
-    """Return the difference that is decided in 80 % of studies like this one, for its own question.
+    """Return the difference between arms that is decided in 80 % of studies like this one.
 
     With the `noise` of earlier trials it is given in units of the metric too. The earlier `looks` at the table lower
-    its level. None where there is nothing to compare, and without SciPy, which a machine that only plans and submits
-    need not have.
+    the level of the comparisons. None where there is nothing to compare, and without SciPy, which a machine that only
+    plans and submits need not have.
     """
     if not is_installed("scipy"):
         return None
@@ -263,10 +263,10 @@ def _in_units(power: "PlannedPower", noise: EarlierNoise | None) -> "PlannedPowe
 
 
 def looks_before(plan: PlanBase, records: StudyRecords, finished: Collection[str]) -> int:
-    """Return how many looks at the study's table come before that of `plan`; 0 for a study that grows by its own looks.
+    """Return how many looks at the study's table come before that of `plan`; 0 for a study with `replicates`.
 
-    A grid that adds trials of its arms to a table whose trials are all `finished` takes a look at it. Each confirmation
-    of a sweep but the last is a look.
+    Such a study counts its looks itself. A `plan` that adds trials of its arms to a grid whose trials are all
+    `finished` counts as a look at that grid. In a sweep each confirmation but the last is a look.
     """
     document = records.document()
     if document is None or plan.study.replicates is not None:
@@ -338,7 +338,7 @@ def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...
 
 
 def _question(study: Study) -> "Question":
-    """Return the question of the study's family of comparisons; a sweep has but one cell."""
+    """Return the question that the study's comparisons answer; `overall` for a sweep, whose table has one cell."""
     return study.question if isinstance(study, AblationGrid) else "overall"
 
 

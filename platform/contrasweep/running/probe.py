@@ -25,9 +25,9 @@ def host_and_port(uri: str) -> "tuple[str, int]":
 def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[str, str]":
     """Return what cannot be used from here, each with the reason: `contrasweep`, or any of the addresses.
 
-    `version` is the one of contrasweep that is wanted; "" where any will do. An address cannot be used where no
-    connection can be made within `timeout_s`, where no MLflow server answers at one of HTTP, or where nothing can be
-    written to a storage with the keys that are here.
+    `version` is the version of contrasweep that is wanted; "" where any will do. An address of HTTP cannot be used
+    where no connection can be made within `timeout_s`, or no MLflow server answers. Any other address is a storage,
+    which cannot be used where nothing can be written with the keys that are here.
     """
     try:
         found = importlib.metadata.version("contrasweep") if version else ""

@@ -328,7 +328,7 @@ def _next_key(target: Any, path: list[str], error_place: str, field: str) -> tup
 
 
 def built(cls: type[T], fields: MutableConfig, file: str) -> T:
-    """Return the object of class `cls` with these fields; `SpecError`, if one is wrong, has `file` before its place."""
+    """Return the object of class `cls` with these fields; the place of a `SpecError` begins with `file`."""
     try:
         value: T = validate(cls, fields)
     except SpecError as error:
@@ -337,7 +337,7 @@ def built(cls: type[T], fields: MutableConfig, file: str) -> T:
 
 
 def _build_all(fields: MutableConfig, name: str) -> list[Study]:
-    """Return the studies of the file `name`: those under `studies`, which `with_sets` has completed, or the one.
+    """Return the studies of the file `name`: all under `studies`, which `with_sets` has completed, else one study.
 
     Raises `SpecError` where `studies` is no list of mappings.
     """

@@ -159,9 +159,9 @@ def _sources(arm: Arm) -> Collection[Source]:
 def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
     """Yield what is doubtful of the arm `name` with a command, a sentence each; `axes` are the study's config keys.
 
-    These are doubtful: settings, a seed or a fold that no placeholder names; names of what is no setting; a command in
-    whose code and words nothing looks like a report; scripts that are not on this machine; what `_unread_flags` and
-    `_unnamed_files` yield.
+    These are doubtful: settings, a seed or a fold that no placeholder names; entries of `names` that are no settings; a
+    command in whose code and words nothing looks like a report; scripts that are not on this machine; what
+    `_unread_flags` and `_unnamed_files` yield.
     """
     command = arm.config[COMMAND]
     options = arm.config.get(OPTIONS, {})
@@ -238,10 +238,10 @@ def _unnamed_files(name: str, sources: Iterable[Source]) -> Iterator[str]:
 class SettingsOfArms:
     """The settings of a study's trials, built once for each config.
 
-    A trainable's `settings` are built as `Settings(**config)`, so that a wrong key or value costs nothing. A trial's
-    config has every setting, also those left at their defaults. A method `resolve(self, data: Manifest) -> Self` makes
-    concrete what depends on the dataset, by its content and never by its name. A trainable without `settings` has the
-    config as it is declared.
+    A trainable's `settings` are built as `Settings(**config)`, so that a wrong key or value is found before anything is
+    spent. A trial's config has every setting, also those left at their defaults. A method `resolve(self, data:
+    Manifest) -> Self` makes concrete what depends on the dataset, by its content and never by its name. A trainable
+    without `settings` has the config as it is declared.
     """
 
     def __init__(self, arms: Mapping[str, Arm]) -> None:

@@ -11,9 +11,9 @@ from contrasweep.imports import build_part, errors_named
 class UsersPart:
     """Wraps an object of the user's class: `target(*first, **options)`, where `name` is the class's dotted path.
 
-    A subclass says its `kind`, `searcher` or `pruner`, which is shown as the place of errors, the `protocol` that the
-    object has, and the rule and the hint of the error of one that lacks it. An error names the class and the line of
-    its code that failed.
+    A subclass defines `kind`, which is `searcher` or `pruner` and the place that errors name, and `protocol`, whose
+    methods the object must have. `rule` and `hint` are the error for an object that lacks one. An error names the class
+    and the line of its code that failed.
 
     Raises `SpecError` where the class does not take the options, fails, or lacks a method of the protocol.
     """

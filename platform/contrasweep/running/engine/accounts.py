@@ -91,7 +91,7 @@ class Overdue:
         self._clocks.pop(trial_id, None)
 
     def stood_still(self, seconds: float, now: float) -> None:
-        """Leave out the `seconds` up to `now` in which the driver read no reports; workers wait for it meanwhile."""
+        """Do not count the last `seconds` before `now` as silence: the driver has read no reports in this time."""
         for clock in self._clocks.values():
             clock.heard = min(clock.heard + seconds, now)
 

@@ -74,7 +74,7 @@ class RayWatch:
         self._stop.set()
 
     def _work(self, watched: Mapping[str, str], own: bool) -> None:
-        """Connect to each of `watched` until one is gone, or this process leaves Ray."""
+        """Connect to each of `watched`, name -> `host:port`, again and again until one is gone or this leaves Ray."""
         seen = dict.fromkeys(watched, time.monotonic())  # when each took a connection last
         while not self._leaving.wait(POLL_S):
             for name, address in watched.items():
@@ -231,9 +231,8 @@ def cluster_hosts(
 ) -> tuple[Inventory, Hosts]:
     """Return the hosts to run on, and the `Hosts` that tells which hosts join later.
 
-    `inventory` are the hosts of the connected Ray. `missing` returns, for given hosts, the footprint of a trial that
-    fits none of them (None: each fits one). On a cluster this waits for a host that such a trial fits, and says so by
-    `on_message`.
+    `inventory` are the hosts of the connected Ray. On a cluster this waits for a host that a trial fits, and says so by
+    `on_message`; `missing` is as in `wait_for_hosts`.
     """
     if _address() == "local":
         return inventory, Hosts()

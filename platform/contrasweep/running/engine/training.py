@@ -90,7 +90,7 @@ def train(
         with interruptible(), connected() as detected, progress.shown(spent):
 
             def unplaced(inventory: Inventory) -> Footprint | None:
-                """Return the smallest footprint of those that fit no host; None where all fit."""
+                """Return the smallest footprint of the trials if none of them fits a host; None if one does."""
                 footprints = Footprints(study, inventory, peaks)
                 smallest = footprints.smallest_if_none_fits(plan.example_trials)
                 return footprints.of(smallest).footprint if smallest else None

@@ -353,7 +353,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     """Passes the results and the end of each trial to the loop.
 
     Tune passes all arguments by name; those that a method does not use are in `info`. An error of the loop is logged,
-    and the run goes on. One of the storage ends the run, in order (see `_safely`).
+    and the run goes on. An error of the storage ends the run in good order (see `_safely`).
     """
 
     def __init__(self, loop: TrialLoop, watchdog: Watchdog) -> None:

@@ -611,7 +611,7 @@ class Execution:
         return row, adds_metric or row["step"] != before.get("step")
 
     def _save(self, folder: Path) -> None:
-        """Store the files of `folder` as the checkpoint after the latest report, now or with a later one."""
+        """Store the files of `folder` as the checkpoint after the latest report, at once or when an upload is due."""
         reports = self.reports
         keep = self.retention.keep
         # Where an older checkpoint may stay, none is replaced by a newer one before it is stored.

@@ -103,7 +103,7 @@ class FoldHalving(Pruner):
         """
 
         def order(trial: str) -> tuple[int, int]:
-            """Return the trial's configuration, and its place among the trials of that."""
+            """Return the number of the trial's configuration, and which of its trials this is."""
             config = self.config_of[trial]
             return config, self.trials[config].index(trial)
 

@@ -75,7 +75,7 @@ class Asha(StoppingRule):
         self.decisions: dict[tuple[str, int], bool] = {}  # trial and step -> whether it went on
 
     def on_report(self, trial: str, step: int, value: float) -> bool:
-        """Return whether `trial` goes on: at a step that it has reported before, what was decided then.
+        """Return whether `trial` goes on; the answer at a step that it has reported before is that of the first time.
 
         So a trial that lost its host, and trains some steps again, is judged once at a rung.
         """
