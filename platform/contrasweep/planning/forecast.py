@@ -63,7 +63,7 @@ class Durations:
         self.inventory = inventory
         self.done = {record.trial_id: record for record in known if record.status.counts}
         self.speeds = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-        # By arm, or by the cell key of other studies' trials.
+        # arm, or cell key of other studies' trials -> seconds of each trial
         seconds_of = defaultdict[str, list[float]](list)
         for key, record in [*((record.arm, record) for record in self.done.values()), *equal]:
             seconds_of[key].append(self._seconds(record))

@@ -47,6 +47,7 @@ class _Range:
             raise SpecError(f"a range is at most {LARGEST:g} wide", place="high", value=self.high)
         if self.log and self.low <= 0:
             raise SpecError("a logarithmic range must start above 0", place="low", value=self.low)
+        # A float has 53 bits, so it cannot hold values that are closer than this.
         if self.step is not None and self.step <= (self.high - self.low) / 2**53:
             rule = "step must be above 0, and above a 2^53rd of the range"
             raise SpecError(rule, place="step", value=self.step)

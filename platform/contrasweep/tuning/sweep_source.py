@@ -82,29 +82,29 @@ class ArmSearch:
     receive their reports and records.
 
     Args:
-        plan: The design of the study, which makes the searcher and the pruner.
+        design: The design of the study, which makes the searcher and the pruner.
         arm: The arm.
         records: The study in the storage.
         infeasible: Ids of trials whose record says that they fitted no host. They run again, if the budget has room.
     """
 
     def __init__(
-        self, plan: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str]
+        self, design: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str]
     ) -> None:
-        study = plan.study
-        self.plan = plan
+        study = design.study
+        self.design = design
         self.study = study
         self.arm = arm
         self.records = records
         self.fixed = dotted.merge(study.arms[arm].config)  # the settings that are not searched
-        self.searcher = plan.searcher(arm, self.fixed)
-        self.pruner = plan.pruner()
-        self.spending = Spending(study.arm_budget, len(plan.search_folds))
+        self.searcher = design.searcher(arm, self.fixed)
+        self.pruner = design.pruner()
+        self.spending = Spending(study.arm_budget, len(design.search_folds))
         self.candidates: list[Candidate] = []
         self.candidate_of: dict[str, Candidate] = {}  # trial id -> its candidate
         self.waiting: deque[Trial] = deque()  # to be handed out, the next one first
         self.run_again = set(infeasible)  # ids of infeasible trials
-        self.folder = f"{records.study}/search/{plan.search_digest(arm)}/"  # of candidates' files
+        self.folder = f"{records.study}/search/{design.search_digest(arm)}/"  # of candidates' files
         self.stopped: set[str] = set()  # ids of trials without a record whose reports stop them
         self.closed = False  # whether there will be no more candidates
         self.repeats = 0  # the newest candidates, in a row, that brought no trial of their own
@@ -334,7 +334,7 @@ class ArmSearch:
         Where the settings come to the trials of an earlier candidate, as `auto` and 16 may, these run once for both.
         """
         whole_config = dotted.merge(self.fixed, dotted.expand(config))
-        trials = self.plan.search_trials(self.arm, whole_config)
+        trials = self.design.search_trials(self.arm, whole_config)
         earlier = self.candidate_of.get(trials[0].id)
         self.repeats = 0 if earlier is None else self.repeats + 1
         if earlier is not None:
@@ -351,7 +351,7 @@ class ArmSearch:
     @property
     def _configs(self) -> int:
         """Return how many candidates with trials of their own there are."""
-        return len(self.candidate_of) // len(self.plan.search_folds)
+        return len(self.candidate_of) // len(self.design.search_folds)
 
     def _add_to_pruner(self, trial: Trial, number: int) -> None:
         """Tell the pruner of a trial of candidate `number`; a trial without a fold counts as one of fold 0."""
