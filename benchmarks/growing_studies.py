@@ -129,10 +129,11 @@ def grow(
             pairs.append(PairEvidence((("task", str(c)),), str(a), str(b), evidence))
         look, _ = judge_look(pairs, stage, log, replicates, family, bounds=bounds)
         log = log.with_look(look)
-    decisions = [
-        log.latest[(("task", str(c)),), frozenset((str(a), str(b)))].decision
-        for c, a, b in compared
-    ]
+    decisions = []
+    for c, a, b in compared:
+        entry = log.newest((("task", str(c)),), str(a), str(b))
+        assert entry is not None  # as every look has all comparisons
+        decisions.append(entry.decision)
     share = float(counts.mean() / replicates.most)
     truths = tuple(float(means[c, a] - means[c, b]) for c, a, b in compared)
     return Grown(share, truths, tuple(decisions), tuple(pair.evidence for pair in pairs))

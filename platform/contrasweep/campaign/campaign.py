@@ -358,9 +358,8 @@ def load_candidate(name: str, incumbent: Arm, sets: Sequence[str]) -> Arm:
 
 def _built(cls: type, fields: MutableConfig, file: str) -> Any:
     """Return the campaign or arm (`cls`) with these fields; `SpecError` where they declare no such thing."""
-    is_study = bool({"arms", "studies"} & fields.keys())
     is_campaign = INCUMBENT in fields
-    if is_study or (cls is Arm and is_campaign):
+    if {"arms", "studies"} & fields.keys() or (cls is Arm and is_campaign):
         given = "campaign" if is_campaign else "study"
         wanted = "candidate" if cls is Arm else "campaign"
         raise SpecError(

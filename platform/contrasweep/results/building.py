@@ -202,11 +202,6 @@ class PairEvidence(NamedTuple):
     evidence: Evidence
     may_decide: bool = True
 
-    @property
-    def key(self) -> tuple[Context, frozenset[str]]:
-        """The key of the comparison in a log of looks, the same for a against b and for b against a."""
-        return self.context, frozenset((self.a, self.b))
-
 
 def comparisons(
     trials: pd.DataFrame,

@@ -160,8 +160,8 @@ class _Tested:
         `looks` are all looks of the study; `inflation` multiplies the p-values of looks (`Looks.t_inflation`).
         """
         evidence = pair.evidence
-        history = log.history(pair.key)
-        past = log.latest.get(pair.key)
+        history = log.history(pair.context, pair.a, pair.b)
+        past = log.newest(pair.context, pair.a, pair.b)
         # The comparison is tested where it has more pairs of trials than at its newest look.
         fresh = past is None or evidence.gaps.planned > past.pairs
         tested_at = []

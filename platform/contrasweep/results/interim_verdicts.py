@@ -28,7 +28,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
     `context` is their place in the table. The first look counts that decided anything with fewer than `pairs` pairs of
     trials. A look with as many pairs is the present one.
     """
-    history = log.history((context, frozenset((a, b))))
+    history = log.history(context, a, b)
     for number, (look, entry) in enumerate(zip(log.looks, history, strict=True), start=1):
         if entry is not None and entry.pairs < pairs and entry.decision in VERDICTS:
             # The p is that of equivalence for arms that are equivalent, else that of no difference.
@@ -85,7 +85,7 @@ class InterimVerdicts:
         if judgement is None:
             return comparison
         evidence = comparison.evidence
-        entry = self.log.latest.get((context, frozenset((a, b))))
+        entry = self.log.newest(context, a, b)
         # No verdict, no interval and a p of 1, as long as no look at these data has settled them.
         unsettled = replace(
             judgement,
@@ -209,7 +209,7 @@ class ExtensionVerdicts:
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
         """Return how many looks the comparison had with fewer replicates: each divides its level by four."""
-        history = self.log.history((context, frozenset((a, b))))
+        history = self.log.history(context, a, b)
         return self.further_looks + sum(
             comparison is not None and comparison.pairs < evidence.gaps.planned
             for comparison in history

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
@@ -105,19 +105,19 @@ class LookLog:
         """Whether the last look has spent the rest of alpha, so that no look is left."""
         return bool(self.looks) and self.looks[-1].time >= 1
 
-    @property
-    def latest(self) -> dict[Any, LookAt]:
-        """Key of a comparison (`LookAt.key`) -> the newest look at it."""
-        return {
-            comparison.key: comparison for look in self.looks for comparison in look.comparisons
-        }
+    def history(self, context: Context, a: str, b: str) -> list[LookAt | None]:
+        """Return the entry on `a` and `b`, in either order, of each look; None for a look that does not have it."""
+        key = context, frozenset((a, b))
+        history = []
+        for look in self.looks:
+            by_key = {comparison.key: comparison for comparison in look.comparisons}
+            history.append(by_key.get(key))
+        return history
 
-    def history(self, key: Any) -> list[LookAt | None]:
-        """Return the comparison with this key at each look, in order; None for a look that did not have it."""
-        by_key = [
-            {comparison.key: comparison for comparison in look.comparisons} for look in self.looks
-        ]
-        return [comparisons.get(key) for comparisons in by_key]
+    def newest(self, context: Context, a: str, b: str) -> LookAt | None:
+        """Return the newest entry that `history` has; None where no look has the comparison."""
+        entries = list(filter(None, self.history(context, a, b)))
+        return entries[-1] if entries else None
 
     def replicates_when_stopped(self, cell: str) -> int | None:
         """Return the number of replicates at which a look first stopped the cell; None while no look has."""
