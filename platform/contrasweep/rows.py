@@ -1,7 +1,7 @@
 """`Row`: the numbers of a trial at one step, as processes, files and trackers exchange them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 Row = dict[str, float]
 """Name -> number: what a trial reports, or what it uses of its machine (a measurement).
@@ -9,6 +9,9 @@ Row = dict[str, float]
 `step` counts up from 1 in a report, and is in seconds in a measurement; `time` is in seconds since 1970.
 """
 
+
+Mode = Literal["max", "min"]
+"""Which values of a metric are better: the larger ones (`max`) or the smaller ones (`min`)."""
 
 FrameRow = dict[str, Any]
 """A row of a frame of trials, column -> value; its columns are the study's axes and metrics and those of ours."""

@@ -59,6 +59,7 @@ from contrasweep.results.ledger import (
     campaign_names,
 )
 from contrasweep.results.results import Results
+from contrasweep.rows import Mode
 from contrasweep.running.driver import run
 from contrasweep.running.failures import failure_line
 from contrasweep.running.session import session
@@ -174,7 +175,7 @@ class Campaign:
     incumbent: Arm
     data: str | Annotated[list[str], pydantic.Field(min_length=1)]
     metric: Metric = "accuracy"
-    mode: Literal["max", "min"] = "max"
+    mode: Mode = "max"
     smallest_difference: Difference | None = None
     alpha: Alpha = 0.05
     error: Literal["family", "fdr"] = "family"

@@ -4,13 +4,13 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known
 from contrasweep.results.study_data import SMALLER
-from contrasweep.rows import row_tuples
+from contrasweep.rows import Mode, row_tuples
 from contrasweep.storage.names import as_line
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
@@ -58,7 +58,7 @@ class Roles:
 
     arm: tuple[str, ...]
     metric: str
-    mode: Literal["max", "min"]
+    mode: Mode
     pair: tuple[str, ...]
     item: str
     group: str

@@ -18,12 +18,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 import pydantic
 
 from contrasweep.errors import BrokenFileError, duration, plural
-from contrasweep.rows import Row, step_of
+from contrasweep.rows import Mode, Row, step_of
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.lease import living_holder
@@ -139,7 +139,7 @@ class RunState:
 
     study: Name
     metric: Label
-    mode: Literal["max", "min"]
+    mode: Mode
     storage: Line
     total: Count | None
     before: dict[Label, Count]

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from contrasweep.results.answer import Pair, replicates_text
 from contrasweep.results.interim_verdicts import ExtensionVerdicts, InterimVerdicts
 from contrasweep.results.items import ItemValues
 from contrasweep.results.table import CONSTANT, NO_INTERVAL, Cell, Key, Replicate, Table
-from contrasweep.rows import row_tuples
+from contrasweep.rows import Mode, row_tuples
 from contrasweep.statistics.comparison import Comparison, freedom, judged_comparisons, within
 from contrasweep.statistics.design import Contrast, Design
 from contrasweep.statistics.evidence import Evidence, ItemScores, mean_contrast, paired_evidence
@@ -182,7 +182,7 @@ class DecisionRule:
     """
 
     design: Design = field(default_factory=Design)
-    mode: Literal["max", "min"] = "max"
+    mode: Mode = "max"
     alpha: float = 0.05
     question: Question | None = None
     margin: float | None = None

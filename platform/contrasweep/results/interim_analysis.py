@@ -17,6 +17,7 @@ from contrasweep.planning.stages import Stage, cell_name, spending_time
 from contrasweep.planning.sweep import SweepPlan
 from contrasweep.results.building import PairEvidence
 from contrasweep.results.results import Results
+from contrasweep.rows import Mode
 from contrasweep.statistics.comparison import Comparison
 from contrasweep.statistics.evidence import Evidence
 from contrasweep.statistics.family import LEVEL_DIVISOR, Family
@@ -76,7 +77,7 @@ def judge_look(
     log: LookLog,
     declared: Replicates,
     family: Family,
-    mode: Literal["max", "min"] = "max",
+    mode: Mode = "max",
     bounds: tuple[float, float] | None = None,
 ) -> tuple[LookTaken, list[Cell]]:
     """Return the look that is due at `stage`, after those of `log`, and the cells that train further replicates.
@@ -152,7 +153,7 @@ class _Tested:
         log: LookLog,
         looks: Looks,
         family: Family,
-        mode: Literal["max", "min"],
+        mode: Mode,
         inflation: float,
     ) -> Self:
         """Return the comparison `pair` at the look that follows those of `log`.
@@ -204,7 +205,7 @@ class _Tested:
         earlier = [None if entry is None else getattr(entry, name) for entry in self.history]
         return [math.nan if value is None else value for value in (*earlier, getattr(self, name))]
 
-    def entry(self, standing: Standing, ready: bool, mode: Literal["max", "min"]) -> LookAt:
+    def entry(self, standing: Standing, ready: bool, mode: Mode) -> LookAt:
         """Return what the log keeps of the comparison, with the decision of its `standing` after this look.
 
         An earlier verdict stays. There is no interval where the comparison is not `ready` for a verdict.
@@ -239,7 +240,7 @@ def _log_entries(
     log: LookLog,
     looks: Looks,
     family: Family,
-    mode: Literal["max", "min"],
+    mode: Mode,
     declared: Replicates,
     bounds: tuple[float, float] | None,
     last: bool,

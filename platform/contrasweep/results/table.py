@@ -32,7 +32,7 @@ from contrasweep.results.rendering import (
     render_fragment,
     wrapped,
 )
-from contrasweep.rows import FrameRow, row_beside
+from contrasweep.rows import FrameRow, Mode, row_beside
 from contrasweep.statistics.comparison import decimals_of
 from contrasweep.statistics.design import Design
 from contrasweep.statistics.evidence import COPIES_HINT
@@ -257,7 +257,7 @@ class Table:
     """
 
     metric: str
-    mode: Literal["max", "min"]
+    mode: Mode
     alpha: float
     design: Design
     row_factors: Key

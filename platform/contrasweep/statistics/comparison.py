@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Literal
 
 from contrasweep.errors import plural
+from contrasweep.rows import Mode
 from contrasweep.statistics.design import PERMUTATION, SIGN_FLIP, WELCH, Components, Scope
 from contrasweep.statistics.evidence import COPIES_HINT, Evidence, Gaps
 from contrasweep.statistics.family import LEVEL_DIVISOR, Family
@@ -138,7 +139,7 @@ def in_words(verdict: Verdict, relevance: Relevance | None) -> str:
 def judge(
     evidence: Sequence[Evidence],
     family: Family,
-    mode: Literal["max", "min"] = "max",
+    mode: Mode = "max",
     *,
     looks: Sequence[int] | None = None,
 ) -> list[Judgement]:
@@ -280,7 +281,7 @@ class Comparison:
     evidence: Evidence
     family: Family
     judgement: Judgement | None = None
-    mode: Literal["max", "min"] = "max"
+    mode: Mode = "max"
     turned: bool = False
     bounds: tuple[float, float] | None = None
     names: tuple[str, str] = ("A", "B")
@@ -689,7 +690,7 @@ def _counted(what: str, *counts: tuple[str, int]) -> str:
 def judged_comparisons(
     evidence: Sequence[Evidence],
     family: Family,
-    mode: Literal["max", "min"],
+    mode: Mode,
     *,
     decisive: bool = True,
     looks: Sequence[int] | None = None,

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from contrasweep.errors import SpecError, check_known
+from contrasweep.rows import Mode
 from contrasweep.statistics.checks import Floats, floats
 from contrasweep.statistics.family import Family
 
@@ -289,7 +290,7 @@ def judge_looks(
     standard_errors: Sequence[float] | None = None,
     decided: Sequence[bool] | None = None,
     may_decide: Sequence[bool] | None = None,
-    mode: Literal["max", "min"] = "max",
+    mode: Mode = "max",
     inflation: float = 1.0,
 ) -> list[Standing]:
     """Judge a family of comparisons after a look, and return the standing of each.

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from contrasweep.errors import SpecError
+from contrasweep.rows import Mode
 from contrasweep.statistics.checks import Floats, floats
 from contrasweep.statistics.group_sequential import POWER_WANTED, conditional_power, power_family
 from contrasweep.statistics.resampling import constant, sign_flip_p
@@ -114,7 +115,7 @@ class Rule:
     step: int = 4
     most: int = 32
     margin: float | None = None
-    mode: Literal["max", "min"] = "max"
+    mode: Mode = "max"
     screen_level: float = 0.1
     simpler: bool = False
 

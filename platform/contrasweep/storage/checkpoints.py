@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 from contrasweep import canonical
 from contrasweep.errors import BrokenFileError
+from contrasweep.rows import Mode
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import FileName, Label, Name, check_file_name
 from contrasweep.storage.record import Count, Digest, Measure, Time
@@ -76,7 +77,7 @@ class Retention:
 
     keep: Keep = "newest"
     metric: str = ""
-    mode: Literal["max", "min"] = "max"
+    mode: Mode = "max"
 
     def score(self, row: Mapping[str, float]) -> float | None:
         """Return the score of a report, larger is better: the metric, or its negative with `mode` min.

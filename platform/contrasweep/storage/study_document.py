@@ -9,6 +9,7 @@ import pydantic
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
+from contrasweep.rows import Mode
 from contrasweep.shell import is_ours
 from contrasweep.storage.json_file import SCHEMA, JsonFile, stored
 from contrasweep.storage.names import Label, Name
@@ -168,7 +169,7 @@ class StudyDocument:
 
     name: Name
     metric: Label
-    mode: Literal["max", "min"] = "max"
+    mode: Mode = "max"
     type: Literal["ablation_grid", "sweep"] = "ablation_grid"
     plan_digest: Label = ""
     arms: tuple[Label, ...] = ()
