@@ -176,15 +176,13 @@ _PAIRED = {
 }
 
 
-def _valid(loss: str, similarity: str) -> bool:
-    """Whether the loss takes the similarity: OCL needs scores with a sign."""
-    return loss != "ocl" or similarity in ("cosine", "dot")
-
-
 PAIRS = [
-    (loss, similarity) for loss in LOSSES for similarity in TEMPERATURE if _valid(loss, similarity)
+    (loss, similarity)
+    for loss in LOSSES
+    for similarity in TEMPERATURE
+    if loss != "ocl" or similarity in ("cosine", "dot")
 ]
-"""The 44 pairs of a loss and a similarity that fit."""
+"""The 44 pairs of a loss and a similarity that fit: OCL needs scores with a sign."""
 
 
 def _middle(loss: str, similarity: str) -> MutableConfig:

@@ -297,6 +297,7 @@ def encoder_of(net: "nn.Module", dim: int, file: str = "", sha256: str = "") -> 
     """
     if file:
         load_weights(net, file, sha256)
+    # The names of the tensors in checkpoints begin with "body."
     encoder = nn.Sequential(OrderedDict(body=net))
     encoder.dim = dim  # type: ignore[assignment]
     return encoder

@@ -42,6 +42,7 @@ Box = Callable[[int, int, int], Rectangle]
 Rows = Int[Tensor, " k"]
 Pixels = UInt8[Tensor, "k c h w"]
 Moments = tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]
+"""Mean and standard deviation of each channel."""
 Viewed = tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]
 """The views of a batch's images, and the images' rows."""
 

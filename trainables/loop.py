@@ -292,8 +292,12 @@ def run(
                     )
             # The checkpoint is written before the evaluation, which may load other weights.
             final = method.ends(epoch)
-            due = final or _due(epoch, checkpoint_every)
-            saved = _save(Path(scratch, "checkpoint"), method, epoch) if due else None
+            saved = None
+            if final or _due(epoch, checkpoint_every):
+                state = {name: getattr(guard, name) for name in KEPT_OF_GUARD}
+                saved = checkpoint.save(
+                    Path(scratch, "checkpoint"), method.parts, epoch=epoch, **state
+                )
             if final or _due(epoch, evaluate_every):
                 scores = method.evaluate(final, Path(scratch, "artifacts"))
                 yield Report(
@@ -318,12 +322,6 @@ def _sum_of_squared_weights(method: Method) -> float | None:
 def _due(epoch: int, every: int) -> bool:
     """Whether something is due after this epoch that comes `every` so many epochs; 0: at the end only, so not here."""
     return every > 0 and epoch % every == 0
-
-
-def _save(folder: Path, method: Method, epoch: int) -> Path:
-    """Write a checkpoint of the method after this epoch to `folder`, and return the folder."""
-    state = {name: getattr(method.guard, name) for name in KEPT_OF_GUARD}
-    return checkpoint.save(folder, method.parts, epoch=epoch, **state)
 
 
 def restore(folder: Path, method: Method) -> int:

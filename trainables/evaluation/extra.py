@@ -21,6 +21,7 @@ from contrasweep.trainables.pytorch import Float, Int
 Rows = Float[Tensor, "m d"]
 Labels = Int[Tensor, " m"]
 Scores = tuple[Mapping[str, float], ItemColumns]
+"""Name -> metric, and name -> a value for each test item."""
 KS = (20, 200)
 """Numbers of neighbours that vote in `weighted_knn`."""
 TEMPERATURE = 0.07

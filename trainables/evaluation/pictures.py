@@ -36,7 +36,9 @@ MAX_POINTS = 2000
 MAX_CLASSES = 20
 """More classes have no legend and no matrices, which could not be read."""
 RIGHT = "#009E73"
+"""The frame of a neighbour of the test image's class."""
 WRONG = "#D55E00"
+"""That of one of another class."""
 
 
 class ShownPart(NamedTuple):

@@ -37,6 +37,7 @@ DIMS = ("dim", "embedding_size")
 CLASSES = ("classes", "num_classes")
 """Names that a class gives the number of classes."""
 METRIC_LEARNING = "pytorch_metric_learning"
+"""A package that our extra `metric-learning` installs."""
 
 
 class ExternalEntry(External):

@@ -37,6 +37,7 @@ COLUMNS = (
     "Department Name",
     "Class Name",
 )
+"""The columns that the published CSV must have; the first one has no name."""
 MAX_BYTES = 2**28
 """The largest CSV that is read out of a zip."""
 

@@ -84,7 +84,8 @@ class _Generator:
         # NumPy's old generator, whose stream never changes: a seed gives the same dataset in any version.
         self.random = random = np.random.RandomState(settings.seed)
         # The planted direction has length 1, and the vector of each topic about that length.
-        self.direction = _unit(random.normal(size=settings.roi_dim))
+        direction = random.normal(size=settings.roi_dim)
+        self.direction = direction / np.linalg.norm(direction)
         self.topic_vectors = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(
             settings.roi_dim
         )
@@ -130,10 +131,6 @@ class _Generator:
             self.topic_vectors[self.topic_of_product[product]] + strength * self.direction + noise
         )
         return regions.astype(np.float16)
-
-
-def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return x / np.linalg.norm(x)
 
 
 SYNTHETIC_REVIEWS = Importer(
