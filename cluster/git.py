@@ -13,12 +13,14 @@ _SAFE = (
     "--no-optional-locks",
     "--no-replace-objects",
 )
+"""Options with which git runs nothing that a checkout configures."""
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "LC_ALL": "C",
 }
+"""Variables with which git asks nothing, fetches nothing and answers in English."""
 
 
 def git(folder: Path, *words: str) -> bytes:

@@ -22,6 +22,7 @@ from contrasweep.cluster.packing import Footprint, share, why_not
 HOST_TIMEOUT_S = 600.0
 """Seconds for which a run waits for a host: a GPU node of a cloud takes some minutes to its first task."""
 POLL_S = 2.0
+"""How often Ray is asked for its hosts."""
 JOIN_QUIET_S = 120.0
 """Seconds without a new host after which no more are expected, where hosts are started by hand or by a batch system."""
 NODE_GROUP_LABEL = "ray.io/node-group"

@@ -39,11 +39,13 @@ STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
 ENDED = STATUSES[2:]
 """Statuses of jobs that do not run any more."""
 POLL_S = 1.0
+"""How often the dashboard is asked again."""
 CHARACTERS_PER_S = 2**18
 """Characters a second that may be fetched to follow a log."""
 MAX_WAIT_S = 60.0
 """Seconds for which this limit may keep new text waiting, at most."""
 TIMEOUT_S = 30.0
+"""How long the dashboard may take for an answer."""
 MAX_PACKAGE = 500 * 2**20
 """Bytes of a package that the head takes (Ray's GCS_STORAGE_MAX_SIZE)."""
 SAME_TIME = (1980, 1, 1, 0, 0, 0)

@@ -20,11 +20,13 @@ _GPU_TEXT = re.compile(
     r"CUDA out of memory|HIP out of memory|CUDA error: out of memory|CUDA driver error: out of memory"
     r"|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|torch\.(cuda\.)?OutOfMemoryError"
 )
+"""What errors of exhausted GPU memory say."""
 _HOST_TEXT = re.compile(
     r"DefaultCPUAllocator: (can't allocate|not enough) memory|\bMemoryError\b|Cannot allocate memory|std::bad_alloc"
     r"|Unable to allocate .* for an array|malloc of size \d+ failed"
     r"|ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory"
 )
+"""What errors of exhausted host memory say."""
 
 
 def exhausted_memory(error: BaseException | str | None) -> Memory | None:

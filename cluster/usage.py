@@ -11,6 +11,7 @@ from typing import Any
 
 GIB = 2**30
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+"""Bytes of a page of memory."""
 PEAK = "VmHWM"
 """Linux's name for the peak of a process's resident bytes."""
 
@@ -220,7 +221,9 @@ class Nvml:
     def __init__(self, nvml: Any, handles: list[Any]) -> None:
         self.nvml = nvml
         self.handles = handles
-        self.last_us = 0
+        self.last_us = [0] * len(
+            handles
+        )  # of each GPU, when its newest sample was taken that was read so far
 
     @classmethod
     def open(cls) -> "Nvml | None":
@@ -247,23 +250,25 @@ class Nvml:
         """
         memory = 0
         busy = []  # of each GPU that this process is on
-        for handle in self.handles:
+        for number, handle in enumerate(self.handles):
             # What this process holds on the GPU: NVML lists all processes there.
             processes = self._query(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
             contexts = [process for process in processes if process.pid == os.getpid()]
             if contexts:
                 memory += sum(process.usedGpuMemory or 0 for process in contexts)
-                busy.append(self._busy(handle))
+                busy.append(self._busy(number))
         return memory, sum(busy) / len(busy) if busy else None
 
-    def _busy(self, handle: Any) -> float:
-        """Return how busy this process kept a GPU since the last call, 0 to 1.
+    def _busy(self, number: int) -> float:
+        """Return how busy this process kept the GPU with this index since the last call, 0 to 1.
 
         Where NVML does not tell that, how busy all processes keep it now; 0 where it does not tell that either.
         """
+        handle = self.handles[number]
         # Samples since the last one seen, in microseconds, of all processes on the GPU.
-        samples = self._query(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []
-        self.last_us = max([self.last_us, *(sample.timeStamp for sample in samples)])
+        last_us = self.last_us[number]
+        samples = self._query(self.nvml.nvmlDeviceGetProcessUtilization, handle, last_us) or []
+        self.last_us[number] = max([last_us, *(sample.timeStamp for sample in samples)])
         mine = [sample.smUtil / 100 for sample in samples if sample.pid == os.getpid()]
         if mine:
             return float(sum(mine) / len(mine))

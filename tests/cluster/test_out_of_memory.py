@@ -290,7 +290,7 @@ class FakeProcess:
 
 
 class FakeNvml:
-    """A driver with two GPUs, of which this process is on the first."""
+    """A driver with two GPUs; this process is on both, with memory on the first alone."""
 
     class NVMLError(Exception):
         pass
@@ -298,12 +298,16 @@ class FakeNvml:
     def __init__(self, pid, knows_processes=True):
         self.pid = pid
         self.knows_processes = knows_processes
+        self.asked_since = {}
         self.closed = False
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
-        return [FakeProcess(self.pid, 3 * 2**30), FakeProcess(1, 2**30)] if handle == 0 else []
+        if handle == 1:
+            return [FakeProcess(self.pid)]
+        return [FakeProcess(self.pid, 3 * 2**30), FakeProcess(1, 2**30)]
 
     def nvmlDeviceGetProcessUtilization(self, handle, since):
+        self.asked_since.setdefault(handle, since)
         if not self.knows_processes:
             raise self.NVMLError("not supported")
         return [
@@ -327,6 +331,8 @@ def test_the_meter_reads_nvml_of_this_process_alone(monkeypatch, knows_processes
     with Meter() as meter:
         pass
     assert meter.peak_gpu_memory_gib == 3.0 and meter.gpu_utilisation == pytest.approx(busy)
+    # The samples of a GPU that were read do not hide those of another one.
+    assert nvml.asked_since == {0: 0, 1: 0}
     assert nvml.closed
 
 

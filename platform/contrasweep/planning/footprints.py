@@ -40,6 +40,7 @@ MEASURED = "measured"
 ESTIMATED = "estimated"
 DECLARED = "declared"
 DEFAULT = "default"
+"""The sources of a requirement; see `Footprints`."""
 CellKey = tuple[str, str, str]
 """Trainable, config as canonical text, digest of the data: what replicates have in common."""
 GPU_HOST_GIB = 3.0

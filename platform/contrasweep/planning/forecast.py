@@ -48,6 +48,7 @@ COUNTED = (
     f"by the counted work of training steps at {UTILISATION:g} of the GPUs' peak of operations, which trials on a GPU "
     "share, without evaluation and start-up; measured as soon as a trial has finished"
 )
+"""How the hours are known where no trial has finished, as a line below them."""
 
 
 class Durations:

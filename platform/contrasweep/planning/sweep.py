@@ -49,7 +49,7 @@ class SweepPlan(PlanBase, SweepDesign):
 
     @property
     def search_total(self) -> int | None:
-        """The largest number of trials that the searches of all arms may have; None as for one arm."""
+        """The largest number of trials that the searches of all arms may have; None where the budget counts none."""
         an_arm = self.search_total_an_arm
         return None if an_arm is None else len(self.study.arms) * an_arm
 

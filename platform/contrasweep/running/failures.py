@@ -23,10 +23,12 @@ INSTALLED = (
 RELATIVE_PATH = re.compile(r"No such file or directory: '[^/']")
 """How an error names a file that was looked for in the trial's working directory."""
 LACKS_METRIC = "the last report's metric {metric!r} is missing"
+"""The error of a trial whose last report lacks the metric."""
 NOTHING_REPORTED = (
     "all {} trials that have ended failed before they reported anything, and no arm has done better. Nothing more is "
     "trained: mend what their lines say, and the same command with --retry-failed goes on"
 )
+"""The line that ends a study of which many trials failed before any report."""
 SHORT_ID = 8
 """Digits of a trial's id in a message: commands take the beginning of an id."""
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Self
 INTERRUPTED = 130
 """The exit status of a command that was interrupted."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that interrupt a run."""
 STUCK_S = 4.0
 """How long the main thread may stay in compiled code after a signal; then the process is ended without it."""
 UNDO_S = 20.0

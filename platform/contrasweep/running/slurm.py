@@ -43,6 +43,7 @@ TASK_FOLDER = "contrasweep-slurm"
 MOST_TASKS = 1000
 """Tasks that Slurm allows in an array by default. In a larger study a task trains several trials in turn."""
 SCRIPT = Path(__file__).parents[1] / "cluster" / "files" / "slurm.sh"
+"""The batch script of a study that needs a driver."""
 TASK_SETUP = (
     "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
 )

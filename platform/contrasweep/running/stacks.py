@@ -26,6 +26,7 @@ TASK_S = 60
 WAIT_S = 0.5
 """How long a thread waits for an answer before it looks whether this process leaves Ray."""
 STACK_SIGNAL = signal.SIGUSR2
+"""The signal at which a worker writes its stacks."""
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 """A frame in the output of py-spy: `    train (/path/method.py:12)`."""
 

@@ -29,6 +29,7 @@ from contrasweep.tracking.kinds import FOLDERS, checked_tracking, tracking_of
 STUDY_FILE = "submitted-study.yaml"
 HOSTS_FILE = "submitted-hosts.yaml"
 CODE_FILE = "submitted-code.json"
+"""The files that a job gets beside the user's code: study, inventory, and digests of the code."""
 
 
 def submit(

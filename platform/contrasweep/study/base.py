@@ -74,6 +74,7 @@ MAX_CELLS = 50_000
 MAX_TRIALS = 200_000
 """The most trials of a study."""
 _TRIAL_ID = re.compile(r"[0-9a-f]{16}")
+"""The form of a trial's id."""
 
 
 def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | None:

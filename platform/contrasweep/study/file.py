@@ -23,9 +23,11 @@ from contrasweep.study.sweep import Study, Sweep
 
 T = TypeVar("T")
 KINDS: tuple[type, ...] = (AblationGrid, Sweep)
+"""The classes of studies."""
 SEVERAL = "studies"
 """The field of a file that has several studies."""
 YAML = (".yaml", ".yml")
+"""How the names of study files end."""
 FLAT = ("axes", "zipped", "space", "start_points", "when", "names", "labels", "levels")
 """Fields whose keys are dotted: `loss.temperature` is one key of them."""
 

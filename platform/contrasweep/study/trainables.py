@@ -364,6 +364,7 @@ def _place(error: SpecError, arm: str, axes: Collection[str]) -> str:
 
 
 SIGNATURE = "def train(trial, resume=None)"
+"""How a trainable is declared, for hints."""
 _GENERATORS = (Generator, Iterator, Iterable)
 """Return types that say that a function returns a generator."""
 

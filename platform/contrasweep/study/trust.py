@@ -9,6 +9,7 @@ from contrasweep.errors import SpecError
 ALLOWED = "CONTRASWEEP_CODE"
 """The variable of what a storage may name, separated by commas: packages of the user's code, and words of commands."""
 _WORD = re.compile(r"\w[\w-]*")
+"""A word that names no file."""
 
 
 def check_named(stored: object, named: object, place: str, hint: str) -> None:

@@ -203,7 +203,7 @@ class TrialQueue:
     def _retried(self) -> NextTrial | None:
         """Return a trial that was infeasible in this run but fits a host that has joined since; None if there is none.
 
-        A search that has gone on without the trial refuses it (`_refused_here`), which is said once for its arm.
+        A search that has gone on without the trial refuses it (`Source.retry`), which is said once for its arm.
         """
         # No host has joined since the last time.
         if self._tried_on == self.placements.inventory:

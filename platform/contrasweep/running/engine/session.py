@@ -101,6 +101,7 @@ MIN_ADDRESS_SPACE = 8 * 2**30
 MAX_STARTS = 3
 """How often Ray is started, where a busy machine takes too long."""
 AUTH_MODE = "RAY_AUTH_MODE"
+"""The environment variable that says how Ray authenticates."""
 HANDLER_S = 0.01
 """How often the handler of SIGTERM is checked while Ray shuts down."""
 

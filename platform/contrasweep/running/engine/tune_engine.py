@@ -59,6 +59,7 @@ TUNE_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+"""Environment variables that Ray and Ray Tune read."""
 FAULT_PAUSE_S = 3.0
 """A pause after a fault of Tune, in which `RayWatch` notices if Ray has died."""
 MAX_PENDING_TRIALS = "16"
@@ -80,7 +81,9 @@ NEVER_BEGAN = (
     "its process never began: Ray gave it up before that, each time. Ray also does this if RAY_AUTH_MODE=token is set "
     "here and the cluster asks for no token"
 )
+"""The last lines of the errors of trials that no worker has raised."""
 OUR_ERROR = re.compile(r"^contrasweep\.(?:\w+\.)+(\w+): ", re.MULTILINE)
+"""A line of a traceback with an error of this package; its group is the class."""
 RAISED_CAUSES = {
     **dict.fromkeys(("StorageError", "StorageDenied", "BrokenFileError"), Cause.STORAGE),
     "ProcessLostError": Cause.SIGNAL,

@@ -28,6 +28,7 @@ from contrasweep.storage.records import STACK
 
 log = logging.getLogger(__name__)
 CHECK_S = 1.0
+"""How often the running trials are checked."""
 STALLED_S = 5.0
 """After so long without a check the driver itself was late, and may have answers that it has not read."""
 END_S = 5.0

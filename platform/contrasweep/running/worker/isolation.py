@@ -51,6 +51,7 @@ HELPER_COMMANDS = (
 )
 """Words in the commands of processes that libraries keep for later use."""
 LOGGERS = "the loggers"
+"""The name of the state that has all loggers."""
 ATOMS = (int, float, str, bytes, bool, type(None), complex)
 """Types of values without mutable content."""
 SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})

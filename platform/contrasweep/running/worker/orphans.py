@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 CHECK_S = 1.0
+"""How often the keeper looks whether its worker lives."""
 _held: list[int] = []
 """The descriptors of a pipe that this process never closes. Forked children hold it too, executed programs do not."""
 

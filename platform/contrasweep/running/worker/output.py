@@ -35,6 +35,7 @@ CHECK_S = 0.25
 UPLOAD_EVERY_S = 5.0
 """Seconds between two uploads of a log, at least."""
 EXIT_CALLED = "os._exit was called"
+"""How the last line of a log begins where the trial has called `os._exit`."""
 WARNS = re.compile(rb"^.*(\bwarn(ing|ings)?\b|Warning:).*(\n  .*)?", re.IGNORECASE | re.MULTILINE)
 """Matches a line of a log that warns, as Python, its logging and most programs write it; with the indented line below,
 where Python shows the code that warned."""
