@@ -1,10 +1,12 @@
 """Sessions of commands in files: each line `$ COMMAND` is played, and prints what stands below it."""
 
+import logging
 import os
 import re
 import shlex
 import subprocess
 import sys
+from unittest.mock import patch
 
 from command_line import contrasweep
 from places import ROOT
@@ -34,7 +36,8 @@ def _output(line, folder, own):
         text = own[words[0]](folder, *words[1:])
     else:
         if words[0] == "contrasweep":
-            done = contrasweep(*words[1:], folder=folder)
+            with patch.object(logging.root, "handlers", []):  # warnings are printed, as in a shell
+                done = contrasweep(*words[1:], folder=folder)
         else:
             done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=folder)
         ended = f"exit status {done.returncode}\n" if done.returncode else ""

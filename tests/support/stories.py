@@ -1,6 +1,7 @@
 """The folders in which the sessions of `tests/transcripts` are played: studies of made-up numbers, without training."""
 
 import itertools
+import json
 import math
 import shutil
 import time
@@ -8,6 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from folders import importable, make_files
 from generated import Generated
 from looks import drive_looks, noise, three_arms, value_of
@@ -276,6 +279,10 @@ def judged(folder):
     )
 
 
+shaped = judged
+"""The same results in other shapes: columns, names and files."""
+
+
 def staged(folder):
     """Pictures in folders of classes, with captions and in pairs, as people have them; and a project to submit."""
     random = np.random.default_rng(0)
@@ -305,6 +312,45 @@ def staged(folder):
         shutil.copytree(
             folder / "pictures" / split, folder / "captions" / split, dirs_exist_ok=True
         )
+
+
+def pictured(folder):
+    """Pictures in class folders and for lists of pairs, and Parquet files of labels: the session spoils them."""
+    random = np.random.default_rng(0)
+    shapes = {
+        f"photos/{split}/{name}/{i}.png": (8, 8, 3)
+        for split, count in (("train", 4), ("test", 2))
+        for name in ("café", "dog", "owl")
+        for i in range(count)
+    }
+    shapes |= {f"pairs/{side}{i}.png": (16, 16, 3) for side in "ab" for i in range(4)}
+    shapes |= {f"pairs/{side}grey.png": (16, 16) for side in "ab"}
+    shapes |= {f"pairs/{side}low.png": (8, 16, 3) for side in "ab"}
+    make_files(folder, dict.fromkeys(shapes, ""))
+    for name, shape in shapes.items():
+        Image.fromarray(random.integers(0, 256, shape, np.uint8)).save(folder / name)
+    Image.new("RGB", (8, 8)).save(folder / "photo.jpg")
+    pictures = [path.read_bytes() for path in sorted(folder.glob("photos/train/*/*"))]
+    files = {
+        "plain": ([0, 1, 1], None), "named": ([0, 1, 1], ["cat", "dog"]), "turned": ([0, 1], ["dog", "cat"]),
+        "one": ([0], ["cat"]), "many": ([0, 1, 2], ["cat", "dog"]), "gap": ([0, None, 1], None),
+        "null": (pa.nulls(2, pa.int64()), None), "huge": ([0, 2 * 10**9], None), "texts": (["a", "b"], None),
+        "bare": ([0], None), "low": ([0], None),
+    }  # fmt: skip
+    for name, (labels, names) in files.items():
+        features = {"info": {"features": {"label": {"names": names}}}}
+        table = pa.table({"image": pictures[: len(labels)], "label": labels})
+        if name == "plain":
+            table = table.append_column("split", pa.array(["train", "test", "train"]))
+        if name == "bare":
+            table = table.drop_columns("label")
+        if names:
+            table = table.replace_schema_metadata({"huggingface": json.dumps(features)})
+        pq.write_table(table, folder / f"{name}.parquet")
+
+
+listed = pictured
+"""Lists of pairs and of captions are made of the same pictures."""
 
 
 def generated(folder):

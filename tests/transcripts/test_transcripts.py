@@ -15,6 +15,9 @@ import sessions
 import stories
 
 from contrasweep.campaign import campaign as campaigns
+from contrasweep.canonical import digest
+from contrasweep.data import open_dataset, resolve
+from contrasweep.data.resolving import find
 
 HERE = Path(__file__).parent
 SESSIONS = sorted(HERE.glob("*.txt"))
@@ -23,9 +26,31 @@ NOW = 1_800_000_000.0
 MASKS = {
     r"(?s)(package\nversion\n).*?(?=Written by)": r"\1VERSIONS\n",
     r"archive/20\d\d-[\dT-]+": "archive/DATE",
+    r"(encoded_images\.py, line) \d+": r"\1 N",
     r"(Written by contrasweep on) [\d: -]+": r"\1 DATE ",
     r'("gpu_hours": )\d\.\d+e-\d+': r"\1SHORT",
 }
+
+
+def rows(folder, place, folds="0"):
+    """A line for each row of a staged dataset, with digests for images, and for each that a fold holds out."""
+    manifest = find(str(folder / place), storage="unused")
+    data = open_dataset(manifest)
+    parts = {split: data.split(split) for split in manifest.splits if manifest.rows(split)}
+    if count := int(folds):
+        data = open_dataset(resolve(str(folder / place), folds=count, storage="unused"))
+        parts |= {f"fold {fold}": data.parts(fold)[1] for fold in range(count)}
+    lines = []
+    for name, part in parts.items():
+        for i, row in enumerate(part.rows):
+            cells = {
+                column: digest(part.file(column).item(row).tolist(), 8)
+                if column in manifest.columns
+                else part.column(column)[i].as_py()
+                for column in part.split.names
+            }
+            lines.append(f"{name}: {cells}")
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda path: path.stem)
@@ -41,5 +66,5 @@ def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
     monkeypatch.setattr(campaigns, "run", calmly)  # no Ray: each trial in this process
     if story := getattr(stories, session.stem, None):  # else it begins in an empty folder
         story(tmp_path)
-    printed, expected = sessions.played(session, tmp_path, MASKS)
+    printed, expected = sessions.played(session, tmp_path, MASKS, {"rows": rows})
     assert printed == expected
