@@ -353,6 +353,99 @@ listed = pictured
 """Lists of pairs and of captions are made of the same pictures."""
 
 
+def advised(folder):
+    """Studies that leave something undecided: extended, with gaps, with noise of seeds or of folds, nearly without."""
+
+    def usual(trial):
+        return 0.5 + 0.012 * (trial.arm == "b") + 0.02 * noise(trial.arm, trial.fold, trial.seed)
+
+    def clear(trial):
+        return usual(trial) + 0.2 * (trial.arm == "c")
+
+    def turned(trial):
+        return clear(trial) if trial.seed < 6 else 0.5 + 0.3 * noise(trial.id)
+
+    def close(trial):
+        return 0.5 + 0.001 * noise(trial.id)
+
+    def same(trial):
+        own = noise(trial.id) if trial.arm == "c" else 0
+        return 0.5 + 0.1 * (trial.arm == "b") + 0.02 * noise(trial.seed) + 0.02 * own
+
+    def far(trial):
+        return 0.5 + 0.4 * (1 - 2 * trial.seed) * (-1 if trial.arm == "a" else 1) + close(trial) / 9
+
+    def of_seeds(trial):
+        by_seed = [0.355, 0.245, 0.32, 0.27][trial.seed]
+        return 0.6 + (trial.arm == "b") * by_seed + 0.002 * noise(trial.arm, trial.fold, trial.seed)
+
+    def less(trial):
+        return of_seeds(trial) - 0.03 * (trial.arm == "b")
+
+    def stuck(trial):
+        collapsed = trial.arm == "b" and trial.seed < 3 and trial.config["lr"] == 0.1
+        return {"accuracy": usual(trial), "collapsed": float(collapsed)}
+
+    def apart(trial):
+        return 0.5 + (trial.arm == "b") * (0.011 + 0.02 * noise(trial.fold, trial.seed))
+
+    def far_apart(trial):
+        return usual(trial) + 0.1 * (trial.arm in "bc") + 0.3 * (trial.arm == "c")
+
+    def by_trial(trial):
+        return noise(trial.id)
+
+    def record(trial, notes, status):
+        better = 0.03 * (trial.arm == "long") + 0.01 * noise(trial.id)
+        return record_of(trial, notes, status, metrics={"accuracy": usual(trial) + better})
+
+    def ran(name, value, *sizes, between="abc", failures=(), place="runs", **options):
+        fields = {field: options.pop(field) for field in {*options} - {"stop_after"}}
+        fields = {"arms": arms(between)} | fields
+        for seeds in sizes or [1]:
+            study = AblationGrid(name, data="digits-lt", **{"seeds": list(range(seeds))} | fields)
+            failed = lambda trial: (trial.arm, trial.seed) in failures  # noqa: E731
+            extend = (folder / place / name).exists()
+            drive_looks(study, folder / place, value, extend=extend, failed=failed, **options)
+
+    ran("usual", usual, 6)
+    ran("extended", usual, 6, 12, 14)
+    ran("behind", usual, 6, failures=[("a", 2)])
+    ran("unfinished", usual, 6, 12, stop_after=10)
+    ran("joined", usual, 6, between="ab")
+    ran("joined", usual, 6)
+    ran("decided", lambda trial: usual(trial) + ord(trial.arm) / 9, 6)
+    ran("turned", turned, 6, 9)
+    ran("close", close, 8, 10, between="ab", smallest_difference=0.02)
+    ran("withdrawn", turned, 6, 9, between="ab", smallest_difference=0.1)
+    ran("same", same, 3)
+    ran("far", far, 2, between="ab", folds=3)
+    ran("folds", apart, 4, between="ab", folds=10)
+    ran("one", usual, 1, between="ab", folds=5)
+    ran("stuck", stuck, 6, between="ab", axes={"lr": [0.1, 0.2, 0.3]})
+    ran("cells", by_trial, 16, between="ab", axes={"batch_size": [8, 16, 32, 64]}, place="cells")
+    ran("two", less, 2, between="ab", folds=3)
+    ran("of-two", less, 2, 4, between="ab", folds=3)
+    ran("drawn", of_seeds, 1, folds=3, arms={arm: Arm("contrastive") for arm in "ab"})
+    ran("pilot", of_seeds, 4, between="ab", folds=3, place="seeds")
+    ran("after", of_seeds, 1, between="ab", folds=3, place="seeds")
+    ran("early", far_apart, between="abcd", replicates=Replicates(first=4, step=4, most=16))
+    ran("spent", usual, replicates=Replicates(first=4, step=4, most=8))
+    finished(
+        sweep(folds=5, search_folds=[0, 3], confirm_seeds=[7, 8]), folder / "runs", record=record
+    )
+    measure(folder / "runs", "usual")
+    for count in (1, 3, 6):
+        lost = [("b", seed) for seed in range(count)]
+        ran(
+            f"lost-{count}",
+            lambda t: usual(t) + 0.08 * (t.arm == "b"),
+            10,
+            between="ab",
+            failures=lost,
+        )
+
+
 def generated(folder):
     """Studies of random designs: fixed, extended and with looks; with arms that fail, collapse, or are equal."""
     for seed in range(8):
@@ -363,6 +456,12 @@ def generated(folder):
 def sources(folder):
     """What other programs wrote."""
     shutil.copytree(Path(__file__).parents[1] / "contrasweep/judging/written", folder / "written")
+
+
+def commanded(folder):
+    """What other programs left as they trained, for commands that copy it."""
+    files = Path(__file__).parents[1] / "contrasweep/commands/files"
+    shutil.copytree(files, folder / "left")
 
 
 def edges(folder):
