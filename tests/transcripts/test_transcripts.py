@@ -5,9 +5,14 @@ After a wanted change, `CONTRASWEEP_WRITE=1 pytest tests/transcripts` writes the
 `$ contrasweep ...` in a file is a new case; other lines with `$ ` are of the shell.
 """
 
+import contextlib
+import io
+import logging
 import platform
+import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import calm
 import pytest
@@ -18,6 +23,7 @@ from contrasweep.campaign import campaign as campaigns
 from contrasweep.canonical import digest
 from contrasweep.data import open_dataset, resolve
 from contrasweep.data.resolving import find
+from contrasweep.study.file import load_study
 
 HERE = Path(__file__).parent
 SESSIONS = sorted(HERE.glob("*.txt"))
@@ -27,6 +33,7 @@ MASKS = {
     r"(?s)(package\nversion\n).*?(?=Written by)": r"\1VERSIONS\n",
     r"archive/20\d\d-[\dT-]+": "archive/DATE",
     r"(encoded_images\.py, line) \d+": r"\1 N",
+    r"\S+/contrasweep-\w{8}/": "SCRATCH/",
     r"(Written by contrasweep on) [\d: -]+": r"\1 DATE ",
     r'("gpu_hours": )\d\.\d+e-\d+': r"\1SHORT",
 }
@@ -53,6 +60,23 @@ def rows(folder, place, folds="0"):
     return "\n".join(lines)
 
 
+def trained(folder, file):
+    """Train a study without Ray: the warnings, then of each trial how it ended, its reports and its error."""
+    said = io.StringIO()
+    printed = patch.object(logging.root, "handlers", [])
+    own_path = patch.object(sys, "path", [*sys.path])
+    with contextlib.chdir(folder), contextlib.redirect_stderr(said), printed, own_path:
+        results = calm.calm_run(load_study(file), "runs")
+        lines = said.getvalue().splitlines()
+        for record in results.trial_records.values():
+            place = f"{record.arm} {record.config.get('case', record.fold)}"
+            lines.append(f"{place}: {record.status.value} {record.metrics}")
+            for row in results.records.metrics(record.trial_id):
+                lines.append(f"  { ({name: row[name] for name in row if name != 'time'}) }")
+            lines += [f"  {line}" for line in (record.error or "").splitlines()[-1:]]
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda path: path.stem)
 def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
@@ -66,5 +90,7 @@ def test_a_session_prints_what_it_printed(session, tmp_path, monkeypatch):
     monkeypatch.setattr(campaigns, "run", calmly)  # no Ray: each trial in this process
     if story := getattr(stories, session.stem, None):  # else it begins in an empty folder
         story(tmp_path)
-    printed, expected = sessions.played(session, tmp_path, MASKS, {"rows": rows})
+    printed, expected = sessions.played(
+        session, tmp_path, MASKS, {"rows": rows, "trained": trained}
+    )
     assert printed == expected

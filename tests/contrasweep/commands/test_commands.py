@@ -1,7 +1,6 @@
 """Any executable as a trainable: a shell script and a Python script that import nothing of ours."""
 
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from folders import make_files
 from raylets import wait_for
 from refusals import refused
 
-from contrasweep import Arm, SpecError, data, plan
+from contrasweep import Arm, SpecError, data
 from contrasweep.canonical import Config
 from contrasweep.code import code_of, dotted_paths
 from contrasweep.commands import COMMAND_PATH, dataset, placeholders
@@ -30,7 +29,6 @@ from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
-from contrasweep.study.grid import AblationGrid
 from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.trial import Trial
 
@@ -61,17 +59,6 @@ for step in range(done + 1, 4):
 SHELL = """#!/bin/sh
 for step in 1 2; do echo "{\\"step\\": $step, \\"accuracy\\": 0.$1}" >> "$CONTRASWEEP_METRICS"; done
 echo "files:" $(ls "$2")
-"""
-
-
-PRINTS = """
-class TheirError(Exception): ...
-raise TheirError("many words\\n" + "more of it\\n\\nSee https://example.org")
-"""
-RANKS = r"""
-print("\x1b[31m[rank1]: TheirError: many words\x1b[0m")
-print("ChildFailedError:", "=" * 60, *["  exitcode  : -15"] * 60, sep="\n")
-raise SystemExit(1)
 """
 
 
@@ -126,48 +113,6 @@ def test_a_command_that_others_kill_is_lost_and_has_not_failed(end, tmp_path):
     with pytest.raises(ProcessLostError, match="ended with"):
         process.check()
     process.stop()
-
-
-@pytest.mark.parametrize("script", [PRINTS, RANKS])
-def test_a_failure_shows_the_error_and_not_the_last_line_of_its_text(script, project, tmp_path):
-    (project / "train.py").write_text(script)
-    with pytest.raises(
-        CommandFailed, match=r"exit status 1; it printed last: TheirError: many words$"
-    ):
-        list(train(trial_of(tmp_path, ["python", "train.py"])))
-
-
-def test_a_file_that_is_not_found_is_told_with_the_folder_that_paths_begin_at(project, tmp_path):
-    (project / "train.py").write_text("open('../reviews.csv')")
-    with pytest.raises(CommandFailed, match=r"reviews.csv'; relative paths begin at /.*/folder"):
-        list(train(trial_of(tmp_path, ["python", "train.py"])))
-
-
-UNFINISHED = """
-import os, pathlib, sys
-with open(os.environ["CONTRASWEEP_METRICS"], "a") as metrics:
-    metrics.write('{"step": 1, "accuracy": 0.5}\\n{"step": 2, "acc')
-pathlib.Path(os.environ["CONTRASWEEP_FOLDER"], "metrics.csv").write_text("step,accuracy\\n2,0.9\\n")
-sys.exit(3)
-"""
-
-
-def test_what_a_failed_command_has_half_written_is_no_metric(project, tmp_path):
-    """Neither the line that it broke off in, nor a file in which it left numbers of a step that had not ended."""
-    (project / "train.py").write_text(UNFINISHED)
-    reports = []
-    with pytest.raises(CommandFailed, match="exit status 3"):
-        reports.extend(train(trial_of(tmp_path, ["python", "train.py"])))
-    assert [(report.step, report.metrics) for report in reports] == [(1, {"accuracy": 0.5})]
-
-
-def test_a_pattern_reads_coloured_output(project, tmp_path):
-    (project / "train.py").write_text(r"print('\x1b[32macc:\x1b[0m \x1b[1m0.5\x1b[0m')")
-    trial = trial_of(tmp_path, ["python", "train.py"])
-    trial = replace(
-        trial, config={**trial.config, "command_options": {"metrics": ["acc: {accuracy:f}"]}}
-    )
-    assert [report.metrics for report in train(trial)] == [{"accuracy": 0.5}]
 
 
 def test_a_shell_script_reads_the_dataset_as_files(project, tmp_path, records, capfd):
@@ -317,20 +262,6 @@ def test_what_a_command_runs_is_looked_for_only_where_its_words_say_it(project, 
     assert "many" not in "".join(dotted_paths({"command": words}))
 
 
-def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json():
-    values = {"loss": {"name": "ocl", "sigma": 0.5}, "widths": [1, 2], "fold": None, "flag": True}
-    given = ["x", "{loss.name}-{loss.sigma}", "{widths}", "{fold}", "{flag}", "{loss}", "{ }"]
-    assert placeholders.filled(given, values, {}) == [
-        "x",
-        "ocl-0.5",
-        "[1, 2]",
-        "null",
-        "true",
-        '{"name": "ocl", "sigma": 0.5}',
-        "{ }",
-    ]
-
-
 def code(command):
     return code_of(COMMAND_PATH, sorted(set(dotted_paths({"command": command})))).version
 
@@ -411,85 +342,6 @@ def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project, rec
     (project / "conf/a.txt").write_text("2")
     assert changes_text(records, before.version.digest, of()) == "conf/a.txt changed"
     assert of().version.digest != before.version.digest
-
-
-@pytest.mark.parametrize(
-    ("words", "filled"),
-    [
-        (["x", "{args}"], "x --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
-        (
-            ["x", "{args:hydra}"],
-            "x lr=0.1 cosine=true warm=false none=null 'widths=[1,2]' loss.name=ocl 'note='\"'\"'a b'\"'\"''",
-        ),
-        (
-            ["x", "{args:wandb}"],
-            "x --lr=0.1 --cosine=True --warm=False --none=None '--widths=[1, 2]' --loss.name=ocl",
-        ),
-        (["x", "--lr", "{lr}", "{args}"], "x --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
-        (["sh", "-c", "x {args}"], "sh -c 'x --lr 0.1 --cosine --widths 1 2 --loss.name ocl'"),
-        (["x", "--resume", "{resume}", "--from={resume}", "--out", "{folder}"], "x --out /f"),
-        (["x", "--from", "{resume}/a=1.pt", "--n=1", "{resume}/b"], "x --n=1"),
-        (["x", "{empty}", "--name={empty}"], "x --name="),
-        (["x", "{config}", "{config:yaml}"], "x /c.json /c.yaml"),
-        (
-            ["x", "{data.size}", "{data}", "{folder}", "{args}"],
-            "x 8 /d /f --lr 0.1 --cosine --widths 1 2 --loss.name ocl",
-        ),
-        (["x", "{fold}", "{args:hydra}", "--n"], "x null lr=0.1 data.size=8 --n"),
-    ],
-)
-def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
-    config = {
-        "lr": 0.1,
-        "cosine": True,
-        "warm": False,
-        "none": None,
-        "widths": [1, 2],
-        "loss": {"name": "ocl"},
-    }
-    config |= {"note": "a b"} if "hydra" in words[-1] else {}
-    config |= {"empty": ""} if "empty" in words[1] else {}
-    config |= {"data": {"size": 8}} if "data" in words[1] else {}
-    config = {"lr": 0.1, "data": {"size": 8}} if words[1] == "{fold}" else config
-    trial = {
-        "resume": None,
-        "data": "/d",
-        "fold": None,
-        "folder": "/f",
-        "config": "/c.json",
-        "config:yaml": "/c.yaml",
-    }
-    assert shlex.join(placeholders.filled(words, config, trial)) == filled
-    renamed = placeholders.filled(
-        ["x", "{args}"], {"lr": 1, "cosine": True}, {}, {"lr": "learning-rate", "cosine": "-c"}
-    )
-    assert renamed == ["x", "--learning-rate", "1", "-c"]
-
-
-def test_a_flag_keeps_a_value_that_begins_with_a_dash():
-    words = placeholders.filled(["x", "{args}"], {"low": -1e-05, "n": -1}, {}, {"n": "-n"})
-    assert words == ["x", "--low=-1e-05", "-n", "-1"]
-
-
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        ("resnet-18", "a=resnet-18"),
-        ("1.10", "a='1.10'"),
-        ("null", "a='null'"),
-        ("True", "a='True'"),
-        ("-1e3", "a='-1e3'"),
-        ("nullable", "a=nullable"),
-        ("é", "a='é'"),
-        (r"a\b c", r"a='a\b c'"),
-        (r"it\'s a\ ".strip(), r"a='it\\\'s a\\'"),
-        (["1", 1], "a=['1',1]"),
-        ([{"b": "1", "c": 2}], "a=[{b:'1',c:2}]"),
-    ],
-)
-def test_hydra_reads_a_text_as_a_text(value, word):
-    """The words are those that Hydra 1.3's parser gives the value for."""
-    assert placeholders.filled(["x", "{args:hydra}"], {"a": value}, {}) == ["x", word]
 
 
 def test_a_program_beside_the_running_python_is_found(project, tmp_path, monkeypatch):
@@ -651,38 +503,6 @@ def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
             assert (np.asarray(Image.open(picture)) == part.array("image")[i, ..., 0]).all()
     with refused(SpecError, match=r"command: {data:images} is for labelled images, got 'none'"):
         dataset.export_images(data.resolve("none", folds=2, storage=""), 0, tmp_path / "none")
-
-
-def test_a_setting_whose_name_begins_with_that_of_another_is_its_own():
-    words = placeholders.filled(["x", "{lr}", "{args}"], {"lr": 1, "lr_decay": 2, "lr.x": 3}, {})
-    assert words == ["x", "1", "--lr_decay", "2"], "lr.x lies in lr, which has a placeholder"
-
-
-def test_what_was_written_for_fold_0_is_not_given_for_the_test_split(tmp_path):
-    digits = data.resolve("digits-lt", folds=2, storage=str(tmp_path))
-    for fold in (0, None, 1):
-        labels = np.load(dataset.export(digits, fold, tmp_path / f"of {fold}") / "test.label.npy")
-        assert (labels == data.open_dataset(digits).parts(fold)[1].labels).all()
-
-
-def test_a_study_without_data_has_folds_and_seeds_and_refuses_data_in_words(project, storage):
-    arm = Arm(command=["python", "train.py", "{fold}", "{seed}"], metrics="loss: {loss}")
-    planned = plan(AblationGrid("s", {"a": arm}, "none", folds=3, seeds=[0, 1]), storage=storage)
-    assert [(trial.fold, trial.seed) for trial in planned.trials] == [
-        (f, s) for s in (0, 1) for f in range(3)
-    ]
-    with_data = Arm(command=["python", "train.py", "{data}"], metrics="loss: {loss}")
-    with refused(SpecError, match=r"a study without data has nothing for {data}, got 'data: none'"):
-        plan(AblationGrid("s", {"a": with_data}, "none", seeds=[0]), storage=storage)
-
-
-def test_resources_in_the_config_of_a_command_are_sent_to_their_field():
-    with refused(
-        SpecError, begins="config.resources: a command's resources are a field of its arm; put"
-    ):
-        Arm(command=["torchrun", "x.py"], config={"resources": {"gpus": 2}})
-    arm = Arm(command=["torchrun", "x.py"], resources={"gpus": 2, "cpus": 8})
-    assert (arm.resources.gpus, arm.resources.cpus) == (2, 8)
 
 
 def test_a_command_out_of_memory_is_told_from_other_failures(tmp_path):
