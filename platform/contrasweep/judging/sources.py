@@ -155,6 +155,7 @@ def _rows(path: Path) -> pd.DataFrame:
 
     NaN is the text `NaN` where it was written, so that it differs from an empty cell.
     """
+    # NaN differs from itself.
     rows = [
         {name: value if value == value else "NaN" for name, value in row.items()}
         for row in files.read(path)

@@ -61,7 +61,7 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         "report.html": html_report(page, written=ended).encode(),
         "verify.py": VERIFIER.read_bytes(),
     }
-    # Each record, and each code that any attempt of a trial ran.
+    # Each record, and each code that any attempt of a trial ran; its digest is "" where the code was not recorded.
     codes = set[str]()
     for trial_id, record in records.items():
         files[f"records/{trial_id}.json"] = record.to_json()

@@ -80,6 +80,7 @@ def _group(answer: Answer) -> Variables:
     `rows` has all comparisons where there are many or they are exploratory; else it is empty.
     """
     pairs = answer.pairs
+    # Two more than are told of many are still all told.
     few = len(pairs) <= MAX_SENTENCES + 2
     return {
         "answer": answer,

@@ -53,8 +53,8 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 class InterimVerdicts:
     """Verdicts of a study that grows to at most `most` seeds or repeats (`unit`).
 
-    `log` has the looks at the study so far. Each of the study's `earlier_confirmations` divides the
-    alpha of the next by `LEVEL_DIVISOR`, which is four.
+    `log` has the looks at the study so far. Each of the study's `earlier_confirmations` divides the alpha of the next
+    one by `LEVEL_DIVISOR`, which is four.
     """
 
     log: LookLog

@@ -379,8 +379,8 @@ def mean_contrast(
 ) -> Contrast | None:
     """Return the mean of one arm as a contrast with 0; None where the arm has no value.
 
-    `values` has `cell`, `fold`, `seed` and `value` of each trial of the arm. A replicate that lacks cells counts with
-    the cells that it has.
+    `values` has `cell`, `fold`, `seed` and `value` of each trial of the arm; the other arguments are those of
+    `paired_evidence`. A replicate that lacks cells counts with the cells that it has.
     """
     return _Rows(values, design, weights, items).contrast(
         floats(values["value"]), in_all_cells=False

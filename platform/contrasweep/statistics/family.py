@@ -125,8 +125,8 @@ def family_size(
 ) -> int:
     """Return the number of comparisons of a study; `cells` has the arms of each of its cells.
 
-    The question "cells" counts the pairs of arms in each cell. "overall" counts each pair once that is together in any
-    cell. With a `reference` only pairs with the reference count.
+    The question "cells" counts the pairs of arms in each cell. "overall" counts the pairs of arms that any cell has,
+    each once. With a `reference` only pairs with the reference count.
     """
     groups = [frozenset(arms) for arms in cells]
     if reference is not None:

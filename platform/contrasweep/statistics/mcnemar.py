@@ -59,15 +59,16 @@ class DiscordantContrast(Contrast):
         distance = sign * (self.difference - bound)
         values = sign * np.asarray(self.values)
         differing = int((values != 0).sum())
-        # No item differs. At the bound a share `distance` of the items or more would: the chance that none of n does.
+        # No item differs. If the true difference were the bound, a share of at least `distance` of the items would
+        # differ; p is the chance that none of n does.
         if not differing:
             return float(np.clip(1 - distance, 0, 1) ** self.n)
         # The p of the t-test; without any spread it is 0 or 1.
         t_p = float(distance <= 0)
         if self.standard_error:
             t_p = float(special.stdtr(self.degrees, -distance / self.standard_error))
-        # The share q of wins among the items that differ at which the difference s (2 q - 1) is the bound; and the
-        # chance of as many wins or more. No share is below 0.
+        # Where a share s of the items differ, and a share q of these are wins, the difference is s (2 q - 1). First the
+        # q at which it is the bound, then the chance of as many wins or more at this q. No share is below 0.
         q = (1 + sign * bound * self.n / differing) / 2
         if q < 0:
             return t_p
