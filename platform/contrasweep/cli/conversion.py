@@ -499,6 +499,7 @@ class _Script:
 
     Attributes:
         tree: The parsed module.
+        folder: The folder of its file.
         found: The space and the searcher that were read, and what has no counterpart.
         search: Argument -> value, of those in `READ_ARGS` that the calls which declare the search have. For
             `study_name` it is `name`.
@@ -506,7 +507,10 @@ class _Script:
         flags: Name of a flag, without its dashes -> its default.
         names: Name of a flag -> the flag, of those with one dash, `-lr`.
         is_tune: Whether the script calls Ray Tune.
-        seed_words: The words of the command that pass the seed; empty where the script has no `--seed`.
+        hydra: Where the script uses Hydra, what stands for its configuration in a message, its file if it has one; else
+            "".
+        seed_words: The words of the command that pass the seed; empty where the script has no `--seed`, and none of
+            Hydra.
         spaces: All parts of the mappings that were read as a space of Ray Tune.
         suggested: Parameter of Optuna -> the first call that suggests it.
         doubtful: Parts of the script that a condition may leave out: below an `if`, or behind a first `return` or
@@ -518,12 +522,14 @@ class _Script:
     def __init__(self, found: Found, text: str, file: Path) -> None:
         """Parse the `text` of the script `file`; `SyntaxError` where it is no Python."""
         self.tree = ast.parse(text, str(file))
+        self.folder = file.parent
         self.found = found
         self.search: MutableConfig = {}
         self.function = ""
         self.flags: MutableConfig = {}
         self.names: dict[str, str] = {}
         self.is_tune = False
+        self.hydra = ""
         self.seed_words: list[str] = []
         self.spaces: set[ast.AST] = set()
         self.suggested: dict[str, ast.Call] = {}
@@ -582,6 +588,8 @@ class _Script:
             self.suggested.setdefault(first, call)
         elif name == "add_argument":
             self._take_flag(call)
+        elif function == "hydra.main":
+            self._take_configuration(call)
         elif name == "set_defaults":
             raise ValueError(name)
 
@@ -670,6 +678,22 @@ class _Script:
                     self.found.config[name] = self.value(inner)
             except (ValueError, TypeError):
                 self.found.left_out.append(f"{name}: {ast.unparse(inner)}")
+
+    def _take_configuration(self, call: ast.Call) -> None:
+        """Take the configuration that `hydra.main` names, and its `seed`, which becomes the trial's."""
+        words = dict(zip(("config_path", "config_name"), call.args, strict=False))
+        words |= {word.arg: word.value for word in call.keywords if word.arg}
+        folder, name = (
+            self.value(words[key]) if key in words else None
+            for key in ("config_path", "config_name")
+        )
+        self.hydra = "its configuration"
+        if name:
+            file = Path(folder or "", f"{name.removesuffix('.yaml')}.yaml")
+            self.hydra = str(file)
+            place = self.folder / file
+            if place.is_file() and "seed" in (read_yaml(place.read_text(), str(place)) or ()):
+                self.seed_words = ["seed={seed}"]
 
     def _take_flag(self, call: ast.Call) -> None:
         """Take a flag of argparse with its default; note one that the user has to write."""
@@ -806,7 +830,8 @@ def _as_command(script: _Script, path: str) -> None:
     found.study["metric"] = script.search.get("metric") or "accuracy"
     found.config |= script.flags
     found.searcher = "random" if found.space else "grid"
-    found.arm = {"command": ["python", path, *script.seed_words, "{args}"]}
+    settings = "{args:hydra}" if script.hydra else "{args}"
+    found.arm = {"command": ["python", path, *script.seed_words, settings]}
     if script.names:
         found.arm["names"] = script.names
     # The script does search, but a study can only import a function at the top of the file.
@@ -816,7 +841,9 @@ def _as_command(script: _Script, path: str) -> None:
         )
     # Flags have defaults, and no values to search.
     if not found.space:
-        if not script.flags:
+        if script.hydra:
+            found.left_out.append(f"config: what trials set in {script.hydra}, by dotted names")
+        elif not script.flags:
             found.left_out.append(
                 "config: no flag of argparse is declared here; write the script's"
             )
