@@ -120,6 +120,7 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     times = [document.created, *(record.ended for record in recorded)]
     if live is not None:
         times.append(live.updated)
+    # The code of a trial is "" where it was not recorded, which is left out below.
     codes = {""}
     for record in recorded:
         codes.update(record.code.earlier, [record.code.digest])

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -146,8 +145,10 @@ class StudyData:
         # The metrics: the study's first, then the others in the order in which trials have them. Most trials have the
         # same names, so that each different tuple of names is looked at once.
         by_trial = [record.metrics if record else {} for record in records]
-        names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, by_trial)))]))
-        metrics = pd.DataFrame(by_trial, planned.index, names, "float64")
+        names = {self.metric: None}
+        for names_of_trial in dict.fromkeys(map(tuple, by_trial)):
+            names |= dict.fromkeys(names_of_trial)
+        metrics = pd.DataFrame(by_trial, planned.index, list(names), "float64")
         # A metric with the name of another column is renamed to `metric.NAME`.
         taken = {*TRIAL_COLUMNS, *self.axes}
         metrics.columns = [f"metric.{name}" if name in taken else name for name in names]

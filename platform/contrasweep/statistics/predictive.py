@@ -148,8 +148,8 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     if seeds == 1:
         error = np.sqrt(scale * between + now.components.seed)
         return PredictiveDraws(components, difference, error, folds - 1.0)
-    # The mean squares of the residual and of seeds that the larger study would see, and the standard error by the terms
-    # of the variance with their degrees of freedom.
+    # The mean squares that the larger study would see: of the residual the present one joined with a drawn one, of
+    # seeds a drawn one. Then the standard error by the terms of the variance with their degrees of freedom.
     present = 0 if fresh else (now.n - 1) * (now.design.seeds - 1)
     degrees = max((folds - 1) * (seeds - 1), present + 1)
     added = components.residual * _chi2(rng, degrees - present)
