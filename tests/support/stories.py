@@ -11,25 +11,33 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from folders import importable, make_files
 from generated import Generated
 from looks import drive_looks, noise, three_arms, value_of
-from made_up import trained
+from made_up import declared, trained
 from PIL import Image
 from sweeps import finished, record_of, sweep
 
 from contrasweep import AblationGrid, Arm, Replicates, SubGrid
 from contrasweep.code import code_of
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState
+from contrasweep.planning import learned
 from contrasweep.planning.planner import plan
 from contrasweep.storage.code_files import write_code
-from contrasweep.storage.record import CodeRef
+from contrasweep.storage.record import CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.file import to_plain
 
 CLUSTER = """
 nodes:
 - {name: big, count: 2, cpus: 64, memory_gib: 512, gpus: 8, gpu: A100, gpu_memory_gib: 80, cost_per_hour: 30}
 - {name: small, count: 1, cpus: 8, memory_gib: 64, gpus: 1, gpu: T4, gpu_memory_gib: 16, cost_per_hour: 0.5}
+"""
+MIXED = """
+nodes:
+- {name: small, count: 2, cpus: 16, memory_gib: 64, gpu: T4, gpus: 2, cost_per_hour: 1.0}
+- {name: large, cpus: 64, memory_gib: 512, gpu: H100, gpus: 4, gpu_speed: 4, cost_per_hour: 20.0}
 """
 WIDE = """
 type: ablation_grid
@@ -224,6 +232,28 @@ def planned(folder):
     """Study files and inventories of clusters."""
     studies = {"wide.yaml": WIDE, "search.yaml": SEARCH, "floors.yaml": FLOORS, "pairs.yaml": PAIRS}
     make_files(folder, {"cluster.yaml": CLUSTER, "hosts.yaml": HOSTS} | studies)
+
+
+def forecast(folder):
+    """Studies of which the first trial of each cell has ended, each in a storage that learned of it; and a cluster."""
+    make_files(folder, {"cluster.yaml": MIXED})
+    sizes = {"quarter": 3, "large": 60}
+    arms = {arm: Arm("toy:train", {}, resources={"gpu_memory_gib": n}) for arm, n in sizes.items()}
+    studies = {
+        "hour": (3600, 0, None), "short": (3, 0, None), "waited": (3600, 360, None), "fast": (900, 0, "H100"),
+    }  # fmt: skip
+    for name, (seconds, waited, gpu) in studies.items():
+        study = AblationGrid(name, arms, "digits-lt", axes={"batch_size": [8, 16]}, folds=2)
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(to_plain(study)))
+        planned, records = declared(plan(study, storage=str(folder / name)), folder / name)
+        first = [cell.trials[0] for cell in planned.cells]
+        for trial in first:
+            notes = TrialNotes(gpu_type=gpu, gpus=0.5)
+            took = {"seconds": float(seconds), "started": 0.0, "ended": float(seconds + waited)}
+            records.write(
+                Record.of(trial, status=Status.DONE, **took, notes=notes, host_memory_gib=1.5)
+            )
+        learned.write(records, records.read([trial.id for trial in first]).values())
 
 
 def campaign(folder):
