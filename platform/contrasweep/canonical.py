@@ -19,7 +19,7 @@ def canonical(value: Any, place: str = "") -> Any:
     Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates). The error's place
     is `place`, where `value` stands, followed by the keys and indexes inside `value`: `loss.steps[2]`.
     """
-    return _plain(value, place, True)
+    return _plain(value, place, as_integer=True)
 
 
 def same(value: Any, other: Any) -> bool:
@@ -109,7 +109,7 @@ class Config(config.MutableConfig):
     """
 
     def __init__(self, value: config.Config, place: str = "") -> None:
-        super().__init__(_plain(value, place, False))
+        super().__init__(_plain(value, place, as_integer=False))
 
     @cached_property
     def text(self) -> str:

@@ -195,17 +195,13 @@ class Table(dict[str, E], Generic[E]):
                 return self.find(name)
             except SpecError as error:
                 raise error.at(place) from None
-        # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE. Three letters stand
-        # within words of many descriptions.
+        # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE. The hint then names
+        # that entry. Up to three letters may be a part of any word, and are not looked for.
         wanted = _letters(name)
-        intended = next(
-            (
-                key
-                for key, entry in self.items()
-                if len(wanted) > 3 and wanted in _letters(description_of(entry))
-            ),
-            name,
-        )
+        intended = name
+        if len(wanted) > 3:
+            described = {key: _letters(description_of(entry)) for key, entry in self.items()}
+            intended = next((key for key, text in described.items() if wanted in text), name)
         raise SpecError(
             f"there is no such {self.kind}",
             place=place,
@@ -297,7 +293,8 @@ def one_of(
 def parameters_of(entry: Any) -> type:
     """Return the parameters of `entry` as a `@checked` class.
 
-    That is `entry` itself where it is a dataclass, else a class with its keyword-only parameters as fields.
+    That is `entry` itself where it is a dataclass, or the class in its attribute `settings`. Else it is a new class,
+    whose fields are the parameters of the function `entry` that are keyword-only or have a default.
     """
     if dataclasses.is_dataclass(entry) and isinstance(entry, type):
         return entry

@@ -110,7 +110,7 @@ def _core_schema(_cls: Any, source: Any, handler: pydantic.GetCoreSchemaHandler)
 
 
 def _no_truth_value(error: Any, value: object) -> object:
-    """Return `value`; pydantic's `error` for a truth value, which pydantic takes for 0 or 1."""
+    """Return `value`; raise pydantic's error of the type `error` for a truth value, which it would take for 0 or 1."""
     if isinstance(value, bool):
         raise PydanticKnownError(error)
     return value
@@ -133,6 +133,7 @@ class ReadableSignature(inspect.Signature):
         text = re.sub(r"\bOptional\[((?:[^][]|\[[^][]*\])*)\]", r"\1 | None", text)
         if len(text) < 100:
             return text
+        # A line for each parameter
         return re.sub(r", (?=\w+: |\*, )", ",\n    ", text).replace("(", "(\n    ", 1)
 
 

@@ -551,7 +551,7 @@ def run_app() -> Any:
         if not interruption.requested:
             raise
         return INTERRUPTED
-    # Afterwards an interruption ends the process at once, unless this is a process of the user's own.
+    # From now on a signal ends the process at once, if it is the command line's and not a program of the user's.
     finally:
         interruption.at_once = interruption.ends_process
 

@@ -397,10 +397,12 @@ def _seml_parameter(key: str, fields: Config) -> MutableConfig:
     if kind in ("uniform", "loguniform") and "num" not in fields:
         return foreign.range_fields("float", low, high, log=is_log)
     # A grid over a range lists `num` values between its ends, or one each `step`.
-    if (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES:
+    count = fields.get("num") or (high - low) / fields["step"]
+    if count > MOST_VALUES:
         raise ValueError(f"{key} has more than {MOST_VALUES} values")
     if "num" in fields:
-        values = (np.geomspace if is_log else np.linspace)(low, high, fields["num"])
+        spaced = np.geomspace if is_log else np.linspace
+        values = spaced(low, high, count)
     else:
         values = np.arange(low, high, fields["step"])
     return {"type": "choice", "options": values.tolist()}
@@ -501,8 +503,8 @@ class _Script:
         tree: The parsed module.
         folder: The folder of its file.
         found: The space and the searcher that were read, and what has no counterpart.
-        search: Argument -> value, of those in `READ_ARGS` that the calls which declare the search have. For
-            `study_name` it is `name`.
+        search: Argument -> value, for each of `READ_ARGS` that a call which declares the search has; `study_name` is
+            called `name`.
         function: The function of the script that the search calls to train; "" where none was found.
         flags: Name of a flag, without its dashes -> its default.
         names: Name of a flag -> the flag, of those with one dash, `-lr`.
@@ -558,6 +560,7 @@ class _Script:
                 parts = list(ast.walk(node))
                 ends = [part.lineno for part in parts if isinstance(part, ast.Return | ast.Raise)]
                 first_end = min(ends, default=math.inf)
+                # What stands behind the first of these may not be reached.
                 for part in parts:
                     if getattr(part, "lineno", 0) > first_end:
                         self.doubtful.add(part)
@@ -579,17 +582,20 @@ class _Script:
         if name in SEARCH_CALLS and (name != "run" or function.endswith("tune.run")):
             self.is_tune |= name in ("run", "Tuner")
             self._declare(call, SEARCH_CALLS[name])
+        # Optuna's `suggest_...`, whose first argument is the parameter's name.
         elif name in foreign.OPTUNA:
-            first, *rest = map(self.value, call.args)
+            parameter, *rest = map(self.value, call.args)
             keywords = {word.arg: self.value(word.value) for word in call.keywords if word.arg}
             fields = foreign.optuna_fields(name, rest, keywords)
-            if self.found.space.setdefault(first, fields) != fields:
-                raise ValueError(first)
-            self.suggested.setdefault(first, call)
+            # An earlier call may suggest it from another range.
+            if self.found.space.setdefault(parameter, fields) != fields:
+                raise ValueError(parameter)
+            self.suggested.setdefault(parameter, call)
         elif name == "add_argument":
             self._take_flag(call)
         elif function == "hydra.main":
             self._take_configuration(call)
+        # It changes defaults of flags that were read already.
         elif name == "set_defaults":
             raise ValueError(name)
 
@@ -613,9 +619,9 @@ class _Script:
         return function.startswith("tune.") or function in self.tune_names
 
     def _declare(self, call: ast.Call, places: Sequence[str]) -> None:
-        """Take the arguments of a call that declares a search; None says nothing.
+        """Take the arguments of a call that declares a search; one that is None is left out.
 
-        `places` are the names of arguments by place. What has no counterpart is noted.
+        `places` are the names of the arguments that are given by their place. What has no counterpart is noted.
         """
         arguments: dict[str, ast.expr] = {}
         for i, argument in enumerate(call.args):
@@ -747,7 +753,7 @@ def _read_script(found: Found, file: Path, text: str) -> None:
         is_drawn = script.is_of_tune(function) and function.removeprefix("tune.") in TUNE_PARAMETERS
         if is_drawn and call not in script.spaces:
             found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
-    # What the function suggests that the search calls is suggested always; a function that it calls may not be called.
+    # Only the function that the search calls surely runs: what is suggested elsewhere may not be.
     always: set[ast.AST] = set()
     for part in script.tree.body:
         if getattr(part, "name", "") == script.function:

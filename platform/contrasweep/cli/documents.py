@@ -60,8 +60,8 @@ _TOKEN = re.compile(r"(?:[0-9a-f]{8})+")
 def polled(members: Mapping[str, object], since: str | None) -> dict[str, object]:
     """Return `token`, a token of these `members`, and `changed`: the names of members that differ from `since`.
 
-    A token is eight hexadecimal digits of the digest of each member, in a row, so that nothing need be stored between
-    two calls. `since` is the token of an earlier call; None: `changed` is None too. A member that is gone is not named.
+    A token has eight hexadecimal digits for each member, of its digest, so that nothing need be stored between two
+    calls. `since` is the token of an earlier call; None: `changed` is None too. A member that is gone is not named.
     `SpecError` where `since` is no token.
     """
     digests = dict[str, str]()
@@ -76,4 +76,5 @@ def polled(members: Mapping[str, object], since: str | None) -> dict[str, object
             raise SpecError("this is no token", place="--since", value=since, hint=hint)
         before = re.findall(".{8}", since)
         changed = [name for name, digest in digests.items() if digest not in before]
+    # A document without members has a token too: digits that are no member's.
     return {"token": "".join(digests.values()) or "0" * 8, "changed": changed}

@@ -223,7 +223,7 @@ def logs(
         return
     job = _job(name, address, storage)
     if follow:
-        _follow(job)
+        _follow(job)  # which ends the command
     _write(job.logs())
 
 
@@ -239,7 +239,10 @@ def _follow(job: "Job") -> NoReturn:
 
 
 def _stored(name: str, storage: str) -> "StudyRecords":
-    """Return the records of a study of the storage; `SpecError` where it has none, or only a cluster knows the job."""
+    """Return the records of the study that `name` means in the storage.
+
+    `SpecError` where the storage has no such study, and where `name` is the id of a job, which only its cluster knows.
+    """
     from contrasweep.cluster.jobs import JOB_ID
     from contrasweep.storage.records import study_names
 

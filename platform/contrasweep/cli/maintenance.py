@@ -236,7 +236,8 @@ def verify(
     from contrasweep.running.upkeep import verify as examine
     from contrasweep.storage.records import StudyRecords
 
-    # Any file shows that the study exists, since its study.json may be broken or gone. A campaign is no study.
+    # Any file shows that the study exists, since its study.json may be broken or gone. A campaign is no
+    # study: it has the file `DECLARED`.
     records = StudyRecords(storage, name(study))
     prefix = f"{records.study}/"
     if next(records.store.list(prefix), None) is None or records.store.exists(prefix + DECLARED):
@@ -326,6 +327,7 @@ def _texts(
     if word == NOW:
         import_from_here()  # the trials' package is found where `run` finds it
         record = by_code[digest][0]
+        # {}: no trainable is given as a function.
         return texts(CurrentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)
     if sources is None:

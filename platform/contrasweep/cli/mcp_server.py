@@ -491,7 +491,7 @@ class Tools:
         return self._declared(study)
 
     def _records(self, study: str) -> StudyRecords:
-        """Return the records of a study of the storage, which a declaration of the folder may name."""
+        """Return the records of a study of the storage; `study` is its name, or what declares it in the folder."""
         study = self._study(study)
         if is_declaration(study):
             study = self._command("status", study)["study"]
@@ -516,7 +516,10 @@ class Tools:
         )
 
     def _file(self, name: str, place: str) -> str:
-        """Return a file of the folder by its path from there; `SpecError` for none, and for what leads out of it."""
+        """Return the path of a file in the folder, relative to it; `name` is such a path.
+
+        `SpecError` at `place` where there is no such file, and where the path leads out of the folder.
+        """
         if "\0" not in name:
             file = (self.folder / name).resolve()
             if file.is_relative_to(self.folder) and os.path.isfile(file):

@@ -28,7 +28,7 @@ def option(help: str, **more: Any) -> typer.models.OptionInfo:
 
 
 def flag(name: str, help: str, *short: str) -> typer.models.OptionInfo:
-    """Return an option without a value, which has no `--no-...` beside it, as Typer would add."""
+    """Return an option without a value. Its name is given, since Typer would add `--no-...` to one of its own."""
     return typer.Option(name, *short, help=help)  # type: ignore[no-any-return]
 
 
@@ -55,9 +55,9 @@ Sets = Annotated[
 
 
 def _checked_storage(value: str) -> str:
-    """Return the address without a slash at its end, to which names are joined by one.
+    """Return the address of a storage without slashes at its end, so that names can be joined to it by one.
 
-    `SpecError` for a folder that cannot be, or from which Python would import modules.
+    `SpecError` for a path that this machine cannot have, and for a folder from which Python would import modules.
     """
     if "://" not in value:
         # before anything is imported for a study

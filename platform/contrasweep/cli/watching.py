@@ -125,6 +125,7 @@ def jobs(address: Address, json: Json = False) -> None:
         head = ["job", "study", "storage", "by", "status", "began", "ended"]
         rows = []
         for job in listed:
+            # Behind Ray's status stands how `run` ended by its exit status, or else why the job failed.
             reason = job["reason"] and f": {job['reason']}"
             ended = ENDED_AS.get(job["exit_status"] or 0, reason)
             # Status 1 stands for failed trials only where the job's last line is one that `run` prints at its end:

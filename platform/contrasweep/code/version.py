@@ -73,15 +73,16 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
 
 @functools.lru_cache(maxsize=8)
 def _blobs(top: str, commit: str, names: frozenset[str]) -> Mapping[str, str]:
-    """Return path -> object id of the files below some `names` at the top of a commit's tree, which never changes.
+    """Return path -> object id of the files that a commit of the checkout `top` has, which never change.
 
-    An entry of git's list is `MODE TYPE OBJECT`, a tabulator, and the path.
+    Only files at or below the `names`, of files and folders at the top of the checkout, are listed.
     """
     if not names:
         return {}
     listed = git(
         Path(top), "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", commit, "--", *names
     )
+    # An entry is `MODE TYPE OBJECT`, a tabulator, and the path.
     entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 
@@ -345,6 +346,7 @@ class _Walk:
     def function(self, function: Callable[..., Any]) -> None:
         """Follow a function into its source, and keep the values that it was made with, if there are any."""
         lines = self._values(function, {})
+        # The values are kept as a source of their own, beside that of the function's module.
         if lines:
             label = f"{function.__module__}:{function.__qualname__}"
             file = re.sub(r"\W+", "_", label) + ".py"
@@ -574,8 +576,8 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
 def _kind_of(name: str, file: str) -> str:
     """Return the kind of a source, which says what of it counts.
 
-    "command" is all of its code, "module" all but the block that runs it as a script, "script" that block's
-    assignments too, and "bytes" its bytes.
+    Of a "command" all code counts, of a "module" all but the block that runs it as a script, of a "script" that block's
+    assignments too. Of "bytes", which are no Python, every byte counts.
 
     `name` is the module's, or `file:` and the name of a file that a command runs, and `file` its path.
     """
@@ -719,7 +721,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 def _script_of(value: Any) -> Path | None:
     """Return the file of the script that runs as `__main__`, if it defines `value`, a function or class; else None.
 
-    In a notebook `__main__` has no file, or the function was defined in a cell, which is another file's or none.
+    There is none in a notebook: `__main__` has no file, or `value` was defined in a cell and not in that file.
     """
     script = getattr(sys.modules["__main__"], "__file__", None) or ""
     if getattr(value, "__module__", "") != "__main__" or not Path(script).is_file():

@@ -25,10 +25,10 @@ Writer = Callable[[Manifest, int | None, Path], None]
 
 
 def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
-    """Put both parts into `folder`, which is made, and return it: array columns, labels and all other columns as files.
+    """Make `folder` with the training and the test part of a dataset as files, and return it.
 
-    They are written once per node and fold, and linked from there. `fold` is held out as the test part; None: the
-    dataset's own test split is.
+    There are files of array columns, labels and all other columns. They are written once per node and fold, and linked
+    from there. `fold` is held out as the test part; None: the dataset's own test split is.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _written("files", _write, manifest, fold) as entry:

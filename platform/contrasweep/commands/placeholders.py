@@ -74,7 +74,7 @@ class Options:
 
 
 class _Command:
-    """The settings of an arm with a command: its words, and any others, for its placeholders."""
+    """The settings of an arm with a command: the words of `command`, and any other settings for its placeholders."""
 
     command: list[str]
 
@@ -225,7 +225,7 @@ def filled(
 
 
 def _leads_into(home: Path, word: str) -> bool:
-    """Whether a word is the relative path of a file below `home`, or of a folder there and has a slash."""
+    """Whether a word is a relative path below `home`: of a file, or of a folder if the word has a slash."""
     if Path(word).is_absolute():
         return False
     path = home / word

@@ -65,7 +65,7 @@ def decoded_limit_bytes() -> int:
 
 
 def _bytes(variable: str, default_gib: float) -> int:
-    """Return in bytes the size in GiB that an environment variable has; without the variable, `default_gib`.
+    """Return in bytes the size that an environment variable gives in GiB, or `default_gib` where it is not set.
 
     `DataError` where its value is no number.
     """

@@ -48,7 +48,7 @@ class ColumnFile(ABC):
         return item
 
     def blocks(self, rows: Ints) -> Iterator[Ints]:
-        """Yield the indices `rows` in blocks of one row or more, which have at most `BLOCK_BYTES`."""
+        """Yield the indices `rows` in blocks whose rows have at most `BLOCK_BYTES`; a single row may have more."""
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         step = max(1, BLOCK_BYTES // max(1, row_bytes))
         for start in range(0, len(rows), step):
@@ -60,6 +60,8 @@ class ArrayFile(ColumnFile):
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
+        # The header follows some bytes that mark an .npy file. Its second part is the order of the axes, which is
+        # always the same here.
         np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
         header = np.lib.format.read_array_header_1_0(self._file)  # type: ignore[no-untyped-call]
         self.shape, _, self.dtype = header

@@ -116,7 +116,7 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def _plain_type(kind: pa.DataType, name: str) -> pa.DataType:
-    """Return the type to which `plain` changes the type `kind` in the column `name`; `DataError` as there."""
+    """Return the type to which `plain` changes the type `kind` in the column `name`; it raises the same `DataError`."""
     if kind in TEXT_TYPES:
         return pa.string()
     if kind in BYTES_TYPES:
@@ -167,7 +167,8 @@ def _valid(column: pa.Array) -> NDArray[np.bool_]:
 def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> None:
     """Feed a column of texts or bytes to the hash `state`: its type, which rows are null, lengths, and all bytes.
 
-    Values of a fixed length have no lengths. It makes no difference how the column is cut into `chunks`.
+    The lengths of values are left out where all have the same by their type. How the column is cut into `chunks` makes
+    no difference.
     """
     state.update(f"{kind}\0".encode())
     # An empty array comes first, here and below, because a column without chunks could not be joined otherwise.
@@ -188,9 +189,9 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
     ]
     lengths = [np.zeros(0, "<i8"), *map(np.diff, offsets)]
     state.update(np.concatenate(lengths).astype("<i8").data)
-    for chunk, of_chunk in zip(chunks, offsets, strict=True):
-        first = of_chunk[0]
-        end = of_chunk[-1]
+    for chunk, chunk_offsets in zip(chunks, offsets, strict=True):
+        first = chunk_offsets[0]
+        end = chunk_offsets[-1]
         # Buffer 2 has the bytes of all values. A chunk of empty values may have none.
         if end > first:
             state.update(memoryview(chunk.buffers()[2])[first:end])

@@ -90,7 +90,10 @@ class Published:
 def published_images(
     rows: Mapping[str, int], classes: int, shape: Sequence[int], names: Sequence[str] = ("image",)
 ) -> Published:
-    """Return the description of a dataset of images [h w c], whose columns have these `names`: one, or two of pairs."""
+    """Return the description of a dataset of images with this `shape` [h w c], or of pairs of them.
+
+    `rows` is split -> number of rows, `classes` the number of classes. `names` are the columns: one, or two for pairs.
+    """
     kind = "image" if len(names) == 1 else "image-pair"
     columns: dict[str, ColumnSpec] = {
         name: {"dtype": "uint8", "shape": list(shape)} for name in names

@@ -18,10 +18,11 @@ Ints = NDArray[np.int64]
 
 
 def is_nameless(group: object) -> bool:
-    """Return whether a value in the column of groups is that of a row without a group, which counts as one of its own.
+    """Return whether this value of the column `group` says that the row has no group: None, NaN or "".
 
-    It is None, NaN (which alone is not equal to itself) or "".
+    Such a row counts as a group of its own.
     """
+    # NaN alone is not equal to itself.
     return group is None or group != group or group == ""
 
 
@@ -208,7 +209,7 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
     if rows and len(data.classes) == 1:
         notes.append(f"one class alone, {data.classes[0]!r}: there is nothing to tell apart")
     # An importer counts images that are equal byte for byte, and equal pairs. In two splits or folds they leak from
-    # training to test.
+    # training to test. So without folds only those in two splits matter, with folds all of them.
     copies = data.source.get("copies")
     if isinstance(copies, Mapping) and (copies.get("across splits") or (count and copies)):
         text = ", ".join(f"{number} {kind}" for kind, number in sorted(copies.items()))

@@ -142,7 +142,8 @@ def _bundled(wanted: Name) -> Manifest:
 def _if_whole(folder: Path) -> Manifest | None:
     """Return the manifest in `folder` if all its shards have the recorded sizes; else None.
 
-    What is in its place is deleted, as staging cannot replace a folder. Digests are checked when shards are read.
+    What stands in the place of a shard and is another thing is deleted: staging could not replace a folder, for
+    example. Digests are checked when shards are read.
     """
     manifest = read_manifest(str(folder))
     for shard in manifest.shards if manifest else ():

@@ -204,10 +204,10 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
 
 
 def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows in one table for each shard: all tables have the same number of rows, but the last.
+    """Yield the rows of `tables` in new tables, one for each shard; nothing where there are no rows.
 
-    Their types are plain (see `columns.plain`). A shard has about `SHARD_BYTES`, by the size of a row in the first
-    table; it has fewer rows where these would take four times as much. Without rows nothing is yielded.
+    Shards have the same number of rows, except the last: as many as take about `SHARD_BYTES`, by the size of a row in
+    the first table. A shard that would take over four times as much has fewer. Types are plain (see `columns.plain`).
     """
     # Tables of the importer may end anywhere. Shards must not depend on that, because the digest depends on shards.
     waiting: list[pa.Table] = []

@@ -104,7 +104,8 @@ class WandbTracker:
                 silent=True, console="off", x_disable_stats=True, save_code=False
             ),
         )
-        # W&B counts the rows itself: it drops a row of a step below its own, and these are of two counts.
+        # Steps of reports are epochs, those of what the trial uses are seconds, and W&B drops a row whose step is below
+        # the one before. So each kind of row has its step as a value, which the charts take as their x axis.
         run.define_metric("*", step_metric="step")
         run.define_metric("system/*", step_metric="system/seconds")
 

@@ -181,9 +181,8 @@ class Follower:
 
     def refusals(self) -> str:
         """Return how many trials the tracker does not show, and the first of them with the reason, in a line."""
-        named = [f"{i} ({' '.join(why.split())[:300]})" for i, why in self.refused.items()][
-            :TRIALS_NAMED
-        ]
+        first_refused = list(self.refused.items())[:TRIALS_NAMED]
+        named = [f"{trial_id} ({' '.join(why.split())[:300]})" for trial_id, why in first_refused]
         if len(self.refused) > TRIALS_NAMED:
             named.append(f"and {len(self.refused) - TRIALS_NAMED} more")
         return f"{plural(len(self.refused), 'trial')}: {'; '.join(named)}"
@@ -191,8 +190,8 @@ class Follower:
     def read_changed(self) -> list[Record]:
         """Return the records that are new or have changed since the last call.
 
-        What was known of their trials is forgotten, and of trials whose record is gone. A trial whose record is broken
-        counts as one that the tracker refused.
+        What was known of their trials is forgotten, and what was known of trials whose record is gone. A trial whose
+        record is broken counts as one that the tracker refused.
         """
         etags = self.records.etags()
         for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again

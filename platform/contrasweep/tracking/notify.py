@@ -129,8 +129,8 @@ def _tell(command: str, message: Message) -> None:
 def decided(log: LookLog, before: int) -> str:
     """Return what the looks after the first `before` decided, as text; "" where they decided nothing.
 
-    For example `look 2 at 12 seeds decided: ocl better than supcon by 0.0213`. A comparison is named for the look that
-    decided it first.
+    For example `look 2 at 12 seeds decided: ocl better than supcon by 0.0213`. A comparison is named at the look
+    that decided it first, and at no later one.
     """
     lines = []
     decided_keys = set()
@@ -171,7 +171,8 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
     if state is None:
         return outcome
     of = "" if state.total is None else f" of {state.total}"
-    # The driver's own word, which says why it ended early. One that was killed has none, or that of an earlier run.
+    # `state.ended` is the driver's own word, which says why it ended early. It is used where it agrees with the outcome
+    # on whether all was done: a driver that was killed has none, or that of an earlier run.
     is_of_this_run = (state.ended in (COMPLETE, FAILURES)) == (outcome == "complete")
     how = state.ended if state.ended and is_of_this_run else outcome
     not_done = "".join(f", {text}" for text in state.counts_not_done)

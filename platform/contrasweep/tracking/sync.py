@@ -130,7 +130,8 @@ class ToldTracker(Target):
             revised = step_of(row) == step_of(last) and repr(row) != repr(last)
             if step_of(row) > step_of(last) or revised:
                 _tried(self.tracker.report, trial.id, step_of(row), metrics(row), row["time"])
-        return max([*rows[-1:], last], key=step_of)
+        newest = rows[-1] if rows else last
+        return max(newest, last, key=step_of)
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Send the tracker the trial's reports that it lacks, then its end, and note that it was told."""

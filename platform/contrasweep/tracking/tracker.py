@@ -36,7 +36,7 @@ class Tracker(Protocol):
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
         """Receive one report of a trial that was started; `time` is in unix seconds.
 
-        A report of the step of the one before takes its place.
+        A report of the same step as the one before takes its place.
         """
 
     def finish(self, record: Record) -> None:
@@ -52,6 +52,7 @@ class TrackingError(Exception):
     def __init__(self, message: str, *, retryable: bool) -> None:
         """Take a message, which becomes one line of at most 300 characters without secrets."""
         self.retryable = retryable
+        # MLflow's message has the whole text of its HTTP library, of which the kind of the error says enough.
         if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
             message = f"the server does not answer ({silent[1]})"
         super().__init__(redacted(" ".join(message.split()))[:300])

@@ -212,4 +212,7 @@ def train_and_test(
             len(left_out),
             ", ".join(map(readable, left_out[:5])),
         )
-    return {"train": by_split["train"], **({"test": test} if test else {})}
+    chosen = {"train": by_split["train"]}
+    if test:
+        chosen["test"] = test
+    return chosen

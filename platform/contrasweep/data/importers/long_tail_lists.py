@@ -72,7 +72,10 @@ def _published(rows: dict[str, int], classes: int, settings: Settings) -> Publis
 def _importer(
     names: dict[str, str], rows: dict[str, int], classes: int, about: str, licence: str
 ) -> Importer:
-    """Return the importer of a dataset by lists, `names` and published `rows` by split; `about` is a line on it."""
+    """Return the importer of a dataset by lists; `about` is a line on it.
+
+    `names` is split -> file of its list, `rows` is split -> number of rows as published.
+    """
     return Importer(
         partial(_read, names, classes),
         about,

@@ -209,7 +209,10 @@ def _image(folder: Path, tile: str, moment: str) -> Path:
 def _crops(
     buildings: list[Building], settings: Settings, rejected: Rejected
 ) -> Iterator[tuple[Building, Image, Image]]:
-    """Yield (building, crop before, crop after), [size size 3] of its tile's images; those without are counted."""
+    """Yield (building, crop before, crop after); the crops are [size size 3].
+
+    A building whose crops cannot be cut is counted in `rejected`.
+    """
     open_tile = lru_cache(4)(images.read)  # the buildings of a tile follow each other
     for building in buildings:
         crops = []
@@ -232,7 +235,7 @@ def _crops(
 
 
 def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
-    """Return the columns other than the images; `group`, `tile` or `disaster`, is what folds do not divide."""
+    """Return the columns other than the images; `group` says what folds do not divide: `tile` or `disaster`."""
     # The name of a tile is <disaster>_<8 digits>.
     disasters = [building.tile.rsplit("_", 1)[0] for building in buildings]
     tiles = [building.tile for building in buildings]

@@ -149,6 +149,7 @@ def _check_database_file(path: Path, uri: str) -> None:
         with contextlib.closing(
             sqlite3.connect(file, uri=True, timeout=LOCK_PATIENCE_S, isolation_level=None)
         ) as connection:
+            # Takes the lock for writing, and then reads the file, which must be a database for that.
             connection.execute("begin immediate")
             connection.execute("select count(*) from sqlite_master")
     except sqlite3.OperationalError as error:

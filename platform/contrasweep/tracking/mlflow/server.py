@@ -218,7 +218,7 @@ class Server(Target):
         points = self._points(files)
         tags = self._status_tags(trial.id, RUNNING)
         run, missing = self._open_run(description, started, points, tags)
-        # The run of a trial that waited for this run of the study is open again.
+        # It may be shown as waiting, since an earlier run of the study was interrupted.
         if run.tags.get("status") != RUNNING:
             self.client.update_run(run.run_id, status="RUNNING")
             self._log(run, tags=tags)
@@ -409,9 +409,9 @@ class Server(Target):
         """Read which trials the table is planned to have, and mark the runs for which that has changed."""
         self.table = {row["trial_id"] for row in planned_rows(self.records)}
         for trial_id, run in self.runs.items():
-            table = self._status_tags(trial_id, run.tags.get("status", ""))[TABLE_TAG]
-            if run.tags.get(TABLE_TAG) != table:
-                self._log(run, tags={TABLE_TAG: table})
+            tags = self._status_tags(trial_id, run.tags.get("status", ""))
+            if run.tags.get(TABLE_TAG) != tags[TABLE_TAG]:
+                self._log(run, tags={TABLE_TAG: tags[TABLE_TAG]})
 
     def _status_tags(self, trial_id: str, status: str) -> dict[str, str]:
         """Return the tags with the status of a trial and whether the table has its value, or will have it."""
@@ -491,7 +491,8 @@ class Server(Target):
         MLflow is asked once for each run, and `run.newest` keeps the newest steps. A value of the newest step that was
         revised since then counts as missing: MLflow shows the later one of two values of a step.
         """
-        # MLflow need not be asked twice: what this process has logged since is in `newest`.
+        # MLflow need not be asked twice: what this process has logged since is in `newest`. A metric that is not there
+        # counts as one at step -1.
         if run.newest is not None:
             newest = run.newest
             return [
@@ -503,6 +504,7 @@ class Server(Target):
         stored = {}
         for key in {point.key for point in points} & run.keys:
             history = self.client.get_metric_history(run.run_id, key)
+            # Of several values of a step the one that was logged last counts.
             by_time = sorted(history, key=lambda metric: metric.timestamp)
             stored[key] = {metric.step: metric.value for metric in by_time}
         for point in points:
@@ -548,7 +550,7 @@ class Server(Target):
         return mlflow_keys(filter(None, names))
 
     def _points(self, files: TrialFiles) -> list[Point]:
-        """Return the values of a trial in the storage over time, each metric and step once."""
+        """Return what the storage has of a trial's metrics and system use over time, one value a metric and step."""
         once: dict[tuple[str, int], Point] = {}
         for point in row_points([*files.reports, *_used(files)], self._keys(files)):
             once.setdefault((point.key, point.step), point)
