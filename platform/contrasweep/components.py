@@ -198,10 +198,9 @@ class Table(dict[str, E], Generic[E]):
         # Papers may call it otherwise: `simclr` and `nt_xent` stand in the description of InfoNCE. The hint then names
         # that entry. Up to three letters may be a part of any word, and are not looked for.
         wanted = _letters(name)
-        intended = name
-        if len(wanted) > 3:
-            described = {key: _letters(description_of(entry)) for key, entry in self.items()}
-            intended = next((key for key, text in described.items() if wanted in text), name)
+        described = ((key, _letters(description_of(entry))) for key, entry in self.items())
+        matches = (key for key, text in described if len(wanted) > 3 and wanted in text)
+        intended = next(matches, name)
         raise SpecError(
             f"there is no such {self.kind}",
             place=place,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from contrasweep import Arm, Choice, Float, Int, SpecError
 from contrasweep.cli.app import app
-from contrasweep.cli.conversion import converted
+from contrasweep.cli.conversion.sweeps import converted
 from contrasweep.study.file import as_study
 
 PAGE = (ROOT / "docs/coming-from.md").read_text()

@@ -39,6 +39,7 @@ from contrasweep.cli.options import (
     Tracking,
     changed_code,
     flag,
+    line_width,
     option,
     print_json,
     print_table,
@@ -49,7 +50,6 @@ from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.secrets import redacted
 from contrasweep.shell import command_line
-from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
@@ -235,8 +235,8 @@ def _print_results(
     from contrasweep.tracking.kinds import parted, tracking_of
     from contrasweep.tracking.links import read_links
 
-    print(results.table().to_text(width() or WIDTH))
-    advice = results.advice().to_text(width() or WIDTH).rstrip()
+    print(results.table().to_text(line_width()))
+    advice = results.advice().to_text(line_width()).rstrip()
     if advice:
         print("\n" + advice)
     if results.spent():
@@ -321,9 +321,9 @@ def evaluate(
     if json:
         print_json("report", reports.summary(results, table))
     else:
-        print(table.to_text(width() or WIDTH) if table else "")
+        print(table.to_text(line_width()) if table else "")
         metrics_line = textwrap.fill(
-            f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10
+            f"metrics:  {', '.join(metrics)}", line_width(), subsequent_indent=" " * 10
         )
         print(
             f"{metrics_line}\nreport:   {command_line('report', results.name, storage=storage, metric='NAME')}"

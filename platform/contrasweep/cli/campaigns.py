@@ -20,15 +20,14 @@ from contrasweep.cli.options import (
     changed_code,
     end_as,
     flag,
+    line_width,
     option,
     print_json,
     required,
-    width,
 )
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError
 from contrasweep.terminal_text import write
-from contrasweep.text_table import WIDTH
 
 Campaign = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="module:NAME, or a .yaml file")]
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -145,7 +144,7 @@ def ledger(
         if json:
             print_json("comparisons", vars(comparisons), output)
         else:
-            write(("\n".join(comparisons.lines(width() or WIDTH)) + "\n").encode(), output)
+            write(("\n".join(comparisons.lines(line_width())) + "\n").encode(), output)
         return
     # What is declared names the campaign, whose history lies in the storage.
     history = stored_history(
@@ -156,4 +155,4 @@ def ledger(
     elif format == "html":
         write(history.to_html(), output)
     else:
-        write(("\n".join(history.lines(width() or WIDTH)) + "\n").encode(), output)
+        write(("\n".join(history.lines(line_width())) + "\n").encode(), output)

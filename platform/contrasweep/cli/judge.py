@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli.documents import dumps
 from contrasweep.cli.options import (
     Json,
     MaxConcurrent,
@@ -15,15 +14,14 @@ from contrasweep.cli.options import (
     Storage,
     end_as,
     flag,
+    line_width,
     option,
     print_json,
     required,
-    width,
 )
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
 from contrasweep.terminal_text import write
-from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
 # options of `judge` that are arguments of the same name of the functions that judge
@@ -140,8 +138,8 @@ def judge(
         document = judged.to_dict() | ({} if board else {"required": required(require, outcome)})
         print_json("board" if board else "judge", document, output)
     else:
-        # A file has the usual width, a terminal its own. `judged` has a method for each format.
-        wide = WIDTH if output else width() or WIDTH
+        wide = line_width(output)
+        # `judged` has a method for each format.
         text = judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()
         write(text.encode(), output)
     end_as(require, outcome)
@@ -190,6 +188,9 @@ def noise(
         from contrasweep.judging.judged import noise_of
 
         found = noise_of(source, same, arm=arm, metric=metric, pair=pair, at=at, reader=reader)
-    write(((dumps("noise", found.to_dict()) if json else found.to_text()) + "\n").encode(), output)
+    if json:
+        print_json("noise", found.to_dict(), output)
+    else:
+        write((found.to_text() + "\n").encode(), output)
     if found.failed:
         raise typer.Exit(5)

@@ -372,15 +372,20 @@ class Tools:
         begun.waiter.join(max(0.0, until - time.monotonic()))
         budget = self.allowance.to_dict()
         if begun.waiter.is_alive():
-            # Studies of earlier runs have had no sign of life since this one began.
+            # The study of this name, or those of the campaign, which are called NAME.SUFFIX. Studies of earlier runs
+            # have had no sign of life since this one began.
             studies = [
                 {key: row[key] for key in ("study", "state", "trials", "statuses", "running")}
                 for row in self._command("studies")["studies"]
-                if _is_of(row["study"], begun.name) and row["last_sign"] >= begun.at
+                if f"{row['study']}.".startswith(f"{begun.name}.") and row["last_sign"] >= begun.at
             ]
-            then = f"call {asked[0]} again with the same arguments; it waits for the end"
-            trained = {"studies": studies, "trials_at_most": begun.trials}
-            return {"state": "running", "budget": budget, **trained, "next": then}
+            return {
+                "state": "running",
+                "budget": budget,
+                "studies": studies,
+                "trials_at_most": begun.trials,
+                "next": f"call {asked[0]} again with the same arguments; it waits for the end",
+            }
         # The thread has ended: `printed` is complete.
         self._begun = None
         document = None
@@ -472,7 +477,8 @@ class Tools:
         """
         running = 0.0
         for study in study_names(self.storage):
-            if _is_of(study, name):
+            # The study of this name, or those of the campaign, which are called NAME.SUFFIX.
+            if f"{study}.".startswith(f"{name}."):
                 live = read_live(StudyRecords(self.storage, study))
                 if live is not None and not live.ended:
                     for trial in live.running.values():
@@ -590,11 +596,6 @@ class Tools:
             raise SpecError(
                 "arguments that a process can be given", place=command, value=str(error)
             ) from None
-
-
-def _is_of(study: str, name: str) -> bool:
-    """Return whether `study` is called `name`, or is a study of the campaign `name`: those are called `name.SUFFIX`."""
-    return f"{study}.".startswith(f"{name}.")
 
 
 def _to_run(document: Answer) -> Answer:

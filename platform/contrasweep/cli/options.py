@@ -16,7 +16,7 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import check_no_imports
 from contrasweep.storage.names import local_path
 from contrasweep.terminal_text import write
-from contrasweep.text_table import text_table
+from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
     from contrasweep.results.requirement import Outcome
@@ -206,6 +206,11 @@ def width() -> int | None:
     The variable COLUMNS, if it is a number above 0, takes precedence over both.
     """
     return shutil.get_terminal_size((0, 0)).columns or None
+
+
+def line_width(output: Path | None = None) -> int:
+    """Return the characters of a line to lay out: the terminal's, or `WIDTH` for a pipe and for the file `output`."""
+    return (None if output else width()) or WIDTH
 
 
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:

@@ -17,16 +17,15 @@ from contrasweep.cli.options import (
     StoredStudy,
     end_as,
     flag,
+    line_width,
     option,
     print_json,
     print_table,
     required,
-    width,
 )
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError
 from contrasweep.terminal_text import write
-from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
     from contrasweep.results.results import Results
@@ -88,8 +87,7 @@ def report(
         columns=columns,
         metric=metric,
         output=output,
-        # A file has the usual width, a terminal its own.
-        width=WIDTH if output else width() or WIDTH,
+        width=line_width(output),
         style=TableStyle(digits, percent, caption, label, cell=cell, wide=wide),
     )
 

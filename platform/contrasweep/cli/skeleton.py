@@ -45,7 +45,7 @@ def init(
     if source is None and len(scripts) == 1:
         source = scripts[0]
     if source is not None:
-        from contrasweep.cli.conversion import converted
+        from contrasweep.cli.conversion.sweeps import converted
 
         target = folder / "study.yaml"
         if target.exists():

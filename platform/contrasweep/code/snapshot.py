@@ -98,11 +98,11 @@ def unpack(data: bytes) -> dict[str, str]:
 
 def _check_name(name: str) -> None:
     """Raise `StorageError` for a name in a snapshot that is no relative path below the folder where it is put."""
-    parts = name.split("/")
+    parts = name.split("/")  # "" is the first part of an absolute path
     leaves_folder = any(part in ("", ".", "..") for part in parts) or any(
         character in name for character in "\\:\0"
     )
-    if leaves_folder or name.startswith("/") or not name.endswith(KEPT_SUFFIXES):
+    if leaves_folder or not name.endswith(KEPT_SUFFIXES):
         raise StorageError(
             f"a code snapshot holds a file of the name {name!r}, which is no module's"
         )

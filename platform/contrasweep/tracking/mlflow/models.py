@@ -41,7 +41,7 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
     name = re.sub(r"[/:.%\"']", "_", name)
     entry = server.client.create_logged_model(server.experiment_id, name, run.run_id)
     translate_errors(_save, server.uri, module, entry.model_id, run.run_id, step)
-    server.set_tags(run, {MODEL_TAG: str(step)})
+    server.log(run, tags={MODEL_TAG: str(step)})
 
 
 def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: int) -> None:

@@ -168,7 +168,7 @@ class Server(Target):
             self._create_parent(began or time.time())
         for run in self.runs.values():
             if run.tags.get(PARENT_TAG) != self.parent_id:  # somebody has deleted the study's run
-                self._log(run, tags={PARENT_TAG: self.parent_id})
+                self.log(run, tags={PARENT_TAG: self.parent_id})
         if trials:
             self._match_storage()
 
@@ -221,8 +221,8 @@ class Server(Target):
         # It may be shown as waiting, since an earlier run of the study was interrupted.
         if run.tags.get("status") != RUNNING:
             self.client.update_run(run.run_id, status="RUNNING")
-            self._log(run, tags=tags)
-        self._log(run, missing, self._missing_params(run, description))
+            self.log(run, tags=tags)
+        self.log(run, missing, self._missing_params(run, description))
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Add what the trial's run lacks, and end it with the status of the record.
@@ -244,7 +244,7 @@ class Server(Target):
                 self.client.log_artifacts(run.run_id, str(folder))
         missing = [*missing, *self._missing_summary(run, record, files, points)]
         tags[DIGEST_TAG] = record_digest(record)
-        self._log(run, missing, self._missing_params(run, description), tags)
+        self.log(run, missing, self._missing_params(run, description), tags)
         status = RUN_STATUS[record.status]
         ended = milliseconds(record.ended)
         self.client.set_terminated(run.run_id, status, ended)
@@ -273,7 +273,7 @@ class Server(Target):
                 waiting = self._status_tags(trial_id, Status.PENDING.value)
                 if not run.is_final and run.tags.get("status") != waiting["status"]:
                     self.client.update_run(run.run_id, status="SCHEDULED")
-                    self._log(run, tags=waiting)
+                    self.log(run, tags=waiting)
             status = study_status(statuses, outcome)
             # A complete study ended with its last trial; any other ends now.
             at = None
@@ -307,23 +307,17 @@ class Server(Target):
         before = self.client.get_run(self.parent_id).data.metrics
         now = milliseconds(time.time())
         points = [Point(key, values.get(key, math.nan), now, 0) for key in {**before, **values}]
-        self._log(Run(self.parent_id, {}), points)
-
-    def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
-        """Write tags of a run; its other tags do not change."""
-        self._log(run, tags=tags)
+        self.log(Run(self.parent_id, {}), points)
 
     def url(self, trial_id: str | None = None) -> str | None:
         """Return the page of a trial's run, or of the study where `trial_id` is None; None while it is not known."""
         base = self.uri.ui_base
         if trial_id is None:
-            if self.experiment_id:
-                return f"{base}/{study_page(self.experiment_id)}"
-            return None
+            return f"{base}/{study_page(self.experiment_id)}" if self.experiment_id else None
         run = self.runs.get(trial_id)
-        if run:
-            return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}"
-        return None
+        if run is None:
+            return None
+        return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}"
 
     def _pages(self) -> tuple[str, str]:
         """Return the pages of the study, below the UI's address: with the trials of its table, and with all."""
@@ -392,7 +386,7 @@ class Server(Target):
 
     def _set_parent_tags(self, tags: Mapping[str, str]) -> None:
         """Set tags of the study's own run."""
-        self._log(Run(self.parent_id, {}), tags=tags)
+        self.log(Run(self.parent_id, {}), tags=tags)
 
     def _match_storage(self) -> None:
         """Delete the runs of trials whose records are gone, such as archived ones, and mark what the table has."""
@@ -411,7 +405,7 @@ class Server(Target):
         for trial_id, run in self.runs.items():
             tags = self._status_tags(trial_id, run.tags.get("status", ""))
             if run.tags.get(TABLE_TAG) != tags[TABLE_TAG]:
-                self._log(run, tags={TABLE_TAG: tags[TABLE_TAG]})
+                self.log(run, tags={TABLE_TAG: tags[TABLE_TAG]})
 
     def _status_tags(self, trial_id: str, status: str) -> dict[str, str]:
         """Return the tags with the status of a trial and whether the table has its value, or will have it."""
@@ -577,7 +571,7 @@ class Server(Target):
         """Return the params of the description that the run lacks."""
         return {name: value for name, value in description.params.items() if name not in run.params}
 
-    def _log(
+    def log(
         self,
         run: Run,
         points: Sequence[Point] = (),
@@ -586,9 +580,10 @@ class Server(Target):
     ) -> None:
         """Log points, params and tags in as few calls as MLflow takes, and note in `run` what it has by then.
 
-        The tags go with the last call: a run that has them has all that was logged with them.
+        The tags go with the last call: a run that has them has all that was logged with them. Other tags of the run do
+        not change.
         """
-        from mlflow.entities import Param, RunTag
+        from mlflow.entities import Metric, Param, RunTag
 
         first = metric_key(self.study.metric)
         sorted_params = sorted((params or {}).items())
@@ -607,7 +602,7 @@ class Server(Target):
             last_tags = tags if i == calls - 1 else {}
             self.client.log_batch(
                 run.run_id,
-                metrics=[_metric(point) for point in some_points],
+                metrics=[Metric(*point) for point in some_points],
                 params=[Param(name, value) for name, value in some_params],
                 tags=[RunTag(name, value) for name, value in last_tags.items()],
             )
@@ -667,13 +662,6 @@ def _same(shown: float, ours: float) -> bool:
     if math.isinf(ours):
         return shown in (ours, math.copysign(LARGEST_VALUE, ours))
     return shown == ours or (math.isnan(shown) and math.isnan(ours))
-
-
-def _metric(point: Point) -> Any:
-    """Return a point as MLflow's entity."""
-    from mlflow.entities import Metric
-
-    return Metric(*point)
 
 
 def source_tags() -> dict[str, str]:

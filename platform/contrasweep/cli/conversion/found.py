@@ -1,0 +1,153 @@
+"""What a file of another program declares, as it is gathered while the file is read, and the study made of it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrasweep.config import Config, MutableConfig
+
+Space = dict[str, MutableConfig]
+"""Dotted key of a searched setting -> the fields of our parameter: `{"lr": {"type": "float", "low": .01, ...}}`."""
+PRESUMED_TRIALS = 20
+"""Trials of a search whose source does not say how many it takes."""
+SEARCHERS = {
+    **dict.fromkeys(("bayes", "hyperopt", "optuna", "tpe"), "tpe"),
+    **dict.fromkeys(("bayesopt", "gp"), "gp"),
+    **dict.fromkeys(("bruteforce", "grid"), "grid"),
+    **dict.fromkeys(("basicvariant", "random"), "random"),
+    "cmaes": "cmaes",
+    "nsgaii": "nsga2",
+    "qmc": "quasi-random",
+}
+"""Method, sampler or search algorithm of another program -> our searcher."""
+MOST_VALUES = 10_000
+"""Values of a parameter that a grid lists at most."""
+
+
+class ArmPart(NamedTuple):
+    """What an arm alone fixes (setting -> value) and searches."""
+
+    config: MutableConfig
+    space: Space
+
+
+@dataclass
+class Found:
+    """What a file declares, in our words, as it is gathered while the file is read.
+
+    Attributes:
+        study: Fields of the study, such as `name`, `metric` and `mode`.
+        arm: Fields that all arms have, such as `command` or `trainable`.
+        config: Settings that are fixed for all arms, by dotted key.
+        space: Settings that are searched in all arms.
+        arms: Arm -> what it alone fixes and searches; empty: there is one arm, `main`.
+        left_out: A line, `PLACE: VALUE`, for each thing that has no counterpart and is left out, or that the user still
+            has to write or to change.
+        searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
+        trials: Trials that the search may take for each arm; None where the source does not say.
+    """
+
+    study: MutableConfig
+    arm: MutableConfig = field(default_factory=dict)
+    config: MutableConfig = field(default_factory=dict)
+    space: Space = field(default_factory=dict)
+    arms: dict[str, ArmPart] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    searcher: str = ""
+    trials: int | None = None
+
+    def note_unread(self, fields: Config, read: str, place: str = "") -> None:
+        """Note in `left_out` the fields that have no counterpart: all but those whose names `read` lists.
+
+        In `read` there are spaces between names. `place` goes before each name in the line, with its dot: `seml.`.
+        """
+        self.left_out += [
+            f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()
+        ]
+
+    def search_by(self, kind: str, place: str) -> None:
+        """Take our searcher for the method, sampler or search algorithm `kind`: a word, a class or a dotted path.
+
+        One without counterpart is noted in `left_out`, at `place`, and searched by `tpe`.
+        """
+        # optuna.samplers.TPESampler and tpe are one: the class's name without its last word.
+        short = re.sub("(sampler|search|generator)$", "", kind.rpartition(".")[2].lower())
+        if short not in SEARCHERS:
+            self.left_out.append(f"{place}: {kind}; the search is by tpe")
+        self.searcher = SEARCHERS.get(short, "tpe")
+
+    def study_fields(self) -> MutableConfig:
+        """Return the study's fields: of a grid where all values are listed and all arms vary the same, else of a sweep.
+
+        An arm's own settings take precedence over those of all arms.
+        """
+        axes = {name: all_values(parameter) for name, parameter in self.space.items()}
+        arms = self.arms or {"main": ArmPart({}, {})}
+        # A grid needs all values of all axes, and the same axes in all arms.
+        arms_differ = any(part.space for part in arms.values())
+        if self.searcher == "grid" and all(axes.values()) and not arms_differ:
+            return self._grid(axes, {name: part.config for name, part in arms.items()})
+        # Everything else is a sweep.
+        if self.trials is None:
+            self.left_out.append(f"trials_per_arm: {PRESUMED_TRIALS} stands for what is not said")
+        declared = {}
+        # A setting that an arm fixes itself is not searched in it, and what it searches is not fixed.
+        for name, (config, space) in arms.items():
+            searched = {
+                key: value for key, value in (self.space | space).items() if key not in config
+            }
+            fixed = {
+                key: value for key, value in (self.config | config).items() if key not in searched
+            }
+            declared[name] = self.arm | {"config": fixed, "space": searched}
+        return {
+            "type": "sweep",
+            **self.study,
+            "confirm_on": "all",
+            "searcher": self.searcher,
+            "trials_per_arm": self.trials or PRESUMED_TRIALS,
+            "arms": declared,
+        }
+
+    def _grid(self, axes: MutableConfig, arms: Mapping[str, MutableConfig]) -> MutableConfig:
+        """Return the fields of a grid over `axes`, setting -> values; `arms` has what each arm alone fixes.
+
+        A setting `seed` whose values are integers becomes the study's `seeds`, if the command can be given one.
+        """
+        # The seed is the trial's own and no setting: the command has to name it, before all other settings.
+        command = self.arm.get("command", ())
+        args_word = next((word for word in command if word.startswith("{args")), None)
+        seeds = axes.get("seed", ())
+        if args_word and seeds and all(isinstance(seed, int) for seed in seeds):
+            if not any("{seed}" in word for word in command):
+                words = ["seed={seed}"] if args_word == "{args:hydra}" else ["--seed", "{seed}"]
+                place = command.index(args_word)
+                command[place:place] = words
+            self.study["seeds"] = axes.pop("seed")
+        declared = {
+            name: self.arm | {"config": self.config | config} for name, config in arms.items()
+        }
+        return {**self.study, "arms": declared, "axes": axes}
+
+
+def all_values(fields: MutableConfig) -> list[Any]:
+    """Return all values of a parameter with these `fields`, in order.
+
+    Empty where they cannot be listed: a range of real numbers, a logarithmic one, or more than `MOST_VALUES` integers.
+    """
+    if fields["type"] == "int" and not fields.get("log"):
+        values = range(fields["low"], fields["high"] + 1, fields.get("step", 1))
+        return list(values) if len(values) <= MOST_VALUES else []
+    return list(fields.get("options", ()))
+
+
+def study_name(text: str) -> str:
+    """Return `text` as a name of a study: each run of other signs is a dash; "" where nothing is left."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-._")
+
+
+def from_here(path: Path) -> str:
+    """Return a path as text: relative to the current folder where it lies below that, else as it is."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,0 +1,401 @@
+"""Python scripts as studies: searches of Optuna or Ray Tune, and flags of argparse.
+
+A script is parsed and never run. Literals are read, and names that are assigned once; all else is listed as without a
+counterpart.
+"""
+
+import ast
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contrasweep.cli.conversion.found import Found, all_values, from_here, study_name
+from contrasweep.commands.functions import OBJECTIVE, STOP_KEY
+from contrasweep.config import MutableConfig
+from contrasweep.data.yaml_text import read_yaml
+from contrasweep.errors import SpecError
+from contrasweep.study import foreign
+
+SEARCH_CALLS: Mapping[str, Sequence[str]] = {
+    "create_study": (),
+    "optimize": ("func", "n_trials"),
+    "run": ("run_or_experiment",),
+    "RunConfig": (),
+    "TuneConfig": (),
+    "Tuner": ("trainable",),
+}
+"""Calls of Optuna and Ray Tune that declare a search -> names of their arguments by place."""
+READ_ARGS = ("direction", "metric", "mode", "n_trials", "name", "num_samples", "stop", "study_name")
+"""Arguments of these calls whose values are read."""
+FUNCTION_ARGUMENTS = ("func", "run_or_experiment", "trainable")
+"""Arguments of these calls that name the function which trains."""
+TUNE_PARAMETERS = (*foreign.TUNE, "choice", "grid_search")
+"""Functions of `tune` that declare a parameter."""
+ACTIONS_WITHOUT_VALUE = ("store_true", "store_false")
+KNOWN_ACTIONS = (*ACTIONS_WITHOUT_VALUE, "store", "append", "extend")
+"""Actions of argparse whose flags take no value, and all whose flags a study can pass."""
+
+
+class _Script:
+    """A Python script that searches with Ray Tune or Optuna, or takes flags of argparse; parsed and never run.
+
+    `read` is called with each call in `tree`, and adds what that call says.
+
+    Attributes:
+        tree: The parsed module.
+        folder: The folder of its file.
+        found: The space and the searcher that were read, and what has no counterpart.
+        search: Argument -> value, for each of `READ_ARGS` that a call which declares the search has; `study_name` is
+            called `name`.
+        functions: Name -> function, of those at the top of the script.
+        function: The name of the one that the search calls to train; "" where none was found.
+        flags: Name of a flag, without its dashes -> its default.
+        names: Name of a flag -> the flag, of those with one dash, `-lr`.
+        is_tune: Whether the script calls Ray Tune.
+        hydra: Where the script uses Hydra, what stands for its configuration in a message, its file if it has one; else
+            "".
+        seed_words: The words of the command that pass the seed; empty where the script has no `--seed`, and none of
+            Hydra.
+        spaces: The mappings that were read as a space of Ray Tune, with all nodes in them.
+        suggested: Parameter of Optuna -> the first call that suggests it.
+        doubtful: Nodes of the script that a condition may leave out: below an `if`, or behind a first `return` or
+            `raise`.
+        tune_names: What the script has imported from `ray.tune`, by the names there.
+        imports_search: Whether the script imports Ray or Optuna.
+    """
+
+    def __init__(self, found: Found, text: str, file: Path) -> None:
+        """Parse the `text` of the script `file`; `SyntaxError` where it is no Python."""
+        self.tree = ast.parse(text, str(file))
+        self.folder = file.parent
+        self.found = found
+        self.search: MutableConfig = {}
+        self.function = ""
+        self.flags: MutableConfig = {}
+        self.names: dict[str, str] = {}
+        self.is_tune = False
+        self.hydra = ""
+        self.seed_words: list[str] = []
+        self.spaces: set[ast.AST] = set()
+        self.suggested: dict[str, ast.Call] = {}
+        self.doubtful: set[ast.AST] = set()
+        self.tune_names: set[str] = set()
+        self.imports_search = False
+        self.functions = {
+            node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)
+        }
+        self._assigned: dict[str, ast.expr] = {}  # name -> what is assigned to it
+        nodes = list(ast.walk(self.tree))
+        # How often a name is set: by `=`, `+=`, `for`, `with`, and as a parameter of a function.
+        times_set = Counter[str]()
+        for node in nodes:
+            if isinstance(node, ast.arg):
+                times_set[node.arg] += 1
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                times_set[node.id] += 1
+        for node in nodes:
+            # Only the value of a name that is set once is known without running the script.
+            if isinstance(node, ast.Assign) and times_set[ast.unparse(node.targets[0])] == 1:
+                self._assigned[ast.unparse(node.targets[0])] = node.value
+            elif isinstance(node, ast.If | ast.IfExp | ast.Match):
+                self.doubtful.update(ast.walk(node))
+            elif isinstance(node, ast.FunctionDef):
+                parts = list(ast.walk(node))
+                ends = [part.lineno for part in parts if isinstance(part, ast.Return | ast.Raise)]
+                first_end = min(ends, default=math.inf)
+                # What stands behind the first of these may not be reached.
+                for part in parts:
+                    if getattr(part, "lineno", 0) > first_end:
+                        self.doubtful.add(part)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                module = getattr(node, "module", None) or node.names[0].name
+                self.imports_search |= module.partition(".")[0] in ("optuna", "ray")
+                if module == "ray.tune":
+                    self.tune_names |= {part.name for part in node.names if not part.asname}
+
+    def read(self, call: ast.Call) -> None:
+        """Take what a call says of a search: what declares it, a parameter, a flag of the script.
+
+        Nothing is taken of any other call. `ValueError` or `TypeError` where its values are not known without running
+        the script.
+        """
+        function = ast.unparse(call.func)
+        name = function.rpartition(".")[2]
+        # Many functions are called `run`, such as `asyncio.run`.
+        if name in SEARCH_CALLS and (name != "run" or function.endswith("tune.run")):
+            self.is_tune |= name in ("run", "Tuner")
+            self._declare(call, SEARCH_CALLS[name])
+        # Optuna's `suggest_...`, whose first argument is the parameter's name.
+        elif name in foreign.OPTUNA:
+            parameter, *rest = map(self.value, call.args)
+            keywords = {word.arg: self.value(word.value) for word in call.keywords if word.arg}
+            fields = foreign.optuna_fields(name, rest, keywords)
+            # An earlier call may suggest it from another range.
+            if self.found.space.setdefault(parameter, fields) != fields:
+                raise ValueError(parameter)
+            self.suggested.setdefault(parameter, call)
+        elif name == "add_argument":
+            self._take_flag(call)
+        elif function == "hydra.main":
+            self._take_configuration(call)
+        # It changes defaults of flags that were read already.
+        elif name == "set_defaults":
+            raise ValueError(name)
+
+    def value(self, node: ast.expr) -> Any:
+        """Return the value of a literal, or of a name that is set once; `ValueError` for any other expression."""
+        node = self._resolved(node)
+        if isinstance(node, ast.Dict):
+            return {
+                self.value(key): self.value(inner)
+                for key, inner in zip(node.keys, node.values, strict=True)
+                if key
+            }
+        return ast.literal_eval(node)
+
+    def _resolved(self, node: ast.expr) -> ast.expr:
+        """Return what is assigned to `node`, if it is a name that is set once; else `node` itself."""
+        return self._assigned.get(ast.unparse(node), node)
+
+    def tune_function(self, call: ast.Call) -> str:
+        """Return the name of Ray Tune's function that is called, as `tune.choice` or as an imported `choice`: `choice`.
+
+        "" where another function is called.
+        """
+        function = ast.unparse(call.func)
+        is_of_tune = function.startswith("tune.") or function in self.tune_names
+        return function.removeprefix("tune.") if is_of_tune else ""
+
+    def _declare(self, call: ast.Call, places: Sequence[str]) -> None:
+        """Take the arguments of a call that declares a search; one that is None is left out.
+
+        `places` are the names of the arguments that are given by their place. What has no counterpart is noted.
+        """
+        arguments: dict[str, ast.expr] = {}
+        for i, argument in enumerate(call.args):
+            arguments[places[i] if i < len(places) else f"argument {i + 1}"] = argument
+        for word in call.keywords:
+            arguments[word.arg or "**"] = word.value
+        for key, argument in arguments.items():
+            node = self._resolved(argument)
+            text = ast.unparse(node)
+            if key in FUNCTION_ARGUMENTS:
+                self._take_function(node)
+            elif key in ("sampler", "search_alg") and isinstance(node, ast.Call):
+                self.found.search_by(ast.unparse(node.func), key)
+                if node.args or node.keywords:
+                    self.found.left_out.append(f"{key}: the arguments of {text}")
+            elif key in ("config", "param_space") and isinstance(node, ast.Dict):
+                self.spaces.update(ast.walk(node))
+                self._read_tune_space(node)
+            elif key not in ("tune_config", "run_config") and text != "None":
+                try:
+                    if key not in READ_ARGS:
+                        raise ValueError(key)
+                    self.search[key.removeprefix("study_")] = self.value(argument)
+                except (ValueError, TypeError):
+                    self.found.left_out.append(f"{key}: {text}")
+
+    def _take_function(self, node: ast.expr) -> None:
+        """Take the function of the script that `node` is or calls, unless an earlier call has named one.
+
+        What else `node` says, such as by `partial` or `tune.with_resources`, is noted.
+        """
+        names = _names_in(node)
+        for name in list(names):
+            if name in self._assigned:
+                names += _names_in(self._assigned[name])
+        function = next((name for name in names if name in self.functions), "")
+        self.function = self.function or function
+        if function and not isinstance(node, ast.Name):
+            self.found.left_out.append(f"{ast.unparse(node)}: {function} alone is called")
+
+    def _read_tune_space(self, node: ast.Dict, prefix: str = "") -> None:
+        """Read a `param_space` of Ray Tune, the mapping `node`, into space and config; note what has no counterpart.
+
+        `prefix` is the dotted key of a nested mapping, with a dot behind it.
+        """
+        for key, inner in zip(node.keys, node.values, strict=True):
+            name = "**" if key is None else f"{prefix}{self.value(key)}"
+            if isinstance(inner, ast.Dict):
+                self._read_tune_space(inner, f"{name}.")
+                continue
+            function = self.tune_function(inner) if isinstance(inner, ast.Call) else ""
+            try:
+                if isinstance(inner, ast.Call) and function:
+                    # The base of a logarithm changes nothing in what is drawn.
+                    named = [word.value for word in inner.keywords if word.arg != "base"]
+                    values = [self.value(argument) for argument in inner.args + named]
+                    self.found.space[name] = foreign.tune_fields(function, values)
+                else:
+                    self.found.config[name] = self.value(inner)
+            except (ValueError, TypeError):
+                self.found.left_out.append(f"{name}: {ast.unparse(inner)}")
+
+    def _take_configuration(self, call: ast.Call) -> None:
+        """Take the configuration that `hydra.main` names, and its `seed`, which becomes the trial's."""
+        words = dict(zip(("config_path", "config_name"), call.args, strict=False))
+        words |= {word.arg: word.value for word in call.keywords if word.arg}
+        folder, name = (
+            self.value(words[key]) if key in words else None
+            for key in ("config_path", "config_name")
+        )
+        self.hydra = "its configuration"
+        if name:
+            file = Path(folder or "", f"{name.removesuffix('.yaml')}.yaml")
+            self.hydra = str(file)
+            place = self.folder / file
+            if place.is_file() and "seed" in (read_yaml(place.read_text(), str(place)) or ()):
+                self.seed_words = ["seed={seed}"]
+
+    def _take_flag(self, call: ast.Call) -> None:
+        """Take a flag of argparse with its default; note one that the user has to write."""
+        words = {word.arg: word.value for word in call.keywords}
+        # The long one of `-l, --learning-rate`: its name is that of the setting.
+        flag = max(map(self.value, call.args), key=len)
+        action = ast.unparse(words.get("action", ast.Constant("store"))).strip("'")
+        default = self.value(words["default"]) if "default" in words else None
+        # `{args}` passes a setting that is true as the flag alone, and one that is false not at all. So the default
+        # True of a flag with a value becomes a text.
+        if action in ACTIONS_WITHOUT_VALUE:
+            default = False
+        elif default is True:
+            default = "True"
+        is_required = "required" in words and self.value(words["required"])
+        if flag == "--seed":
+            self.seed_words = [flag, "{seed}"]
+        elif flag[0] != "-" or is_required or action not in KNOWN_ACTIONS:
+            self.found.left_out.append(
+                f"{flag}: add it to the command, or to config with a value of its own"
+            )
+        elif default is not None:
+            name = flag.lstrip("-")
+            self.flags[name] = default
+            if not flag.startswith("--"):
+                self.names[name] = flag
+
+
+def _names_in(node: ast.expr) -> list[str]:
+    """Return the names that an expression has, in the order of `ast.walk`."""
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def read_script(found: Found, file: Path, text: str) -> None:
+    """Read the script `file`, with this `text`, that searches with Ray Tune or Optuna, or takes flags, into `found`.
+
+    The script is parsed and never run. A search whose function is found becomes a `trainable`, any other script a
+    command with its flags. `SyntaxError` where it is no Python.
+    """
+    script = _Script(found, text, file)
+    found.left_out += _run_by_import(script.tree)
+    calls = [node for node in ast.walk(script.tree) if isinstance(node, ast.Call)]
+    for call in calls:
+        try:
+            script.read(call)
+        except (ValueError, TypeError):
+            found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
+    for call in calls:
+        # A parameter that stands elsewhere, as in `space["y"] = tune.choice([2])`.
+        if script.tune_function(call) in TUNE_PARAMETERS and call not in script.spaces:
+            found.left_out.append(f"line {call.lineno}: {ast.unparse(call)}")
+    # Only the function that the search calls surely runs: what is suggested elsewhere may not be.
+    always = set(ast.walk(script.functions[script.function])) if script.function else ()
+    for name, call in script.suggested.items():
+        if call not in always or call in script.doubtful:
+            found.left_out.append(
+                f"{name}: line {call.lineno} may suggest it under a condition; write `when` if so"
+            )
+    # Without a direction Optuna minimises and Ray Tune maximises. The first three letters of Optuna's "minimize" are
+    # our word.
+    search = script.search
+    default = "min" if "optuna" in text and not script.is_tune else "max"
+    found.study["mode"] = str(search.get("direction", search.get("mode", default)))[:3]
+    found.study["name"] = study_name(search.get("name", "")) or found.study["name"]
+    path = from_here(file.resolve())
+    if found.space and script.function:
+        _as_trainable(script, path, text)
+    else:
+        _as_command(script, path)
+    if not search.get("metric") and found.study["metric"] != OBJECTIVE:
+        found.left_out.append(
+            "metric: name what the script reports; accuracy stands there as a guess"
+        )
+
+
+def _run_by_import(tree: ast.Module) -> Iterator[str]:
+    """Yield a sentence on each statement at the top of a script that runs the search when a study imports it."""
+    searches = r"\.(fit|optimize|run)\("
+    for statement in tree.body:
+        runs = re.search(searches, ast.unparse(statement))
+        if runs and isinstance(statement, ast.FunctionDef):  # a call of it runs the search too
+            searches += rf"|\b{statement.name}\("
+        elif runs and isinstance(statement, ast.Assign | ast.Expr):
+            line = f"line {statement.lineno} runs as the module is imported"
+            yield f'{line}; put it below `if __name__ == "__main__":`'
+
+
+def _as_trainable(script: _Script, path: str, text: str) -> None:
+    """Let the study call the function that the script's search calls, in place of a command.
+
+    `path` and `text` are those of the script. `SpecError` where it does not lie below the current folder.
+    """
+    found = script.found
+    search = script.search
+    if Path(path).is_absolute():
+        raise SpecError(
+            "a study imports the function of a script from below the current folder",
+            place="--from",
+            value=path,
+            hint="go to the script's folder",
+        )
+    found.trials = search.get("n_trials") or search.get("num_samples") or found.trials
+    program = "tune" if script.is_tune else "optuna"
+    module = ".".join(Path(path).with_suffix("").parts)
+    found.arm = {"trainable": f"{program}:{module}:{script.function}"}
+    if not script.is_tune:
+        found.study["metric"] = OBJECTIVE
+        found.searcher = found.searcher or "tpe"
+        return
+    found.study["metric"] = search.get("metric") or "accuracy"
+    found.searcher = found.searcher or "random"
+    if isinstance(search.get("stop"), dict):
+        found.config[STOP_KEY] = search["stop"]
+    if "grid_search(" not in text:
+        return
+    # A grid needs all values of every setting.
+    if not all(map(all_values, found.space.values())):
+        found.left_out.append("tune.grid_search: its values are drawn at random, as ranges are")
+    else:
+        found.searcher = "grid"
+        samples = search.get("num_samples", 1)
+        if samples > 1:
+            found.left_out.append(f"num_samples: {samples}; `seeds` repeats each point of a grid")
+
+
+def _as_command(script: _Script, path: str) -> None:
+    """Let the study run the script at `path` with its flags, and note what the user has to write."""
+    found = script.found
+    found.study["metric"] = script.search.get("metric") or "accuracy"
+    found.config |= script.flags
+    found.searcher = "random" if found.space else "grid"
+    settings = "{args:hydra}" if script.hydra else "{args}"
+    found.arm = {"command": ["python", path, *script.seed_words, settings]}
+    if script.names:
+        found.arm["names"] = script.names
+    # The script does search, but a study can only import a function at the top of the file.
+    if script.search or found.space or script.imports_search:
+        found.left_out.append(
+            "trainable: no function at the top of this file is what Tuner, run or optimize calls"
+        )
+    # Flags have defaults, and no values to search.
+    if not found.space:
+        if script.hydra:
+            found.left_out.append(f"config: what trials set in {script.hydra}, by dotted names")
+        elif not script.flags:
+            found.left_out.append(
+                "config: no flag of argparse is declared here; write the script's"
+            )
+        found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
