@@ -9,7 +9,7 @@ from typing import Any
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a `__getattr__` for `package`; `modules` is name -> the module of the package that defines it.
 
-    A module with the name itself is what the name stands for. So a module must not have the name of what it defines.
+    A name with a module of the same name stands for the module, which so cannot define it.
     """
 
     def get(name: str) -> Any:

@@ -102,7 +102,8 @@ def _replace_streams() -> list[Output]:
     """Replace standard output and standard error by streams whose writes never fail, and return what these write to."""
     outputs = []
     for number, name in ((1, "stdout"), (2, "stderr")):
-        if (stream := getattr(sys, name)) is None:  # closed, as by `>&-`
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as by `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 until the end
             continue
         # A stream that a caller has replaced already, as a test does, is left alone.

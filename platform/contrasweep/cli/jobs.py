@@ -267,7 +267,8 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
         from contrasweep.cluster.jobs import ENDED
 
         job = _job(name, address, storage)
-        if (state := job.status()) in ENDED:
+        state = job.status()
+        if state in ENDED:
             raise SpecError(f"this job has ended: {state}", place="stop", value=job.id)
         print(f"{job.id}: {job.stop()}")
         return

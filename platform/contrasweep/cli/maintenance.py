@@ -252,7 +252,8 @@ def verify(
         if finding.repair and not repair:
             outcome = f"with --repair {outcome}"
         print(f"{finding.file}: {finding.problem}; {outcome}")
-    if (unlisted := len(result.findings) - MAX_LINES) > 0:
+    unlisted = len(result.findings) - MAX_LINES
+    if unlisted > 0:
         print(f"... and {unlisted} more (all of them with --json)")
     read = f"{plural(result.files, 'file')} of {plural(result.trials, 'trial')}"
     print(f"{records.study}: {read} read, {len(result.findings)} broken")

@@ -205,7 +205,8 @@ def _leveldb(data: bytes) -> Iterator[bytes]:
     record = b""
     while place + head <= len(data):
         # What is left at a block's end is too little for a head: it is padding.
-        if (block_left := block - place % block) < head:
+        block_left = block - place % block
+        if block_left < head:
             place += block_left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, place)

@@ -97,7 +97,8 @@ class Pattern:
 
         None where the line does not match. A group that took no part in the match is left out.
         """
-        if (match := self.expression.search(line)) is None:
+        match = self.expression.search(line)
+        if match is None:
             return None
         self.count += 1
         # Groups of a user's expression have names; those of a text have theirs in `self.names`.
@@ -185,7 +186,8 @@ class Metrics:
         for line in output:
             self.printed += 1
             for pattern in self.patterns:
-                if (matched := pattern.row(line)) is not None:
+                matched = pattern.row(line)
+                if matched is not None:
                     yield self._report(matched)
         for pattern in self.patterns if ended else ():
             if not pattern.count:

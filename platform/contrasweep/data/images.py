@@ -56,6 +56,7 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> Pixels:
             pixels = image if image.mode == MODES[channels] else image.convert(MODES[channels])
         except Exception as error:  # Pillow's decoders raise any kind of error
             raise BrokenImage(f"cannot be decoded ({error})") from None
+    # A height of 0 stands for images of different sizes.
     if shape and shape[0] and (pixels.height, pixels.width) != tuple(shape[:2]):
         # Scaled to cover the shape, and cut equally on both sides.
         height, width = shape[:2]

@@ -213,7 +213,7 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     rows = 0  # in the tables that wait
     size = 0  # bytes of these rows
-    most = 4 * SHARD_BYTES
+    most_bytes = 4 * SHARD_BYTES
     shard_rows = 0  # 0: not known before the first table
     for table in map(plain, tables):
         if table.num_rows == 0:
@@ -222,12 +222,12 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             row_bytes = max(1, table.nbytes // table.num_rows)
             shard_rows = max(1, SHARD_BYTES // row_bytes)
         # Row by row near the limit, so that a shard ends with the same row wherever tables end.
-        step = table.num_rows if size + table.nbytes < most else 1
+        step = table.num_rows if size + table.nbytes < most_bytes else 1
         for start in range(0, table.num_rows, step):
             waiting.append(table.slice(start, step))
             rows += step
             size += waiting[-1].nbytes
-            while rows >= shard_rows or size >= most:
+            while rows >= shard_rows or size >= most_bytes:
                 joined = pa.concat_tables(waiting)
                 yield joined.slice(0, shard_rows)
                 waiting = [joined.slice(shard_rows)]

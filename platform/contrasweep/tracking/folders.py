@@ -64,7 +64,8 @@ class TensorBoardTracker:
 
     def _drop(self, trial_id: str) -> None:
         """Close the trial's event file, if one is open."""
-        if (writer := self.writers.pop(trial_id, None)) is not None:
+        writer = self.writers.pop(trial_id, None)
+        if writer is not None:
             writer.close()
 
 
@@ -81,7 +82,8 @@ class WandbTracker:
         """Begin the trial's run; a run that was begun for it before is deleted with its files."""
         import wandb
 
-        if (earlier := self.runs.pop(trial.id, None)) is not None:
+        earlier = self.runs.pop(trial.id, None)
+        if earlier is not None:
             earlier.finish(exit_code=1)
         for folder in (self.folder / "wandb").glob(f"offline-run-*-{self._id(trial.id)}"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -123,7 +125,8 @@ class WandbTracker:
 
     def finish(self, record: Record) -> None:
         """End the run; with exit code 1 where the trial was not trained as far as it was meant to."""
-        if (run := self.runs.pop(record.trial_id, None)) is not None:
+        run = self.runs.pop(record.trial_id, None)
+        if run is not None:
             run.summary["status"] = record.status.value
             run.finish(exit_code=0 if record.status.trained else 1)
 

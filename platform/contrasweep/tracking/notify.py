@@ -59,7 +59,8 @@ class Notifier:
             if text := decided(log, self._looks):
                 self._send("look", text)
             self._looks = len(log.looks)
-        if (state := self._state()) is None:
+        state = self._state()
+        if state is None:
             return
         failed = sum(state.statuses.get(status, 0) for status in Status if status.failed)
         if failed and "failure" not in self._told:

@@ -84,7 +84,8 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
         if f.type in BYTES_TYPES
         or (pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0)
     ]
-    if (wanted and wanted not in columns) or (not wanted and len(columns) != 1):
+    is_clear = wanted in columns if wanted else len(columns) == 1
+    if not is_clear:
         hint = choose_from("columns of images", columns, wanted) if columns else "it has none"
         raise DataError(f"{source}: set the column of images, --set image=NAME; {hint}")
     return wanted or columns[0]

@@ -106,7 +106,7 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
     copies = Copies()
     names = sorted({row.split for row in rows} - {"train"})
     # Without a test split the validation split takes its place.
-    shown = {} if "test" in names else {"val": "test"}
+    stored_names = {} if "test" in names else {"val": "test"}
     if all(row.split != "train" for row in rows):
         raise DataError(
             f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
@@ -118,7 +118,7 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
             (row, label) for row, label in zip(rows, labels, strict=True) if row.split == name
         ]
         pairs = _pairs(path, labelled, settings.size, specs, rejected, copies)
-        splits[shown.get(name, name)] = pair_tables(pairs, specs, _columns)
+        splits[stored_names.get(name, name)] = pair_tables(pairs, specs, _columns)
     return Content(
         "image-pair",
         splits,

@@ -62,7 +62,7 @@ class TrackingAddress(str):
             return ""
         files = (self.sqlite_path, self.sqlite_path.with_name(f"{self.sqlite_path.name}-wal"))
         stats = [path.stat() for path in files if path.exists()]
-        return " ".join(f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}" for at in stats)
+        return " ".join(f"{stat.st_ino}-{stat.st_mtime_ns}-{stat.st_size}" for stat in stats)
 
     @property
     def ui_base(self) -> str:

@@ -67,6 +67,7 @@ def runs_of(
                 # `of_curve` needs the step as a column, and gives a frame of one row.
                 values = of_curve(curve.assign(step=curve.index)).iloc[0].to_dict()
             runs.append({"run": run.info.run_name, **run.data.params, **values})
-        if not (token := page.token):
+        token = page.token
+        if not token:
             break
     return runs
