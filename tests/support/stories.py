@@ -576,3 +576,25 @@ def coded(folder):
             code = codes[planned.study.name == "after" and record.seed == 2]
             digest = code.version.digest if i else ""  # as of before code was kept
             records.write(replace(record, ended=1.7e9 + i, code=CodeRef(digest)))
+
+
+def differing(folder):
+    """Studies that differ in settings, arms, versions and code, one without a common arm, and values of other types."""
+    shipped = {"loss": "supcon", "epochs": 3}
+    more = shipped | {"optimizer": {"name": "adamw"}, "transfer": ["digits"]}
+    toys = {"y": Arm("toy:train"), "z": Arm("toy:train", {"epochs": 2})}
+    studies = {
+        "one": {"x": Arm("contrastive", shipped), "y": Arm("toy:train")},
+        "two": {"x": Arm("contrastive", more), **toys},
+        "apart": {"q": Arm("toy:train")},
+        "numbers": {"x": Arm("made_up:train", {"a": 2, "b": True, "c": None, "d": 1, "e": 3})},
+        "texts": {"x": Arm("made_up:train", {"a": "2", "b": "True", "c": "–", "d": 1.0})},
+    }
+    for i, (name, of_study) in enumerate(studies.items()):
+        study = AblationGrid(name, of_study, "digits-lt", seeds=range(i + 2))
+        _, records = trained(
+            plan(study, storage=str(folder / "runs")), folder / "runs", lambda trial: 0.5,
+            code=CodeRef(f"aa{i}"), versions={"torch": f"2.{i}"},
+        )  # fmt: skip
+        newest = next(iter(records.read(sorted(records.finished())).values()))
+        records.write(replace(newest, ended=9.0, code=CodeRef(f"bb{i}")))
