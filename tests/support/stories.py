@@ -240,7 +240,7 @@ def forecast(folder):
     sizes = {"quarter": 3, "large": 60}
     arms = {arm: Arm("toy:train", {}, resources={"gpu_memory_gib": n}) for arm, n in sizes.items()}
     studies = {
-        "hour": (3600, 0, None), "short": (3, 0, None), "waited": (3600, 360, None), "fast": (900, 0, "H100"),
+        "hour": (3600, 0, None), "short": (30, 0, None), "waited": (3600, 360, None), "fast": (900, 0, "H100"),
     }  # fmt: skip
     for name, (seconds, waited, gpu) in studies.items():
         study = AblationGrid(name, arms, "digits-lt", axes={"batch_size": [8, 16]}, folds=2)
