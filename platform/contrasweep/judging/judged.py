@@ -18,6 +18,7 @@ from contrasweep.judging.roles import (
     Roles,
     as_numbers,
     guess_roles,
+    one_run_a_row,
     row_labels,
     setting_columns,
 )
@@ -432,6 +433,8 @@ def read_source(
     }
     at = CurveRow.parse(options["at"])
     name, frame, curves = read_table(source, at, options["reader"])
+    if not options["metric"]:
+        frame = one_run_a_row(frame)
     # The frame of a study has the question of the study, which says how its axes are taken.
     question = frame.attrs.get("question")
     if over is None and not options["block"] and question:

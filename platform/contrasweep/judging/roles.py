@@ -88,6 +88,24 @@ class Roles:
         return _matches(self.folds[-1], REPEAT)
 
 
+def one_run_a_row(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with columns such as `seed0` and `seed1` as one with a row for each of them; any other as it is.
+
+    The columns become `seed`, `fold` or `run`, by their names, and `value`. Runs are not paired.
+    """
+    # Column of a run -> its word, and its number.
+    words, numbers = {}, {}
+    for name in frame:
+        if match := re.fullmatch(r"(seed|fold|run)_?(\d+)", _plain(str(name))):
+            words[name], numbers[name] = match.groups()
+    word = next(iter(words.values()), "")
+    if len(words) < 2 or {*words.values()} != {word} or word in frame or "value" in frame:
+        return frame
+    others = [name for name in frame if name not in words]
+    rows = frame.melt(others, list(words), var_name=word, value_name="value")
+    return rows.assign(**{word: rows[word].map(numbers)})
+
+
 def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     """Return the roles of the columns of `frame`; those that `options` leave out are guessed by names and values.
 
