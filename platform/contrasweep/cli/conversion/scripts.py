@@ -237,15 +237,15 @@ class _Script:
 
     def _take_configuration(self, call: ast.Call) -> None:
         """Take the configuration that `hydra.main` names, and its `seed`, which becomes the trial's."""
+        self.hydra = "its configuration"
         words = dict(zip(("config_path", "config_name"), call.args, strict=False))
         words |= {word.arg: word.value for word in call.keywords if word.arg}
         folder, name = (
             self.value(words[key]) if key in words else None
             for key in ("config_path", "config_name")
         )
-        self.hydra = "its configuration"
         if name:
-            file = Path(folder or "", f"{name.removesuffix('.yaml')}.yaml")
+            file = Path(folder or "", f"{str(name).removesuffix('.yaml')}.yaml")
             self.hydra = str(file)
             place = self.folder / file
             if place.is_file() and "seed" in (read_yaml(place.read_text(), str(place)) or ()):
