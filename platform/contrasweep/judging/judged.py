@@ -512,7 +512,8 @@ def _check_once(runs: pd.DataFrame, frame: pd.DataFrame, roles: Roles, place: st
     unused = [str(name) for name in frame if name not in roles.columns]
     settings = setting_columns(frame, unused)
     different = [name for name in settings if rows[name].astype(str).nunique() > 1]
-    hint = f"drop all but one of the rows {', '.join(str(row + 1) for row in same.nonzero()[0])}"
+    row_numbers = ", ".join(str(row + 1) for row in same.nonzero()[0])
+    hint = f"drop all but one of the rows {row_numbers}"
     if different:
         # Of a study's trials these are the axes.
         names = ",".join(frame.attrs.get("axes") or different)

@@ -271,7 +271,8 @@ def setting_columns(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 def _arm(frame: pd.DataFrame, free: Sequence[str]) -> list[str]:
     """Return the column of arms among the columns `free`, those without a role.
 
-    It is the first with a usual name, or the only one of texts that repeat; `SpecError` where there is no such one.
+    It is the first with a usual name whose values repeat, or the only one of texts that repeat. Where no texts repeat,
+    it is the first with a usual name. `SpecError` where there is no such one.
     """
     settings = setting_columns(frame, free)
     usual = [name for name in settings if _matches(name, ARM)]
@@ -280,10 +281,10 @@ def _arm(frame: pd.DataFrame, free: Sequence[str]) -> list[str]:
     ]
     if usual or len(repeated) == 1:
         return (usual or repeated)[:1]
-    # One run of each arm cannot be judged, which the error of the runs says.
-    for name in free:
-        if not repeated and _matches(name, ARM):
-            return [name]
+    # With one run of each arm no arm repeats. The column is taken all the same: a later error tells that more clearly.
+    named = [name for name in free if _matches(name, ARM)]
+    if named and not repeated:
+        return named[:1]
     hint = f"--arm COLUMN; the columns are {', '.join(map(str, frame.columns))}"
     raise SpecError(
         "which column names the arm is not clear", place="--arm", value=repeated or None, hint=hint

@@ -127,9 +127,10 @@ def unread_lines(records: Iterable[Record]) -> list[str]:
     """Return a sentence for each setting that is set in some arms and that no trial of them ever read."""
     lines = []
     for key, arms in unread_settings(records).items():
-        of_arms = f"{'arm' if len(arms) == 1 else 'arms'} {', '.join(arms)}"
+        word = "arm" if len(arms) == 1 else "arms"
         lines.append(
-            f"{key}: no trial of {of_arms} read this setting, so it changed nothing there; it may be misspelt."
+            f"{key}: no trial of {word} {', '.join(arms)} read this setting, so it changed nothing there; "
+            "it may be misspelt."
         )
     return lines
 

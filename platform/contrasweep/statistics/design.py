@@ -94,7 +94,8 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     seeds.
     """
     # The codes counted from 0 without gaps, and how many differences each fold has of each seed, [k folds, m seeds].
-    folds, seeds = (np.unique(codes, return_inverse=True)[1] for codes in (folds, seeds))
+    _, folds = np.unique(folds, return_inverse=True)
+    _, seeds = np.unique(seeds, return_inverse=True)
     counts = np.zeros((folds.max() + 1, seeds.max() + 1))
     np.add.at(counts, (folds, seeds), 1)
     n = len(d)

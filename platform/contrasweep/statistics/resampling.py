@@ -117,7 +117,8 @@ def sign_flip_interval(
     part = _sums(x * w)
     size = _sums(w)
     proper = (size > TIE * w.sum()) & (size < (1 - TIE) * w.sum())
-    part, size = part[proper], size[proper]
+    part = part[proper]
+    size = size[proper]
     means = np.stack([part / size, ((x * w).sum() - part) / (w.sum() - size)])
     never = np.full((~proper).sum(), np.inf)
     low = np.append(means.min(axis=0), -never)
