@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from looks import drive_looks, noise
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.results.advice import Size
 from contrasweep.results.results import Results
+from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 
 
@@ -58,3 +61,44 @@ def test_a_price_counts_no_time_of_failed_trials(tmp_path, storage):
     sizes = Results.load("advised", storage).advice().sizes
     # The 17 trials took 35 hours, in 4 hours; six more of each arm take 36.
     assert [size.hours for size in sizes] == pytest.approx([36 / (35 / 4), 3 * 36 / (35 / 4)])
+
+
+def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
+    def calm(trial):  # nearly all of its noise is of training
+        rest = np.random.default_rng([trial.fold, trial.seed]).normal(0, 0.02)
+        return 0.5 + (trial.arm == "b") * (0.0110 + rest)
+
+    (one,) = run(tmp_path, grid(4, "ab", folds=10), calm).advice().forecasts
+    assert one.enough and {size.unit for size, _ in one.enough} <= {"seeds", "repeats"}
+    for size, _ in one.enough:
+        assert size.trials == (
+            20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1)
+        )
+    single = run(tmp_path / "single", grid(1, "ab", folds=5), calm).advice()
+    (one,) = single.forecasts
+    assert one.degrees == (0, 1, 3) and one.chances == ()
+    assert one.enough_as_estimated == Size("seeds", 2, 10, None)
+    said = single.to_text().replace("\n  ", " ")
+    assert "a second seed gives one" in said and "the first look, as nothing was tested yet" in said
+
+
+def test_following_the_advice_is_counted_as_a_look(tmp_path):
+    """Finding 9: replicates added after a look at the table cost what looks cost, whoever adds them."""
+    before = run(tmp_path, grid()).compare("b", "a")
+    after = run(tmp_path, grid(12), extend=True)
+    (look,) = read_looks(StudyRecords(str(tmp_path), "advised")).looks
+    assert look.replicates == 6 and {one.decision for one in look.comparisons} == {"open"}
+    assert (
+        next(one.p_value for one in look.comparisons if {one.a, one.b} == {"a", "b"})
+        == before.raw_p
+    )
+    for pair in run(tmp_path / "at once", grid(12)).answer.pairs:
+        counted = after.compare(pair.a, pair.b)
+        assert counted.raw_p == pair.comparison.raw_p
+        assert counted.p_value == pytest.approx(min(1.0, 4 * pair.comparison.p_value))
+    note = next(note for note in after.table().notes if "look 2" in note)
+    assert "multiplied by 4" in note and "at most 1.25 alpha" in note
+    assert after.advice().look == 3 and "alpha / 16" in after.advice().to_text()
+    third = run(tmp_path, grid(14), extend=True)
+    assert [look.replicates for look in read_looks(third.records).looks] == [6, 12]
+    assert third.compare("a", "b").p_value <= 1 and "multiplied by 16" in str(third.table().notes)
