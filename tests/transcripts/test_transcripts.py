@@ -2,7 +2,8 @@
 `tests/support/stories.py`, or in an empty one.
 
 After a wanted change, `CONTRASWEEP_WRITE=1 pytest tests/transcripts` writes the files anew: read their diff. A new line
-`$ contrasweep ...` in a file is a new case; other lines with `$ ` are of the shell.
+`$ contrasweep ...` in a file is a new case. `$ rows` and `$ trained` call the functions of these names; other lines
+with `$ ` are of the shell.
 """
 
 import contextlib
