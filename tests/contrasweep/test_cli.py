@@ -203,8 +203,10 @@ def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_
 
 @pytest.mark.slow
 def test_a_limit_on_address_space_under_which_ray_would_abort_is_one_line(tmp_path):
-    done = limited(6 * 10**9, "doctor", folder=tmp_path)
-    (line,) = [line for line in done.stdout.splitlines() if "  ray  " in line]
-    assert line.startswith("FAIL")
-    assert "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in line
+    storage = tmp_path / "file"
+    storage.write_text("")
+    done = limited(6 * 10**9, "doctor", "--storage", "file", folder=tmp_path)
+    ray, at = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in ray
+    assert f"storage {storage} cannot be written" in at
     assert done.returncode == 1 and done.stderr == ""

@@ -250,7 +250,7 @@ SOURCES = {
     "cifar10": cifar10,
     "cifar10-lt": cifar10,
     "cifar100": cifar100,
-    "cifar100-lt": cifar100,
+    "cifar100-lt": lambda folder: cifar100(folder) / "cifar-100-python",
     "imagenet-lt": lists(*IMAGENET),
     "inaturalist-lt": lists("iNaturalist18_train.txt", "iNaturalist18_val.txt"),
     "image-folder": image_folder,

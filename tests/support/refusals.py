@@ -1,8 +1,32 @@
 """Errors of bad input: each is one line."""
 
+import os
+import platform
+import re
 from contextlib import contextmanager
+from pathlib import Path
 
+import hypothesis
 import pytest
+from places import ROOT
+
+LINES = Path(__file__).with_suffix(".txt")
+# What differs by machine, by run, or by a change of a file elsewhere.
+MASKS = {
+    str(ROOT): "ROOT",
+    r"[^\s'\"(]*/pytest-\d+/(popen-gw\d+/)?[^\s'\",;:)/]*": "FOLDER",
+    r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b": "DIGEST",
+    r"(localhost|127\.0\.0\.1):\d+": "SERVER",
+    r"\(\w+\.\w+, line \d+\)": "(FILE, line N)",
+    r"0x\w+": "0xADDRESS",
+    r"20\d\d-\d\d-\d\d[T ]\d[\d:]+": "DATE",
+    r"\S*/contrasweep-[\w-]+": "FOLDER",
+    r"\d+,\d{3}(?= bytes|: it)": "N",
+    r"process \d{2,} on \w+": "process PID on HOST",
+    r"\b(s|sweep)\d{9,}": "STUDY",
+    rf"\b{platform.node()}\b": "HOST",
+    r"torch \d\S+": "torch VERSION",
+}
 
 
 @contextmanager
@@ -12,3 +36,22 @@ def refused(kind, *says, begins="", match=None):
         yield caught
     line = str(caught.value)
     assert line.startswith(begins) and "\n" not in line and all(text in line for text in says), line
+    if not hypothesis.currently_in_test_context():
+        said_before(line, caught.value)
+
+
+def said_before(line, error):
+    """Assert that `LINES` has this whole line of an error, without what another error says in it.
+
+    After a wanted change, `CONTRASWEEP_WRITE=1 pytest -n 0` adds the line: read the file's diff.
+    """
+    cause = str(error.__cause__ or error.__context__ or "")
+    if cause:
+        line = line.replace(cause, "REASON")
+    for pattern, word in MASKS.items():
+        line = re.sub(pattern, word, line)
+    known = LINES.read_text().splitlines()
+    if os.environ.get("CONTRASWEEP_WRITE"):
+        LINES.write_text("\n".join(sorted({*known, line})) + "\n")
+    else:
+        assert line in known

@@ -43,9 +43,10 @@ def test_a_folder_without_a_checkpoint_says_so(tmp_path):
 
 
 def test_a_checkpoint_of_another_trial_says_what_it_holds(tmp_path):
-    checkpoint.save(tmp_path, {"model": nn.Linear(1, 1)})
-    with refused(StorageError, "holds ['model'], this trial needs ['head']"):
-        checkpoint.restore(tmp_path, {"head": nn.Linear(1, 1)})
+    head = {"head": nn.Linear(1, 1)}
+    checkpoint.save(tmp_path, {"model": nn.Linear(1, 1), **head})
+    with refused(StorageError, "holds ['head', 'model'], this trial needs ['head']"):
+        checkpoint.restore(tmp_path, head)
 
 
 class Trap:

@@ -269,10 +269,8 @@ def test_no_tensor_is_cubic_in_the_batch(loss):
     ],
 )
 def test_unknown_names_and_wrong_values_are_named(arguments, params, says):
-    with pytest.raises(ValueError, match=r".") as caught:
+    with refused(ValueError, *says):
         build(*arguments, **params)
-    for word in says:
-        assert word in str(caught.value)
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
@@ -332,7 +330,7 @@ def test_a_loss_of_pytorch_metric_learning_by_its_path_alone_is_its_own_default(
     sizes = {"num_classes": 4, "embedding_size": 8}
     taken = {key: value for key, value in sizes.items() if takes(kind, key)}
     if name in REFUSED:
-        with pytest.raises(SpecError, match=REFUSED[name]):
+        with refused(SpecError, match=REFUSED[name]):
             check_loss(ALL_LOSSES.choose(path))
         return
     check_loss(ALL_LOSSES.choose(path))

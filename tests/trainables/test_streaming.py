@@ -16,6 +16,7 @@ from to_the_bit import numbers, trained_and_resumed
 
 from contrasweep.data import column_files, open_dataset, resolve, stage
 from contrasweep.data.column_files import EncodedFile, EncodedWriter
+from contrasweep.data.decoding import _Array
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables import images
 from contrasweep.trainables.contrastive import memory, train
@@ -127,16 +128,22 @@ def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(
         open_dataset(photos).split("train")
 
 
-def test_a_missing_image_that_stays_encoded_is_named_where_it_is_read(tmp_path):
+def test_a_missing_image_is_named_where_it_is_decoded_or_read(tmp_path):
     writer = EncodedWriter(tmp_path / "image.npy")
     png = io.BytesIO()
     Image.new("L", (3, 2), 7).save(png, "PNG")
-    writer.add(pa.array([png.getvalue(), None, png.getvalue()], pa.binary()), "shard")
+    rows = pa.array([png.getvalue(), None, png.getvalue()], pa.binary())
+    writer.add(rows, "shard")
     writer.close()
     opened = EncodedFile(tmp_path, "image", {"shape": [2, 3, 1]})
     assert (opened.read(np.array([0, 2])) == 7).all()
     with refused(DataError, match=r"image 1 is not an image .*stage the dataset again"):
         opened.read(np.arange(3))
+    spec = {"dtype": "uint8", "shape": [2, 3, 1], "encoding": "image"}
+    decoded = _Array(tmp_path / "decoded.npy", spec)
+    decoded.add(rows[:1], "shard")
+    with refused(DataError, "shard: image 1 is not an image", "stage the dataset again"):
+        decoded.add(rows[1:], "shard")
 
 
 def test_moments_are_those_of_the_whole_array(digits, monkeypatch):

@@ -151,6 +151,7 @@ def test_data_without_captions_or_classes_or_test_rows_is_refused(digits, square
 
 
 def test_a_batch_is_no_larger_than_the_training_part(squares):
+    Settings(batch_size=96).check_batch(96)
     with refused(SpecError, "batch_size: a batch must not be larger", "got 97; it has 96 rows"):
         next(train(trial(squares, batch_size=97)))
 

@@ -45,12 +45,6 @@ def read(manifest):
     return open_dataset(again).split("train").array("image")
 
 
-def one_line(error):
-    text = str(error.value)
-    assert "\n" not in text and len(text) < 700
-    return text
-
-
 def test_what_nobody_forged_is_read(tmp_path):
     assert read(forged(tmp_path / "d")).tolist() == [[0] * 8] * ROWS
 
@@ -66,11 +60,9 @@ def test_a_shard_with_a_column_that_staging_refuses_is_a_finding(tmp_path):
 )
 def test_a_column_of_objects_is_refused_before_anything_is_read(dtype, tmp_path):
     manifest = forged(tmp_path / "d", dtype=dtype)
-    with pytest.raises(DataError) as error:
+    where = str(tmp_path / "d" / MANIFEST)
+    with refused(DataError, where, "its dtype must be one of bool, uint8", dtype):
         read(manifest)
-    says = one_line(error)
-    assert str(tmp_path / "d" / MANIFEST) in says and "its dtype must be one of bool, uint8" in says
-    assert dtype in says
 
 
 @pytest.mark.parametrize(
@@ -91,11 +83,8 @@ def test_a_column_of_objects_is_refused_before_anything_is_read(dtype, tmp_path)
 )
 def test_a_column_that_is_stored_otherwise_names_the_shard(image, spec, says, tmp_path):
     manifest = forged(tmp_path / "d", image, **spec)
-    with pytest.raises(DataError) as error:
+    with refused(DataError, "train.parquet, column 'image'", says, "stage the dataset again"):
         read(manifest)
-    text = one_line(error)
-    assert "train.parquet, column 'image'" in text and says in text
-    assert "stage the dataset again" in text
 
 
 @pytest.mark.parametrize(
@@ -106,9 +95,8 @@ def test_a_shard_that_is_no_parquet_file_names_it(content, tmp_path):
     forged(folder)
     (folder / "train.parquet").write_bytes(content)
     manifest = described(folder, "")
-    with pytest.raises(DataError) as error:
+    with refused(DataError, "train.parquet is no Parquet file of rows"):
         read(replace(manifest))
-    assert "train.parquet is no Parquet file of rows" in one_line(error)
 
 
 def archive(file, **arrays):
@@ -123,15 +111,14 @@ def archive(file, **arrays):
     [np.array(["a", "b"]), np.array([1j, 0]), np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")])],
 )
 def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels, tmp_path, to):
-    with pytest.raises(DataError) as error:
+    with refused(DataError, "y_train must be an array of numbers"):
         stage("mnist", to, source=archive(tmp_path / "d.npz", y_train=labels))
-    assert "y_train must be an array of numbers" in one_line(error)
 
 
 @pytest.mark.parametrize("label", [0.9, float("nan")])
 def test_labels_of_an_archive_that_are_not_whole_are_refused(label, tmp_path, to):
     file = archive(tmp_path / "d.npz", y_test=np.array([1.0, label]))
-    with pytest.raises(DataError, match=r"y_test must be class numbers, and some are not whole"):
+    with refused(DataError, "y_test must be class numbers, and some are not whole"):
         stage("mnist", to, source=file)
 
 
@@ -171,6 +158,5 @@ def test_an_archive_that_was_tampered_with_is_one_line(how, tmp_path, to):
     if how == "compressed":
         data[45:60] = bytes(range(200, 215))
     file.write_bytes(data)
-    with pytest.raises(DataError) as error:
+    with refused(DataError, "cannot be read as a NumPy archive of plain arrays"):
         stage("mnist", to, source=file)
-    assert "cannot be read as a NumPy archive of plain arrays" in one_line(error)

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -238,6 +239,8 @@ def test_a_cache_that_cannot_be_written_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "file"))
     with refused(DataError, "CONTRASWEEP_CACHE"):
         open_dataset(manifest).split("train")
+    monkeypatch.setenv("CONTRASWEEP_CACHE", "")
+    assert cache.cache_folder() == Path.home() / ".cache/contrasweep"
     for limit in ("much", "inf", "nan"):
         monkeypatch.setenv("CONTRASWEEP_CACHE_GIB", limit)
         with refused(DataError, "CONTRASWEEP_CACHE_GIB must be a number"):

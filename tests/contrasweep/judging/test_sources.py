@@ -418,10 +418,8 @@ def test_files_that_are_not_what_their_name_says_are_one_line(tmp_path, kind, co
     path = tmp_path / "arm" / re.sub(r"\[.*\]|\*", "x", kind)
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(cs.SpecError) as error:
+    with refused(cs.SpecError):
         cs.judge(tmp_path)
-    assert "\n" not in str(error.value)
-    assert len(str(error.value)) < 2000
 
 
 def test_a_file_that_unpacks_to_more_than_it_says_or_never_ends_is_one_line(tmp_path):

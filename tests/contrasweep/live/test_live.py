@@ -182,6 +182,7 @@ def test_what_the_first_trials_take_is_no_time_to_go():
     """Of 12 trials of ten seconds each, the first two also start their processes, for 90 s."""
     trials = [trial(seed=seed) for seed in range(12)]
     watched = progress(trials)
+    watched.started(trials[3])
     for number, one in enumerate(trials[:3]):
         watched.started(one)
         watched.state.running[one.id].started = time.time() - 100.0

@@ -79,19 +79,14 @@ def test_a_changed_default_is_another_trial_and_a_setting_that_means_as_before_i
 
 
 def test_what_cannot_be_resolved_is_said_with_its_place():
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, "arms.a.config.width: only images have a width, got 'auto'"):
         plan(dataclasses.replace(DATA, kind="text"))
-    assert str(caught.value) == "arms.a.config.width: only images have a width, got 'auto'"
 
 
 def test_one_content_under_two_names_is_not_planned_twice():
-    with pytest.raises(SpecError) as caught:
+    begins = "axes.data: two cells of arm 'a' are the same trials, got ['faces', 'mnist-faces'];"
+    with refused(SpecError, "a dataset's name is no part of a trial", begins=begins):
         plan(axes={"data": ["faces", "mnist-faces"]})
-    said = str(caught.value)
-    assert said.startswith(
-        "axes.data: two cells of arm 'a' are the same trials, got ['faces', 'mnist-faces'];"
-    )
-    assert "a dataset's name is no part of a trial" in said and "\n" not in said
     assert [t.id for t in plan(axes={"data": ["faces"]}).trials] == [t.id for t in plan().trials]
 
 
@@ -154,13 +149,8 @@ def made_with(step):
 def test_two_functions_of_one_name_are_refused_in_grids_and_searches():
     one = made_with(1)
     other = made_with(2)
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, "of arms 'a' and 'b' are two functions of one name, got ", "made_with"):
         plan(arms={"a": Arm(one), "b": Arm(other)})
-    assert str(caught.value) == (
-        "arms.b.trainable: the trainables of arms 'a' and 'b' are two functions of one name, got "
-        f"'{__name__}:made_with.<locals>.train'; make what differs between them a setting in the arms' config, or "
-        "give each a function of its own name"
-    )
     space = {"lr": Float(0.01, 1.0)}
     with refused(SpecError, "arms 'a' and 'b' are two functions of one name"):
         make_sweep_plan(

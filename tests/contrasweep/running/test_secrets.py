@@ -218,10 +218,9 @@ def test_what_is_shown_is_shown_the_same_again(text):
 
 
 def test_a_password_among_the_arguments_is_refused_without_repeating_it():
-    with refused(SpecError, "can be read by every user") as caught:
+    with refused(SpecError, "read by every user", "MLFLOW_TRACKING_PASSWORD") as caught:
         check_arguments(["run", "study.yaml", "--tracking", "postgresql://u:hunter2@h/d"])
     assert "hunter2" not in str(caught.value)
-    assert "MLFLOW_TRACKING_PASSWORD" in str(caught.value)
     check_arguments(
         ["run", "a:B", "--set", "arms.a.config.token=x", "--tracking", "postgresql://u@h/d"]
     )

@@ -537,12 +537,8 @@ def test_a_studys_own_trackers_hold_unless_the_command_says_others():
     assert "tracking" not in to_plain(AblationGrid(**fields)), (
         "study.json of a study without it is as it was"
     )
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, "a study holds no password, got 'postgresql://user:***@host/db'"):
         AblationGrid(**fields, tracking=["tensorboard:tb", "postgresql://user:hunter2@host/db"])
-    assert str(caught.value).startswith(
-        "tracking: a study holds no password, got 'postgresql://user:***@host/db'"
-    )
-    assert "hunter2" not in str(caught.value)
 
 
 def test_wandb_is_asked_for_where_it_is_missing(monkeypatch):

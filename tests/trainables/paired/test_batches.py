@@ -34,6 +34,7 @@ def test_every_sampler_gives_the_same_number_of_full_batches(name, size, seed):
             assert torch.bincount(LABELS[batch])[LABELS[batch]].min() >= 2
             first, second = batch[: size // 2 * 2].view(-1, 2).T
             assert (first != second)[LABELS[first] < 3].all(), "only a single row is its own pair"
+            assert size % 2 == 0 or LABELS[batch[0]] == LABELS[batch[-1]]
 
 
 def test_class_balanced_batches_show_rare_classes_as_often():

@@ -44,7 +44,7 @@ def clothing(folder):
         text_of_row = f"review {i},\nsecond line"
         writer.writerow([i, i % 24, 30, "", text_of_row, 4, 1, i % 20, "General", "Tops", "Knits"])
     with zipfile.ZipFile(folder / "reviews.zip", "w") as archive:
-        archive.writestr("Reviews.csv", text.getvalue())
+        archive.writestr("Reviews.csv", f"\ufeff{text.getvalue()}")
     return folder / "reviews.zip"
 
 
@@ -285,7 +285,7 @@ def test_broken_region_features_are_counted_and_named_and_their_item_has_none(co
 )
 def test_clothing_reviews_are_read_whole_or_not_at_all(change, says, tmp_path):
     with zipfile.ZipFile(clothing(tmp_path)) as archive:
-        text = archive.read("Reviews.csv").decode()
+        text = archive.read("Reviews.csv").decode("utf-8-sig")
     file = tmp_path / "Reviews.csv"
     file.write_bytes(b"\xef\xbb\xbf" + text.encode())
     rows = stage(CLOTHING, str(tmp_path / "whole"), source=file).rows("products")

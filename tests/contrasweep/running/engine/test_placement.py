@@ -12,6 +12,7 @@ import pytest
 import torch
 from made_up import nowhere, train
 from ray.tune.experiment import Trial as RayTrial
+from refusals import refused
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm, SpecError
@@ -163,12 +164,8 @@ def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
     placements, trials = placed(
         vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100)
     )
-    with pytest.raises(SpecError) as caught:
+    with refused(SpecError, "of the smallest one: the trial needs 100.0 GiB of GPU memory"):
         placements.footprints.check(trials)
-    assert str(caught.value) == (
-        "arms.huge.resources: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
-        "of GPU memory; the largest GPU, H100, has 79.2 GiB (declared)"
-    )
     placements, trials = placed(
         vast=Footprint(gpu_memory_gib=200), fits=Footprint(gpu_memory_gib=6)
     )
