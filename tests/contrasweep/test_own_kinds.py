@@ -203,9 +203,7 @@ def test_what_an_own_searcher_suggests_must_lie_in_the_space(options, says):
 
 
 def test_a_sampler_that_fails_is_named():
-    with pytest.raises(
-        SpecError, match=r"^searcher: Sampler fails; ZeroDivisionError: .*own_kinds"
-    ):
+    with refused(SpecError, match=r"^searcher: Sampler fails; ZeroDivisionError: .*own_kinds"):
         build("own_kinds:Sampler", SPACE).ask()
 
 

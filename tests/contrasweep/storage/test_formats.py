@@ -197,7 +197,7 @@ def test_looks_that_do_not_follow_one_another_are_none():
     looks = [LookTaken(n, n / 9, (), ()) for n in (3, 6, 9)]
     assert LookLog("power", "seeds", tuple(looks)).over
     for wrong in (looks[::-1], [looks[0], looks[0]]):
-        with pytest.raises(ValueError, match="its looks do not follow one another"):
+        with refused(ValueError, match="its looks do not follow one another"):
             LookLog("power", "seeds", tuple(wrong))
 
 

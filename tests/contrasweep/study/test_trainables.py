@@ -75,7 +75,7 @@ def test_a_plain_function_of_a_notebook_may_report(monkeypatch):
     notebook = types.ModuleType("notebook_of_cells")
     exec(cell, vars(notebook))
     monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
-    with pytest.raises(SpecError, match=r"or calls contrasweep\.report, got 'train'"):
+    with refused(SpecError, match=r"or calls contrasweep\.report, got 'train'"):
         check_trainable(notebook.train, "arms.a.trainable")
     notebook._ih = ["", cell]
     check_trainable(notebook.train, "arms.a.trainable")

@@ -543,7 +543,7 @@ def test_a_studys_own_trackers_hold_unless_the_command_says_others():
 
 def test_wandb_is_asked_for_where_it_is_missing(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SpecError, match=r"wandb is not installed.*\[wandb]"):
+    with refused(SpecError, match=r"wandb is not installed.*\[wandb]"):
         checked_tracking("wandb:w")
 
 

@@ -68,6 +68,8 @@ def test_it_is_infeasible_once_no_host_is_expected_and_nothing_runs(tmp_path):
     assert run.statuses() == [("large", "infeasible")] * 2 + [("small", "done")] * 2
     assert cluster.requested == set(), "no host is asked for that nothing needs any more"
     assert run.shown.records[-1].notes.refused_by == "1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"
+    cluster.after(14, "T4", "H100")
+    assert [run.next_arm() for _ in range(3)] == ["large", "large", "finished"]
 
 
 def test_an_autoscaler_has_more_time_and_a_lost_host_still_counts():

@@ -64,6 +64,7 @@ def test_what_was_read_is_noted(read, left):
 def test_it_is_the_config_it_was_made_of():
     config = RecordedConfig(CONFIG)
     assert config == CONFIG and isinstance(config, dict)
+    assert RecordedConfig({"loss": {}}).unused_settings() == ("loss",)
     assert json.loads(json.dumps(config)) == CONFIG
     assert type(copy.deepcopy(config)["loss"]) is dict
 
