@@ -368,7 +368,7 @@ def pictured(folder):
         "bare": ([0], None), "low": ([0], None),
     }  # fmt: skip
     for name, (labels, names) in files.items():
-        features = {"info": {"features": {"label": {"names": names}}}}
+        features = {"info": {"features": {"of": [], "label": {"names": names}}}}
         table = pa.table({"image": pictures[: len(labels)], "label": labels})
         if name == "plain":
             table = table.append_column("split", pa.array(["train", "test", "train"]))
