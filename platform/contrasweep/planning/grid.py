@@ -185,7 +185,9 @@ class GridPlan(PlanBase):
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
         """Return the rows of `to_frame` for the trials that may run before the next look; `complete` is not used."""
-        return self.frame_of(self._granted(records))
+        granted = {trial.id for trial in self._granted(records)}
+        frame = self.to_frame()
+        return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
         """Return {}: a grid searches nothing."""

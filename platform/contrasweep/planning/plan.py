@@ -1,18 +1,15 @@
 """What the plan of a grid and that of a sweep have in common: cells, rows of a forecast, how they are shown."""
 
 import html
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.errors import plural
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Resolve = Callable[[str], Manifest]
 """Dataset name -> manifest, with the study's folds."""
@@ -53,14 +50,6 @@ class PlanBase:
     table_datasets: Any
     table_folds: Any
     lines: Any
-
-    to_frame: Callable[[], "pd.DataFrame"]
-
-    def frame_of(self, trials: Iterable[Trial]) -> "pd.DataFrame":
-        """Return the rows of `to_frame` for these trials."""
-        frame = self.to_frame()
-        ids = {trial.id for trial in trials}
-        return frame[frame["trial_id"].isin(ids)].reset_index(drop=True)
 
     @property
     def keys(self) -> list[str]:

@@ -116,7 +116,10 @@ class InterimSource(Source):
             # The stored plan has the trials up to this stage, so that the table shows them.
             plan = self.plan
             present = stage(plan, self.records)
-            write_planned(self.records, plan.frame_of(present.trials), self.declared.digest)
+            frame = plan.to_frame()
+            granted = {trial.id for trial in present.trials}
+            frame = frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
+            write_planned(self.records, frame, self.declared.digest)
             # Where all of them have a record already, the look after them is due.
             finished = self.records.finished()
             self.waiting.extend(trial for trial in present.trials if trial.id not in finished)
