@@ -385,20 +385,10 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
         for name, arm in study.arms.items():
             # Some samplers find out only when they are asked that they cannot search the space. Most options are read
             # after some random configurations.
-            try:
-                searcher = planned.searcher(name, arm.config)
-                for _ in range(12 if study.searcher_options else 1):
-                    if (config := searcher.ask()) is not None:
-                        searcher.tell(config, 0.5)
-            except SpecError:
-                raise
-            except ValueError as error:
-                raise SpecError(
-                    "the searcher cannot search this",
-                    place="searcher",
-                    value=study.searcher,
-                    hint=str(error).splitlines()[0],
-                ) from None
+            searcher = planned.searcher(name, arm.config)
+            for _ in range(12 if study.searcher_options else 1):
+                if (config := searcher.ask()) is not None:
+                    searcher.tell(config, 0.5)
     return planned
 
 
