@@ -170,12 +170,16 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _reset_peak() -> bool:
-    """Reset Linux's record of this process's peak memory; return False where that is not allowed."""
+    """Reset Linux's record of this process's peak memory; return whether that record can be used.
+
+    It cannot be used where the reset is not allowed, or where the kernel keeps no such record.
+    """
     # A 5 in this file means that the peak is reset.
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return False
+    # Without a record this is 0.
     return status_bytes(PEAK) > 0
 
 

@@ -135,7 +135,10 @@ class JoinedMethod:
         return self.of_rank_0.ends(epoch)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Evaluate; the loop calls this in the process of rank 0 alone."""
+        """Return scores of the test part, after an epoch where they are due and after the last one (`final`).
+
+        Files are written to `folder`. Rank 0 alone evaluates.
+        """
         return self.of_rank_0.evaluate(final, folder)
 
 

@@ -237,7 +237,11 @@ def choose_from(kind: str, known: Iterable[str], value: object) -> str:
 def check_known(
     value: object, kind: str, known: Iterable[str], rule: str, *, place: str = ""
 ) -> None:
-    """Raise `SpecError` of this `rule` where `value` is none of the names `known`; `kind` says what these are."""
+    """Raise `SpecError` where `value` is none of the names `known`, with a hint that lists them and the nearest one.
+
+    `rule` is the sentence of the error (`there is no such arm`), `kind` a plural for the names (`arms`), and `place`
+    the option or field that has the value.
+    """
     names = list(known)
     if value not in names:
         raise SpecError(rule, place=place, value=value, hint=choose_from(kind, names, value))

@@ -94,7 +94,10 @@ def _storage(uri: str) -> str:
 
 
 def _tracking(uri: str) -> str:
-    """Return a line on the trackers, which are asked; `SpecError` or `StorageError` where one cannot be used."""
+    """Return a line that names the trackers at `uri`, once each was seen to be usable.
+
+    `SpecError` or `StorageError` where one cannot be used.
+    """
     from contrasweep.tracking.kinds import checked_tracking
 
     return f"{checked_tracking(uri)} can be used"

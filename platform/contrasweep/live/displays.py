@@ -153,8 +153,10 @@ class LiveFile:
         return self._thread
 
     def _write(self, state: RunState) -> None:
-        """Write the state to the study's `live.json`; a storage that fails is no error."""
-        # The run itself says that the storage fails; whoever watches sees no sign of life.
+        """Write the state to the study's `live.json`, if this driver still holds the study (`may_write`).
+
+        A storage that fails is no error here: the run itself says so, and whoever watches sees no sign of life.
+        """
         with contextlib.suppress(StorageError):
             if self.may_write():
                 LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", state)

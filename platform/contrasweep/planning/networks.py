@@ -74,12 +74,14 @@ def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> 
 
 
 def _check_named(stored: object, document: StudyDocument, named: Sequence[object]) -> None:
-    """Raise `SpecError` where a value of a storage, in `stored`, is code or an address, neither shipped nor `named`.
+    """Raise `SpecError` where `stored`, which was read from a storage, names code or an address that nobody has named.
 
-    `trust.check_named` says which values are code, and completes the hint.
+    Allowed are the parts that contrasweep ships, and what the user has `named`: a storage alone must not choose code
+    that runs. `document` is that of the study, for the hint.
     """
-    # What is shipped: methods, adapters, and the trainable of commands.
+    # Shipped are methods, adapters, and the trainable of commands.
     allowed = [*methods().values(), *ADAPTERS.values(), COMMAND_PATH, *named]
+    # The error points to the argument STUDY of the command, and ends the hint with what else can be given.
     check_named(
         stored,
         allowed,

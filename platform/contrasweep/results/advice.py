@@ -497,9 +497,11 @@ def ordinal(n: int) -> str:
 def _next_look(
     judged_pairs: Sequence[Pair], interim: InterimVerdicts | ExtensionVerdicts | None, fresh: bool
 ) -> int:
-    """Return the number of the next look at the study, from 1; that of a `fresh` study is its first.
+    """Return the number of the next look at the study, from 1.
 
-    `judged_pairs` are the comparisons that have a verdict or could have one, `interim` the looks before.
+    The present table counts as a look where any of `judged_pairs`, the comparisons that have a verdict or could have
+    one, was tested. So do the earlier looks of a study that was extended (`interim`). With `fresh` no look is left at
+    this study, and the next one is the first look at a new study.
     """
     if fresh:
         return 1

@@ -202,9 +202,9 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
 
 @lru_cache(maxsize=64)
 def _t_inflation(looks: Looks, alpha: float) -> float:
-    """Return the share of simulated studies without a difference that any look decides, over `alpha`; at least 1.
+    """Return the chance that any look decides a study whose arms do not differ, divided by `alpha`; at least 1.
 
-    The seed of the simulation is fixed, so the result is the same everywhere.
+    The chance is that in `T_PATHS` simulated studies. The seed is fixed, so the result is the same everywhere.
     """
     # For each study the mean and the sum of squared deviations of its seeds so far, `before` of them.
     rng = np.random.default_rng(0)

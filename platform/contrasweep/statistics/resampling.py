@@ -84,8 +84,9 @@ def sign_flip_p(differences: ArrayLike) -> float:
     tie = TIE * float(np.abs(d).sum())
     if abs(total) <= tie or len(d) == 1:
         return 1.0
-    # With the signs of a part turned, the sum is total - 2 part. For a total above 0 that is as far from 0 or further
-    # where part <= 0, or total - part <= 0 (the complement). The observed pattern counts as a flip.
+    # Each part is the sum of the differences whose signs a flip turns: with it the sum is total - 2 part. For a total
+    # above 0 that is as far from 0 or further where part <= 0. The complement of the flip turns all others, so the same
+    # holds for it where total - part <= 0. The observed signs are one more flip: the 1 in both counts.
     part = np.sign(total) * _sums(d)
     total = abs(total)
     smaller = np.minimum(part, total - part)

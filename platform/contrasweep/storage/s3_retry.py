@@ -142,7 +142,8 @@ class Retry:
         begin.
         """
         code = error_code(error)
-        # These codes are answers, no failures of the server. But a write needs no object, so `not found` is a failure.
+        # These codes are answers of a server that works: from now on its outages are waited out (`patient`). But a
+        # write needs no object, so there `not found` is a failure.
         if code in NOT_FOUND and verb != "write":
             self.patient = True
             raise FileNotFoundError(place) from None
@@ -154,7 +155,7 @@ class Retry:
         wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
         if not self._again(error, attempt, deadline - wait):
             raise storage_error(verb, place, error, attempt) from None
-        # Where access is denied, the final error says so.
+        # No warning where access is denied: the final error says so.
         if not is_denied(error):
             of = f" of {self.attempts}" if self._is_counted(error) else ""
             log.warning(

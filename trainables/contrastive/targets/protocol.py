@@ -71,7 +71,9 @@ class Targets(Protocol):
         """
 
     def after_step(self, step: int) -> None:
-        """Move averages on and keep what the next steps compare with.
+        """Update what the next steps compare with: momentum encoders, running means, queues of past embeddings.
+
+        It is called after each step of the optimizer. Targets without a state do nothing.
 
         Args:
             step: The number of the step that the optimizer has just taken, from 0.

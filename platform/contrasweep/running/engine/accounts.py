@@ -211,7 +211,11 @@ class Accounts:
         return active
 
     def started(self, active: ActiveTrial, gpus: float) -> None:
-        """Start the clocks of a trial: a worker with `gpus` GPUs, or a share of one, begins or resumes it."""
+        """Start the clocks of a trial that a worker begins or resumes: that of silence, and that of the budget.
+
+        `gpus` is the number of its GPUs, or a share of one. The clock of silence goes on from the seconds that the
+        trial has trained so far.
+        """
         self.overdue.started(
             active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic()
         )

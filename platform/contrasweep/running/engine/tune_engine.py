@@ -314,7 +314,9 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         """Return the waiting trial to start next, in the order in which they were handed out; None where none waits.
 
-        Paused trials come last. Once a budget is used up, trials that wait are stopped.
+        Paused trials come last. Once a budget is used up, trials that have not begun are stopped. On clusters that
+        start hosts by demand, many trials wait that were placed before anything was measured: every `PLACE_AGAIN_S`
+        seconds those whose memory is known better by now get other resources.
         """
         if self.loop.accounts.closing():
             for trial in list(tune_controller.get_trials()):
@@ -322,7 +324,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
                     tune_controller.stop_trial(trial)
         elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
             self.place_again_at = time.monotonic() + PLACE_AGAIN_S
-            # Waiting trials whose memory is known better than when they were handed out get other resources.
             unplaced = {
                 trial.config["id"]: trial
                 for trial in ray_internals.waiting_for_resources(tune_controller)

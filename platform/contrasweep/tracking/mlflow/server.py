@@ -389,7 +389,11 @@ class Server(Target):
         self.log(Run(self.parent_id, {}), tags=tags)
 
     def _match_storage(self) -> None:
-        """Delete the runs of trials whose records are gone, such as archived ones, and mark what the table has."""
+        """Make MLflow agree with the storage.
+
+        The runs of trials whose records are gone, such as archived ones, are deleted. Each other run is tagged with
+        whether the table has its value.
+        """
         # The records are listed after the runs were: a trial that has ended in between is not taken for a removed one.
         recorded = self.records.finished()
         for trial_id, run in [*self.runs.items()]:

@@ -67,6 +67,7 @@ class Asha(StoppingRule):
     def __init__(
         self, mode: str, budget: int | None, *, reduction: int = 3, min_step: int = 1
     ) -> None:
+        # Every pruner is made with the budget; this one does not need it.
         super().__init__(mode)
         at_least("reduction", reduction, 2)
         at_least("min_step", min_step, 1)
