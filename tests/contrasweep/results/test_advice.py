@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from looks import drive_looks, noise
+from sweeps import finished, record_of, sweep
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.results.advice import Size
 from contrasweep.results.results import Results
+from contrasweep.statistics.predictive import detectable_difference
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 
@@ -102,3 +104,19 @@ def test_following_the_advice_is_counted_as_a_look(tmp_path):
     third = run(tmp_path, grid(14), extend=True)
     assert [look.replicates for look in read_looks(third.records).looks] == [6, 12]
     assert third.compare("a", "b").p_value <= 1 and "multiplied by 16" in str(third.table().notes)
+
+
+def test_a_larger_confirmation_of_a_sweep_has_the_folds_that_were_not_searched(tmp_path):
+    def record(trial, notes, status):
+        score = {"accuracy": 0.5 + 0.02 * noise(trial.arm, trial.fold, trial.seed)}
+        return record_of(trial, notes, status, metrics=score)
+
+    study = sweep(folds=5, search_folds=[0, 3], confirm_seeds=[1000, 1001])
+    results, _ = finished(study, tmp_path, record=record)
+    (one,) = results.advice().forecasts
+    now = one.pair.comparison.evidence.common
+    assert now.design.repeats == 1 and "3 folds x 2 seeds" in str(results.table())
+    assert all(degrees <= now.n - 1 == 2 for degrees in one.degrees)
+    # The folds that were searched are folds of the partition: they share training rows with the others.
+    assert now.design.overlap == 1 / 4
+    assert one.detectable[1] == detectable_difference(now, replace(now.design, seeds=4), 0.05 / 4)
