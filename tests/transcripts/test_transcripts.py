@@ -33,7 +33,7 @@ NOW = 1_800_000_000.0
 MASKS = {
     r"(?s)(package\nversion\n).*?(?=Written by)": r"\1VERSIONS\n",
     r"archive/20\d\d-[\dT-]+": "archive/DATE",
-    r"(encoded_images\.py, line) \d+": r"\1 N",
+    r"((?:encoded_images|sources)\.py, line) \d+": r"\1 N",
     r"\S+/contrasweep-\w{8}/": "SCRATCH/",
     r"(Written by contrasweep on) [\d: -]+": r"\1 DATE ",
     r'("gpu_hours": )\d\.\d+e-\d+': r"\1SHORT",
