@@ -1,17 +1,13 @@
 """The claims of papers: each row's study can decide it on data of its own, and the committed page has these rows."""
 
-from dataclasses import replace
-from types import SimpleNamespace
-
 import pytest
 from command_line import contrasweep
 from docs import methods_board, papers_page
-from docs.claims_ledger import CLAIMS, Claim
+from docs.claims_ledger import CLAIMS
 from docs.claims_page import (
     NOT_RUN,
     Estimate,
     Kept,
-    Row,
     fresh_study,
     held,
     load_study,
@@ -21,9 +17,7 @@ from docs.claims_page import (
 )
 from drivers import ray_folder, start_driver
 from places import ROOT
-from refusals import refused
 
-from contrasweep import SpecError
 from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.search_spaces import survey
 from contrasweep.study.grid import AblationGrid
@@ -71,26 +65,6 @@ def test_fresh_seeds_are_seeds_that_a_study_never_used():
             assert len(fresh.all_seeds) == claim.fresh
             assert fresh.arms == study.arms and fresh.name != study.name
             assert {other.fresh for other in CLAIMS if other.study == claim.study} == {claim.fresh}
-
-
-def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(storage):
-    claim = Claim(
-        "x",
-        "y",
-        "contrasweep.search_spaces.survey:MINING",
-        "semi-hard",
-        "all",
-        full=survey.__name__ + ":SETS",
-    )
-    with refused(SpecError, r"full: the study survey-sets has no such arm, got 'all'"):
-        read(claim, storage)
-    with refused(
-        SpecError, r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"
-    ):
-        read(
-            Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"),
-            storage,
-        )
 
 
 @pytest.mark.parametrize(
@@ -152,34 +126,6 @@ def estimate(decision, low, high, **scores):
     )
 
 
-@pytest.mark.parametrize("mode", ["max", "min"])
-def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_difference(mode):
-    """Of a, which is .3 ahead, or behind where smaller is better, with a floor .06 or less away from b."""
-    sign = 1 if mode == "max" else -1
-    study = SimpleNamespace(mode=mode, smallest_difference=0.05)
-    scores = {"a": sign * 0.8, "b": sign * 0.5, "pixels": sign * 0.44}
-    seen = estimate("better", 0.25, 0.35, **scores)
-    row = Row(Claim("x", "y", "m:S", "a", "b", floor="pixels", on="toys"), study, seen)
-    assert row.held == "held on toys" and row.stands("b")
-    wide = replace(seen, ends={"a": (sign * 0.45, sign * 1.2), "b": (sign * 0.47, sign * 0.53)})
-    unsure = replace(row, first=wide)
-    assert unsure.held == "not shown here: a is not surely 0.05 above the floor"
-    assert not unsure.stands("b")
-    assert replace(unsure, claim=replace(row.claim, floor=None)).held == "held on toys"
-    # The arm that loses may have learned nothing: that is what the claim says, or what contradicts it.
-    assert (
-        replace(row, first=replace(wide, ends={"b": (sign * 0.1, sign * 0.9)})).held
-        == "held on toys"
-    )
-    assert replace(
-        row, claim=replace(row.claim, arm="b", against="a"), first=replace(seen, decision="worse")
-    ).held == ("contradicted on toys")
-    same = replace(row, first=replace(wide, decision="equivalent", low=-0.01, high=0.02))
-    assert same.held == "not shown here: a and b are not surely 0.05 above the floor"
-    made = replace(row, claim=replace(row.claim, construction="it is so"))
-    assert made.held == "held by construction on toys"
-
-
 @pytest.mark.parametrize(
     ("decision", "relevance", "better", "same"),
     [
@@ -195,16 +141,6 @@ def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_differe
 def test_a_claim_held_or_not(decision, relevance, better, same):
     assert held(decision, relevance, False) == better
     assert held(decision, relevance, True) == same
-
-
-def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not():
-    claim = Claim("x", "y", "m:S", "a", "b", on="toys", under="at temperature .2")
-    study = SimpleNamespace(mode="max", smallest_difference=0.01)
-    first = estimate("better", 0.02, 0.04)
-    fresh = estimate("undecided", -0.02, 0.04)
-    assert Row(claim, study, first).held == "held on toys, at temperature .2"
-    assert Row(claim, study, first, fresh).held == "not shown here"
-    assert Row(claim, study, None, None, first).held == NOT_RUN
 
 
 def test_the_estimates_of_earlier_pages_are_kept(tmp_path):
