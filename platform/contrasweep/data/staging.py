@@ -28,7 +28,7 @@ from contrasweep.errors import ContrasweepError, DataError, PackageMissingError
 from contrasweep.imports import in_one_line
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import MAX_BYTES
-from contrasweep.storage.names import local_path
+from contrasweep.storage.names import check_name, local_path
 from contrasweep.storage.store import Store, open_store
 
 log = logging.getLogger(__name__)
@@ -76,6 +76,8 @@ def stage(
         writers: dict[str, _SplitWriter] = {}
         try:
             content = chosen.read(place, checked)
+            for split in content.splits:
+                check_name(split)
             # Tables are read one by one, so that a dataset may be larger than memory.
             for split, tables in content.splits.items():
                 writer = _SplitWriter(store, split, Path(scratch), len(content.classes), progress)

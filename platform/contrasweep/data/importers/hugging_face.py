@@ -132,7 +132,7 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
     """Return the names of the classes, by label; [] without a column of labels.
 
     Each file has the same names or none. Where no file has names, classes are named by their numbers. `DataError` where
-    a file lacks one of the columns, or has other names than another file.
+    a file lacks one of the columns, has labels that are no whole numbers, or has other names than another file.
     """
     all_files = [file for parts in files.values() for file in parts]
     names = list[str]()
@@ -144,6 +144,9 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
                 raise DataError(
                     f"{file} has no column {column!r}, which other files of the dataset have"
                 )
+        if label and not pa.types.is_integer(schema.field(label).type):
+            kind = schema.field(label).type
+            raise DataError(f"{file} has {kind} in the column {label!r}, others whole numbers")
         file_names = _names(schema).get(label)
         if not file_names:
             continue
