@@ -658,7 +658,7 @@ def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path, to):
     ]
     for cut in cuts:
         whole.write_bytes(data[:cut])
-        with refused(DataError, "train-000.tar"):
+        with pytest.raises(DataError, match=r"train-000\.tar"):  # a reason by the bytes
             stage("webdataset", to, source=whole)
     whole.write_bytes(data[:last])
     assert stage("webdataset", to, source=whole).rows("train") == 6
