@@ -140,7 +140,8 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
     top = root.resolve()
     listed = set(_by_git(top) or _by_names(top))
     sent: dict[str, Path] = {}
-    for path in sorted(listed):
+    ordered = sorted(listed)
+    for path in ordered:
         name = path.relative_to(top).as_posix()
         target = path.resolve()
         if not target.is_relative_to(top):
@@ -153,7 +154,7 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
             sent[name] = target
         # A link to a folder stands for the files there, unless the folder is around the link.
         elif path.is_symlink() and target.is_dir() and not path.is_relative_to(target):
-            for below in listed:
+            for below in ordered:
                 if below.is_relative_to(target) and below.is_file() and not below.is_symlink():
                     sent[f"{name}/{below.relative_to(target).as_posix()}"] = below
     sent |= files or {}

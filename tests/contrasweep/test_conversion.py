@@ -55,51 +55,9 @@ def test_all_programs_have_an_example():
     }
 
 
-CONDITIONAL = """
-def objective(trial):
-    if trial.suggest_categorical("optimizer", ["sgd", "adam"]) == "sgd":
-        trial.suggest_float("momentum", 0, 0.9)
-    layers = trial.suggest_int("layers", 1, 4)
-    if layers == 4:
-        return 0
-    more(trial)
-    return trial.suggest_int("late", 1, 2)
-def more(trial): trial.suggest_int("more", 1, 2)
-def main(): study.optimize(objective, n_trials=60)
-"""
-
-
-def test_a_parameter_of_optuna_that_a_condition_may_leave_out_is_named(folder):
-    (folder / "o.py").write_text(CONDITIONAL)
-    study, left = converted(folder / "o.py")
-    names = {"layers", "optimizer", "momentum", "late", "more"}
-    assert set(study["arms"]["main"]["space"]) == names
-    said = re.findall(r"^(\w+): line (\d+) may suggest it", "\n".join(left), re.MULTILINE)
-    assert {*said} == {("optimizer", "3"), ("momentum", "4"), ("late", "9"), ("more", "10")}
-
-
-IMPORTED = """
-from numpy.random import choice
-from ray.tune import run, uniform, choice as one
-import ray.tune as rt
-def f(c): ...
-space = {"a": uniform(0, 1), "b": choice([1]), "c": one([1]), "d": rt.choice([1])}
-"""
-
-
-def test_a_name_that_is_not_known_to_be_ray_tunes_is_said_and_never_taken_for_it(folder):
-    (folder / "t.py").write_text(f"{IMPORTED}def main(): rt.Tuner(f, param_space=space).fit()\n")
-    study, left = converted(folder / "t.py")
-    assert study["arms"]["main"]["space"] == {"a": {"type": "float", "low": 0, "high": 1}}
-    assert {line[:3] for line in left} >= {"b: ", "c: ", "d: ", "met"}
-    (folder / "t.py").write_text(f"{IMPORTED}def main(): run(f, config=space)\n")
-    _, left = converted(folder / "t.py")
-    assert any(line.startswith("trainable: no function at the top") for line in left)
-
-
 def test_a_function_of_a_script_elsewhere_is_refused(folder, tmp_path_factory):
     script = tmp_path_factory.mktemp("elsewhere") / "o.py"
-    script.write_text(CONDITIONAL)
+    script.write_text("def f(trial): trial.suggest_int('n', 1, 2)\ndef main(): s.optimize(f)\n")
     with refused(SpecError, match=r"from below the current folder, got .*; go to the script"):
         converted(script)
 

@@ -598,3 +598,107 @@ def differing(folder):
         )  # fmt: skip
         newest = next(iter(records.read(sorted(records.finished())).values()))
         records.write(replace(newest, ended=9.0, code=CodeRef(f"bb{i}")))
+
+
+OWN_KINDS = '''
+import numpy as np
+from contrasweep.data.content import Importer
+from contrasweep.errors import DataError
+from contrasweep.tuning.pruners import StoppingRule
+from contrasweep.data.importers.labelled_images import content
+from contrasweep.schema import checked
+
+@checked
+class Settings:
+    rows: int = 20
+
+def squares(source, settings):
+    """Black and white squares."""
+    labels = np.arange(settings.rows) % 2
+    images = np.repeat(labels * 255, 16).reshape(-1, 4, 4, 1).astype(np.uint8)
+    return content({"train": (images, labels)}, ("black", "white"), "squares")
+
+squares.settings = Settings
+
+def wrong(source, settings):
+    return [1, 2]
+
+def raises(source, settings):
+    return 1 / 0
+
+def refuses(source, settings):
+    raise DataError("line 3 is no number")
+
+def fetch(folder):
+    raise OSError("no route")
+
+FETCHED = Importer(raises, "squares", "none", source="a file of squares", fetch=fetch)
+
+def one_argument(source):
+    return None
+
+class Backwards:
+    """Every value of the first parameter, the last one first."""
+    def __init__(self, problem, *, skip: int = 0):
+        [(self.name, parameter)] = list(problem.space.items())[:1]
+        self.left = list(parameter.options)[: len(parameter.options) - skip]
+    def ask(self):
+        return {self.name: self.left.pop()} if self.left else None
+    def tell(self, config, value, pruned_at=None):
+        pass
+    def replay(self, config):
+        self.left.remove(config[self.name])
+
+class Mute:
+    def __init__(self, problem): ...
+
+class Says:
+    """Suggests what it was told to."""
+    def __init__(self, problem, *, config=None, broken=False):
+        self.config = 1 // (not broken) and config
+    def ask(self):
+        return 1 / 0 if self.config == "raise" else self.config
+    def tell(self, config, value, pruned_at=None): ...
+    def replay(self, config): ...
+
+class Sampler:
+    """A sampler of Optuna's, as it looks from outside."""
+    def __init__(self, seed): ...
+    def reseed_rng(self): ...
+    def before_trial(self, study, trial): ...
+    def infer_relative_search_space(self, study, trial):
+        return 1 / 0
+    def sample_relative(self, study, trial, space): ...
+
+class Rule(StoppingRule):
+    def __init__(self, mode, budget, *, answer="maybe"):
+        super().__init__(mode)
+        self.answer = answer
+    def should_continue(self, own, step, peers):
+        return len(peers) / 0 if self.answer == "raise" else self.answer == "go on"
+    def on_report(self, trial, step, value):
+        return self.answer if self.answer == "maybe" else super().on_report(trial, step, value)
+
+class Half:
+    def __init__(self, mode, budget): ...
+
+class NoRule:
+    def __init__(self, mode, budget, *, rungs=()):
+        rungs[0]
+
+class Alone:
+    """A tracker that takes no study."""
+    def __init__(self): ...
+    def start(self, trial): ...
+    def report(self, trial_id, step, metrics, time): ...
+    def finish(self, record): ...
+    def close(self): ...
+
+class HalfTracker:
+    def start(self, trial): ...
+    def report(self, *words): ...
+'''
+
+
+def owned(folder):
+    make_files(folder, {"own_kinds.py": OWN_KINDS})

@@ -58,10 +58,6 @@ class Unbuilt(Lines):
     def __init__(self, study):
         raise RuntimeError("no such server\\nwith a second line " + "x" * 1000)
 
-class Alone(Lines):
-    def __init__(self):
-        pass
-
 class Exits(Lines):
     def __init__(self, study):
         raise SystemExit(3)
@@ -95,10 +91,6 @@ class Odd(Exception):
 class Unsaid(Lines):
     def __init__(self, study):
         raise Odd
-
-class Half:
-    def start(self, trial): ...
-    def report(self, *words): ...
 
 LINES = []
 """
@@ -497,30 +489,6 @@ def test_several_at_once_with_mlflow_first(records, tmp_path):
         "tensorboard:tb",
         "own_trackers:Lines",
     ]
-
-
-@pytest.mark.parametrize(
-    ("uri", "says"),
-    [
-        (
-            "own_trackers:Alone",
-            "tracking: a tracker takes the study, got 'own_trackers:Alone'; too many positional",
-        ),
-        (
-            "own_trackers:Half",
-            "tracking: a tracker has the calls start, report, finish, close, got 'own_trackers:Half'",
-        ),
-        ("own_trackers:Linse", "tracking: the tracker's module has no such function or class"),
-        (
-            "tensorboard:",
-            "tracking: this tracker needs a folder, got 'tensorboard:'; for example tensorboard:./runs",
-        ),
-        ("sqlite:///a.db,sqlite:///b.db", "tracking: one MLflow store at a time"),
-    ],
-)
-def test_a_tracker_that_cannot_work_is_one_line(uri, says):
-    with refused(SpecError, begins=says):
-        checked_tracking(uri)
 
 
 def test_a_studys_own_trackers_hold_unless_the_command_says_others():
