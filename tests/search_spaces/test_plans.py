@@ -7,14 +7,12 @@ from collections import Counter
 from importlib import import_module
 
 import pytest
-from command_line import contrasweep, printed, refusal, shown_json
-from folders import make_files
+from command_line import printed
 from places import ROOT
 
 from contrasweep import search_spaces
 from contrasweep.data.names import importer, parse
-from contrasweep.errors import DataError
-from contrasweep.planning.planner import plan, plan_staged
+from contrasweep.planning.planner import plan_staged
 from contrasweep.search_spaces import local
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
@@ -76,35 +74,9 @@ def test_table_1_needs_no_data(tmp_path):
     assert all(memory[cell] == pytest.approx(gib, rel=0.2) for cell, gib in paper.items())
 
 
-def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path):
+def test_table_2_has_the_cells_of_the_paper():
     cells = Counter(cell.data for cell in local.TABLE_2.configs())
     assert cells == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
-    few = 'zipped=[{data: [hra, "xbd?size=224", xbd], batch_size: [8, 8, 8], image_size: [256, 224, 128]}]'
-    done = printed(tmp_path, "plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few)
-    missing = [line for line in done.splitlines() if line.startswith("missing")]
-    assert missing[0].startswith(
-        "missing   hra: 3 cells, 45 trials, planned by what its paper says; not staged: "
-    )
-    assert "contrasweep data stage hra --source " in missing[0] and len(missing) == 3
-    assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in missing[1]
-    shown = shown_json(tmp_path, "plan", "contrasweep.search_spaces.local:SWEEP")
-    assert [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]] == [
-        ("xbd", 4, None)
-    ]
-
-
-OWN = """
-def read(source, settings):
-    raise NotImplementedError
-"""
-
-
-def test_a_study_of_data_whose_size_nobody_knows_is_not_planned(tmp_path):
-    make_files(tmp_path, {"mine.py": OWN, "partly.yaml": PARTLY})
-    done = printed(tmp_path, "plan", "partly.yaml", "--set", 'axes.data=["mine:read"]')
-    lines = done.splitlines()
-    assert len(lines) == 2 and "none of its datasets is staged" in lines[0]
-    assert lines[1].startswith("missing   mine:read: ") and "planned by" not in lines[1]
 
 
 def test_the_six_blocks_of_reviews_are_planned_at_their_published_sizes(storage):
@@ -114,40 +86,3 @@ def test_the_six_blocks_of_reviews_are_planned_at_their_published_sizes(storage)
     assert sorted(blocks) == [37_600, 41_600, 104_000, 260_000, 279_200, 369_600]
     assert memory({}, blocks[104_000]).steps == 30 * math.ceil(104_000 * GROUPS_A_REVIEW[1] / 4)
     assert memory({"sampler": {"max_groups": 640}}, blocks[104_000]).steps == 30 * 160
-
-
-PARTLY = """
-name: partly
-data: digits
-folds: 5
-arms:
-  scl: {trainable: "contrasweep.trainables.contrastive:train", config: {loss: supcon, epochs: 1}}
-axes:
-  data: [digits, mnist, cifar10-lt]
-  batch_size: [64, 128]
-"""
-
-
-def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp_path):
-    (tmp_path / "partly.yaml").write_text(PARTLY)
-    done = refusal(tmp_path, "run", "partly.yaml")
-    assert "several datasets are not staged" in done
-    assert "data stage mnist --source PATH" in done
-    assert "data stage cifar10-lt --source PATH" in done
-    assert [path.name for path in tmp_path.iterdir()] == ["partly.yaml"]
-    with pytest.raises(DataError, match="dataset 'ombria' is not staged"):
-        plan(local.TABLE_2_SMALL, storage=str(tmp_path))
-
-
-def test_settings_of_cells_that_wait_are_checked_too(tmp_path):
-    (tmp_path / "wrong.yaml").write_text(PARTLY.replace("supcon", "supcom"))
-    done = contrasweep("plan", "wrong.yaml", "--set", "axes.data=[mnist]", folder=tmp_path)
-    assert done.returncode == 2 and "did you mean 'supcon'?" in done.stderr
-    sweep = contrasweep(
-        "plan",
-        "contrasweep.search_spaces.local:SWEEP",
-        "--set",
-        "arms.scl.config.epoch=3",
-        folder=tmp_path,
-    )
-    assert sweep.returncode == 2 and "did you mean 'epochs'?" in sweep.stderr
