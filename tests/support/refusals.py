@@ -17,6 +17,7 @@ LINES = Path(__file__).with_suffix(".txt")
 MASKS = {
     str(ROOT): "ROOT",
     r"[^\s'\"(]*/pytest-\d+/(popen-gw\d+/)?[^\s'\",;:)/]*": "FOLDER",
+    r"memory://[\w-]+": "FOLDER",
     r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b": "DIGEST",
     r"(localhost|127\.0\.0\.1):\d+": "SERVER",
     r"\(\w+\.\w+, line \d+\)": "(FILE, line N)",
