@@ -31,6 +31,7 @@ MASKS = {
     r"torch \d\S+": "torch VERSION",
     r"\b\d+\.\d+\.\d+\b": "VERSION",
     r"raysubmit_\w+": "JOB",
+    r"lost in epoch \d+": "lost in epoch N",
 }
 
 
