@@ -138,9 +138,8 @@ class Ledger:
     storage: str
     campaign: str
     entries: tuple[Entry, ...] = ()
-    _last: str = field(
-        default="", repr=False
-    )  # the digest of the last entry that was read; "": none was
+    # The digest of the last entry that was read; "": none was.
+    _last: str = field(default="", repr=False)
 
     @cached_property
     def store(self):  # type: ignore[no-untyped-def]
