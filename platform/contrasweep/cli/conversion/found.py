@@ -22,6 +22,8 @@ SEARCHERS = {
     "qmc": "quasi-random",
 }
 """Method, sampler or search algorithm of another program -> our searcher."""
+SEED_NAME = re.compile("((global|manual|random|rng)[-_]?)?seed|seed_everything", re.IGNORECASE)
+"""Names of a setting that is the seed of a run; one of a part, as `data_seed`, is a setting like others."""
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
@@ -114,18 +116,20 @@ class Found:
     def _grid(self, axes: MutableConfig, arms: Mapping[str, MutableConfig]) -> MutableConfig:
         """Return the fields of a grid over `axes`, setting -> values; `arms` has what each arm alone fixes.
 
-        A setting `seed` whose values are integers becomes the study's `seeds`, if the command can be given one.
+        A seed (`SEED_NAME`) whose values are integers becomes the study's `seeds`, if the command can be given one.
         """
         # The seed is the trial's own and no setting: the command has to name it, before all other settings.
         command = self.arm.get("command", ())
         args_word = next((word for word in command if word.startswith("{args")), None)
-        seeds = axes.get("seed", ())
+        name = next(filter(SEED_NAME.fullmatch, axes), "")
+        seeds = axes.get(name, ())
         if args_word and seeds and all(isinstance(seed, int) for seed in seeds):
-            if not any("{seed}" in word for word in command):
-                words = ["seed={seed}"] if args_word == "{args:hydra}" else ["--seed", "{seed}"]
+            hydra_word = f"{name}={{seed}}"
+            if not {hydra_word, f"--{name}"} & set(command):
+                words = [hydra_word] if args_word == "{args:hydra}" else [f"--{name}", "{seed}"]
                 place = command.index(args_word)
                 command[place:place] = words
-            self.study["seeds"] = axes.pop("seed")
+            self.study["seeds"] = axes.pop(name)
         declared = {
             name: self.arm | {"config": self.config | config} for name, config in arms.items()
         }

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contrasweep.cli.conversion.found import Found, all_values, from_here, study_name
+from contrasweep.cli.conversion.found import (
+    SEED_NAME,
+    Found,
+    all_values,
+    from_here,
+    study_name,
+)
 from contrasweep.commands.functions import OBJECTIVE, STOP_KEY
 from contrasweep.config import MutableConfig
 from contrasweep.data.yaml_text import read_yaml
@@ -57,8 +63,8 @@ class _Script:
         is_tune: Whether the script calls Ray Tune.
         hydra: Where the script uses Hydra, what stands for its configuration in a message, its file if it has one; else
             "".
-        seed_words: The words of the command that pass the seed; empty where the script has no `--seed`, and none of
-            Hydra.
+        seed_words: The words of the command that pass the seed; empty where no flag, and no setting of Hydra, has a
+            `SEED_NAME`.
         spaces: The mappings that were read as a space of Ray Tune, with all nodes in them.
         suggested: Parameter of Optuna -> the first call that suggests it.
         doubtful: Nodes of the script that a condition may leave out: below an `if`, or behind a first `return` or
@@ -141,8 +147,8 @@ class _Script:
             self._take_flag(call)
         elif function == "hydra.main":
             self._take_configuration(call)
-        # It changes defaults of flags that were read already.
-        elif name == "set_defaults":
+        # One changes defaults of flags that were read already, the other has flags behind a word of the command.
+        elif name in ("set_defaults", "add_parser"):
             raise ValueError(name)
 
     def value(self, node: ast.expr) -> Any:
@@ -236,7 +242,7 @@ class _Script:
                 self.found.left_out.append(f"{name}: {ast.unparse(inner)}")
 
     def _take_configuration(self, call: ast.Call) -> None:
-        """Take the configuration that `hydra.main` names, and its `seed`, which becomes the trial's."""
+        """Take the configuration that `hydra.main` names, and its seed, which becomes the trial's."""
         self.hydra = "its configuration"
         words = dict(zip(("config_path", "config_name"), call.args, strict=False))
         words |= {word.arg: word.value for word in call.keywords if word.arg}
@@ -248,8 +254,10 @@ class _Script:
             file = Path(folder or "", f"{str(name).removesuffix('.yaml')}.yaml")
             self.hydra = str(file)
             place = self.folder / file
-            if place.is_file() and "seed" in (read_yaml(place.read_text(), str(place)) or ()):
-                self.seed_words = ["seed={seed}"]
+            settings = (read_yaml(place.read_text(), str(place)) or ()) if place.is_file() else ()
+            self.seed_words = [
+                f"{key}={{seed}}" for key in settings if SEED_NAME.fullmatch(str(key))
+            ]
 
     def _take_flag(self, call: ast.Call) -> None:
         """Take a flag of argparse with its default; note one that the user has to write."""
@@ -265,8 +273,8 @@ class _Script:
         elif default is True:
             default = "True"
         is_required = "required" in words and self.value(words["required"])
-        if flag == "--seed":
-            self.seed_words = [flag, "{seed}"]
+        if SEED_NAME.fullmatch(flag.lstrip("-")):
+            self.seed_words += [flag, "{seed}"]
         elif flag[0] != "-" or is_required or action not in KNOWN_ACTIONS:
             self.found.left_out.append(
                 f"{flag}: add it to the command, or to config with a value of its own"
