@@ -12,6 +12,7 @@ from contrasweep.errors import SpecError, check_known
 from contrasweep.results.study_data import SMALLER
 from contrasweep.rows import Mode, row_tuples
 from contrasweep.storage.names import as_line
+from contrasweep.study.foreign import SEED
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
 """Usual names of columns of arms. This and the following are patterns of whole names."""
@@ -22,7 +23,7 @@ FOLD = f"fold|cv_fold|{REPEAT}"
 COLUMNS = {
     "arm": "",
     "metric": "",
-    "pair": f"seed|random_seed|random_state|rng|{FOLD}",
+    "pair": f"{SEED}|random_state|rng|{FOLD}",
     "item": "(item|example)(_id)?|(sample|doc|question|instance)_id",
     "group": "(item_)?group|patient|document|subject",
     "block": "(task|dataset)(_name)?|benchmark",
@@ -239,7 +240,7 @@ def _matches(name: str, pattern: str) -> bool:
 def _plain(name: str) -> str:
     """Return a name of a column in lower case with `_` as separator, and without what trackers put before it."""
     plain = re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
-    return re.sub("^(params|config|user_attrs)_", "", plain)
+    return re.sub("^((h|hyper)?params|parameters|args|cfg|config|user_attrs)_", "", plain)
 
 
 def as_numbers(column: "pd.Series[Any]") -> tuple["pd.Series[float]", "pd.Series[bool]"]:

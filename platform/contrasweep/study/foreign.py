@@ -1,4 +1,4 @@
-"""Searched parameters as Ray Tune and Optuna declare them: their objects, and the same calls read from source."""
+"""How other programs name a seed and declare searched parameters: Ray Tune's and Optuna's objects, and their calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 
+SEED = "((global|manual|random|rng)[-_]?)?seed|seed_everything"
+"""Usual names of the setting that is the seed of a run, a pattern; that of a part, as `data_seed`, is none of them."""
 TUNE = {
     **dict.fromkeys(("uniform", "loguniform", "quniform"), "float"),
     **dict.fromkeys(("randint", "lograndint", "qrandint"), "int"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contrasweep.config import Config, MutableConfig
+from contrasweep.study.foreign import SEED
 
 Space = dict[str, MutableConfig]
 """Dotted key of a searched setting -> the fields of our parameter: `{"lr": {"type": "float", "low": .01, ...}}`."""
@@ -22,8 +23,7 @@ SEARCHERS = {
     "qmc": "quasi-random",
 }
 """Method, sampler or search algorithm of another program -> our searcher."""
-SEED_NAME = re.compile("((global|manual|random|rng)[-_]?)?seed|seed_everything", re.IGNORECASE)
-"""Names of a setting that is the seed of a run; one of a part, as `data_seed`, is a setting like others."""
+SEED_NAME = re.compile(SEED, re.IGNORECASE)
 MOST_VALUES = 10_000
 """Values of a parameter that a grid lists at most."""
 
@@ -116,7 +116,7 @@ class Found:
     def _grid(self, axes: MutableConfig, arms: Mapping[str, MutableConfig]) -> MutableConfig:
         """Return the fields of a grid over `axes`, setting -> values; `arms` has what each arm alone fixes.
 
-        A seed (`SEED_NAME`) whose values are integers becomes the study's `seeds`, if the command can be given one.
+        A seed (by its name) whose values are integers becomes the study's `seeds`, if the command can be given one.
         """
         # The seed is the trial's own and no setting: the command has to name it, before all other settings.
         command = self.arm.get("command", ())
