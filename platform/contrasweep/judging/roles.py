@@ -246,9 +246,12 @@ def _plain(name: str) -> str:
 def as_numbers(column: "pd.Series[Any]") -> tuple["pd.Series[float]", "pd.Series[bool]"]:
     """Return a column as numbers, NaN where an entry is none, and a mask of entries that are neither nor missing.
 
-    Truth values are 1 and 0. Words that programs write for a missing number count as missing.
+    Truth values are 1 and 0. Words that programs write for a missing number count as missing. Where each entry has a
+    percent sign, `91%` is 91.
     """
     words = column.astype(str).str.strip().str.lower()
+    if words[column.notna()].str.endswith("%").all():
+        column = words.str.removesuffix("%")
     values = pd.to_numeric(column, errors="coerce").astype("float64")
     values = values.fillna(words.map({"true": 1.0, "false": 0.0}))
     return values, values.isna() & column.notna() & ~words.isin(NO_VALUE)
@@ -286,7 +289,10 @@ def _arm(frame: pd.DataFrame, free: Sequence[str]) -> list[str]:
     named = [name for name in free if _matches(name, ARM)]
     if named and not repeated:
         return named[:1]
-    hint = f"--arm COLUMN; the columns are {', '.join(map(str, frame.columns))}"
+    hint = (
+        f"--arm COLUMN, with the name of an arm in each row; the columns are "
+        f"{', '.join(map(str, frame.columns))}"
+    )
     raise SpecError(
         "which column names the arm is not clear", place="--arm", value=repeated or None, hint=hint
     )

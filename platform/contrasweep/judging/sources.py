@@ -67,11 +67,18 @@ def _read_texts(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    """Return the table of a CSV file. Columns are separated by commas, or by semicolons where its head has no comma."""
+    """Return the table of a CSV file. Columns are separated by commas, or by semicolons where its head has no comma.
+
+    With semicolons the decimal sign is a comma, as in `0,91`, unless the table has numbers with a point too.
+    """
     with path.open(encoding="utf-8", errors="replace") as file:
         head = file.readline(2**20)
     separator = ";" if ";" in head and "," not in head else ","
-    return _read_texts(path, sep=separator)
+    frame = _read_texts(path, sep=separator)
+    decimal_points = frame.apply(lambda column: column.str.fullmatch(r"[-+]?\d*\.\d+%?"))
+    if separator == ";" and not decimal_points.any(axis=None):
+        frame = frame.replace(r"^([-+]?\d*),(\d+%?)$", r"\1.\2", regex=True)
+    return frame
 
 
 READERS: Mapping[str, Callable[..., Any]] = {
