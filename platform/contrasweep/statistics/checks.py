@@ -9,12 +9,15 @@ Floats = NDArray[np.float64]
 
 
 def floats(values: ArrayLike) -> Floats:
-    """Return numbers as an array of floats, without a copy where they are one."""
+    """Return `values` as an array of 64-bit floats.
+
+    An array that is one already is returned itself, not copied.
+    """
     return np.asarray(values, dtype=np.float64)
 
 
 def finite_or_none(value: float) -> float | None:
-    """Return a number for JSON, where None stands for infinity and NaN."""
+    """Return `value`, or None where it is infinite or NaN, which JSON cannot hold."""
     return value if np.isfinite(value) else None
 
 

@@ -45,10 +45,12 @@ TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
 
 @dataclass(frozen=True)
 class Decided:
-    """What an earlier look decided of a against b, with the interval and the adjusted p of that look.
+    """The verdict on arm a against arm b that an earlier look at the study's results gave, with its numbers.
 
-    `look` is the number of the look, from 1, and `replicates` (counted in `unit`) is how many there were. `margin` is
-    the smallest difference of interest at that look. For `equivalent`, `p_value` is that of a difference of `margin`.
+    The first look has the number (`look`) 1. It had `replicates` replicates, which `unit` names: `seeds`, for example.
+    `low` to `high` is the interval of the difference a - b at that look, and `p_value` is its adjusted p: of no
+    difference, or where the verdict is `equivalent`, of a difference as large as `margin`. `margin` is the smallest
+    difference of interest that was declared at that look; None where none was.
     """
 
     look: int
@@ -62,11 +64,14 @@ class Decided:
     margin: float | None = None
 
     def relevance(self, margin: float | None) -> Relevance | None:
-        """Return whether the interval of that look is above or below `margin`, or neither (`relevance_of`)."""
+        """Return where the interval of that look lies: "above" or "below" the `margin`, or "unclear" (`relevance_of`).
+
+        None without a `margin`, which is the smallest difference of interest that is declared now.
+        """
         return relevance_of(self.low, self.high, margin)
 
     def reversed(self) -> "Decided":
-        """Return the same decision, said of b against a."""
+        """Return the same decision on b against a: `better` becomes `worse`, and the difference changes its sign."""
         verdict: Verdict = TURNED.get(self.verdict, self.verdict)  # type: ignore[assignment]
         return replace(
             self, verdict=verdict, difference=-self.difference, low=-self.high, high=-self.low
@@ -81,14 +86,15 @@ class Judgement:
         verdict: The verdict.
         raw_p: The p of no difference, of this comparison alone.
         p_value: The p of no difference, adjusted over the family and the looks.
-        low: The lower end of the interval of the difference, at the level that family and looks leave.
+        low: The lower end of the interval of the difference a - b. The interval's level is the share of alpha that the
+            family and the earlier looks leave to this comparison.
         high: The upper end of this interval.
-        level: The level of the family's strictest step, divided for the earlier looks. The test is chosen as one whose
-            smallest p reaches this level.
+        level: The level that the test must be able to reach: an exact test whose smallest possible p is above it is not
+            used. It is alpha over the size of the family, divided further for each earlier look.
         equivalence_p: The adjusted p of a difference as large as the margin; None without a margin.
         gaps_decide: Whether the verdict would be another one if no trial had failed or were missing.
         reason: Why there is no verdict; "" where noise is the only reason.
-        before: What an earlier look decided; None where none did.
+        before: The verdict of an earlier look; None where no earlier look gave one.
         looked_p: The p of no difference, adjusted over the looks, but not over the family.
     """
 
@@ -132,8 +138,11 @@ def relevance_of(low: float, high: float, margin: float | None) -> Relevance | N
 
 
 def in_words(verdict: Verdict, relevance: Relevance | None) -> str:
-    """Return direction and relevance in words: `better, by less than matters`; other verdicts have no relevance."""
-    return verdict + MATTERS[relevance] if verdict in TURNED else verdict
+    """Return a verdict and its relevance in words, such as `better, by less than matters`.
+
+    Only `better` and `worse` have a relevance. The words `equivalent` and `undecided` stand alone.
+    """
+    return verdict + MATTERS[relevance] if verdict in ("better", "worse") else verdict
 
 
 def judge(
@@ -143,11 +152,11 @@ def judge(
     *,
     looks: Sequence[int] | None = None,
 ) -> list[Judgement]:
-    """Judge every comparison of a family together, and return one judgement for each of `evidence`.
+    """Judge every comparison of a family together, and return one judgement for each entry of `evidence`.
 
-    `family.size` may be larger than the number of comparisons, while others wait for their first replicates: these
-    count with p = 1. `looks` counts the earlier looks at each comparison, with fewer replicates: each divides its level
-    by `LEVEL_DIVISOR`.
+    `family.size` may be larger than the number of entries: a comparison without any replicate yet has no entry, and
+    counts with p = 1. `looks` has for each entry the number of earlier looks, at which there were fewer replicates.
+    Each of them divides the level of the comparison by `LEVEL_DIVISOR`. Without `looks` there were none.
     """
     factors = [LEVEL_DIVISOR**count for count in looks or [0] * len(evidence)]
     # The gaps decide a comparison whose verdict is another one in the same family without gaps.
@@ -288,7 +297,7 @@ class Comparison:
 
     @property
     def widest(self) -> float | None:
-        """The largest difference that the metric allows; None for a metric without bounds."""
+        """The largest difference that the metric allows: 1 for an accuracy. None for a metric without bounds."""
         return None if self.bounds is None else self.bounds[1] - self.bounds[0]
 
     def _within(self, low: float, high: float) -> tuple[float, float]:
@@ -328,7 +337,10 @@ class Comparison:
 
     @property
     def level(self) -> float:
-        """The level that chose the test: the judgement's; without a judgement the level of the family's first step."""
+        """The level that the test must be able to reach: that of the judgement.
+
+        For an exploratory comparison, which has no judgement, it is alpha over the size of the family.
+        """
         return self.family.level if self.judgement is None else self.judgement.level
 
     @cached_property
@@ -360,16 +372,16 @@ class Comparison:
 
     @property
     def direction(self) -> Direction | None:
-        """The first part of the verdict on A: better, worse or not sure; None outside the study's family."""
+        """The first part of the verdict on A: better, worse or not sure; None for an exploratory comparison."""
         if self.judgement is None:
             return None
-        return self.decision if self.decision in TURNED else "not sure"  # type: ignore[return-value]
+        return self.decision if self.decision in ("better", "worse") else "not sure"
 
     @property
     def relevance(self) -> Relevance | None:
-        """The second part of the verdict: whether the difference is above the smallest one of interest, or below it.
+        """The second part of the verdict: whether the difference is above or below the smallest one of interest.
 
-        None where no smallest difference was declared, and outside the study's family.
+        None for an exploratory comparison, and where the study has declared no smallest difference of interest.
         """
         if self.judgement is None:
             return None
@@ -379,7 +391,7 @@ class Comparison:
     def verdict(self) -> str:
         """Return the verdict on A in words, such as `better, by less than matters`.
 
-        It is `exploratory` outside the study's family of comparisons.
+        It is `exploratory` for a comparison that is not in the study's family, so that the study does not decide it.
         """
         return "exploratory" if self.judgement is None else in_words(self.decision, self.relevance)
 
@@ -434,7 +446,10 @@ class Comparison:
         return (*missing, *self._design_notes())
 
     def _design_notes(self) -> tuple[str, ...]:
-        """Return what a reader must know of the design: one seed on all folds, runs without a partner, few seeds."""
+        """Return the note on a weakness of the design, if it has one, as a tuple of at most one sentence.
+
+        It is on one seed for all folds, on runs without a partner, or on too few seeds for an exact test.
+        """
         common = self.evidence.common
         design = common.design
         if common.n > 1 and design.folds and design.seeds == 1:
@@ -543,7 +558,11 @@ class Comparison:
         return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {verdict}: {numbers}"
 
     def _present_sentence(self, a: str, b: str) -> str:
-        """Return the sentence on the present data: which arm is better and by how much, and what is missing."""
+        """Return the sentence on the present data, without what an earlier look decided.
+
+        It has the verdict, the difference, the trials that are missing or collapsed, and the reason of an undecided
+        verdict.
+        """
         numbers = self._numbers()
         # The trials behind the numbers: pairs, missing trials and collapsed ones.
         trials = f", over {plural(self.evidence.pairs, 'pair')}" if self.evidence.unpaired else ""
@@ -573,7 +592,10 @@ class Comparison:
         return f"{_decision_text(a, b, decision, self.relevance)}: {numbers}{trials}{self._unseen(a, b)}"
 
     def _numbers(self) -> str:
-        """Return the difference as text, with its interval and its p where it was tested."""
+        """Return the difference as text, with its interval and its p: `+0.025 [+0.002, +0.049], p = 0.031`.
+
+        The interval and the p are left out where nothing was tested. Equal values in all replicates are told in words.
+        """
         equal_in_all = self.n > 1 and self.evidence.common.standard_error == 0
         if equal_in_all and self.difference == 0:
             return "all values are equal, as if both arms trained the same"
@@ -595,7 +617,11 @@ class Comparison:
         return span(self.difference, self.low, self.high)
 
     def _unseen(self, a: str, b: str) -> str:
-        """Return how many collapses may not have shown, to end a sentence; "" where the verdict withstands them."""
+        """Return the end of a sentence: what share of trials may collapse although no collapse was seen.
+
+        "" where the verdict would stand in spite of so many collapses, where collapses were seen, and where nothing
+        tells how deep a collapsed trial falls.
+        """
         evidence = self.evidence
         decision = self.decision
         # Nothing is written where collapses were seen, where nobody knows how deep an arm could fall, and where
@@ -733,7 +759,7 @@ def decimals_of(size: float) -> int:
 
 
 def p_text(p: float, alpha: float | None = None) -> str:
-    """Return a p-value as text, with its sign of relation: `= 0.037`, or `< 0.0001`.
+    """Return a p-value as text behind `=` or `<`: `= 0.037`, or `< 0.0001`.
 
     It has two digits, and more where the rounded p would be on the other side of `alpha`.
     """

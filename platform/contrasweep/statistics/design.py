@@ -73,11 +73,11 @@ class Components:
 
 @dataclass(frozen=True)
 class FoldEstimate:
-    """Variance components of differences over folds and seeds.
+    """The variance components of paired differences over folds and seeds, estimated in two ways.
 
-    `unbiased` components are unbiased, except that an estimate below 0 is set to 0. The `cautious` components, which
-    are larger, make the standard error. `seed_degrees` and `residual_degrees` are the degrees of freedom of the mean
-    squares of seeds and of the residual.
+    `unbiased` has the usual estimates, which are unbiased but for one thing: one below 0 is set to 0. `cautious` has
+    estimates that are larger, for use in the standard error. `seed_degrees` and `residual_degrees` are the degrees of
+    freedom of the mean squares of seeds and of the residual.
     """
 
     unbiased: Components
@@ -87,11 +87,11 @@ class FoldEstimate:
 
 
 def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
-    """Return the components of differences over folds and seeds, for any pattern of missing replicates.
+    """Return the variance components of differences over folds and seeds; any replicates may be missing.
 
     They are estimated by Henderson's method 3, which for complete data is the two-way analysis of variance. `folds` and
-    `seeds` [n] are codes of the differences `d` [n]. None where nothing tells the components apart, as no fold has two
-    seeds.
+    `seeds` [n] are codes of the differences `d` [n]. None where no degree of freedom is left for the residual, for
+    example where each fold has one seed.
     """
     # The codes counted from 0 without gaps, and how many differences each fold has of each seed, [k folds, m seeds].
     _, folds = np.unique(folds, return_inverse=True)
@@ -139,11 +139,12 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
 
 
 def _component(gain: float, degrees: int, per_unit: float, residual: float) -> tuple[float, float]:
-    """Return a variance component and its cautious estimate.
+    """Return the variance component of folds (or of seeds), first the unbiased estimate, then the cautious one.
 
-    `gain` is the sum of squares that the component explains beside the other one, with this many `degrees` of freedom.
-    `per_unit` is what a component of 1 would add to it; `residual` is the mean square of the rest, of which the
-    cautious estimate subtracts less (`SUBTRACTED`).
+    `gain` is the sum of squares that folds explain beyond what seeds explain (or the reverse), with `degrees` degrees
+    of freedom. `per_unit` is how much a variance component of 1 would add to `gain`, and `residual` the mean square of
+    the residual. The residual's part in `gain` is subtracted in full, and for the cautious estimate only the share
+    `SUBTRACTED` of it.
     """
     noise = degrees * residual
     return max(0.0, (gain - noise) / per_unit), max(0.0, (gain - SUBTRACTED * noise) / per_unit)
@@ -198,10 +199,11 @@ MCNEMAR: Test = "McNemar's exact test"
 
 @dataclass(frozen=True)
 class SeedPart:
-    """What is known of the variance between seeds, where all folds have one seed whose draws they may share.
+    """What is known of the variance between seeds in a study where all folds have one seed, whose draws they may share.
 
-    `variance` is that of the mean difference over folds from one seed to another, with its `degrees` of freedom. It is
-    infinite where it is unknown, and 0 where each fold draws anew. `study` is the earlier study that told it, or "".
+    `variance` is the variance between seeds of the mean difference over folds, estimated by an earlier study with
+    `degrees` degrees of freedom. It is infinite where no study has told it, and 0 where each fold draws random numbers
+    of its own. `study` is the name of that earlier study, or "".
     """
 
     variance: float = math.inf
@@ -211,12 +213,18 @@ class SeedPart:
 
 @dataclass(frozen=True)
 class Design:
-    """How often a cell is replicated: `seeds` on each of `folds` in `repeats` partitions, or on one split (no `folds`).
+    """How often each cell of a table is replicated, over folds and seeds or over seeds on one split.
 
-    On `searched` of the folds a sweep has searched, so that they have no replicates.
-    `items` counts the test items (or named groups of them) of one split that have a score each. `seed_part` is used
-    where folds have one seed; None: the variance between seeds is left out, and a note says so. `unit` is what
-    `seeds` counts on one split: seeds, runs without a partner, items, groups of items, or tasks.
+    Attributes:
+        folds: The number of folds of a partition of the data; None for one split.
+        repeats: How many times the data are partitioned.
+        seeds: The number of seeds on each fold, or of replicates on one split, which `unit` names.
+        items: How many test items (or named groups of them) of one split have a score each; None where scores of items
+            are not used.
+        seed_part: What is known of the variance between seeds, where each fold has one seed. None: it is left out, and
+            a note says so.
+        unit: What `seeds` counts on one split: seeds, runs without a partner, items, groups of items, or tasks.
+        searched: How many of the folds a sweep has used for its search, so that they have no replicates.
     """
 
     folds: int | None = None
@@ -234,7 +242,7 @@ class Design:
 
     @property
     def counts_trainings(self) -> bool:
-        """Whether `seeds` counts trainings, which may collapse or be copies of each other; items and tasks are none."""
+        """Whether `seeds` counts trainings, which may collapse or be copies of each other, and not items or tasks."""
         return self.unit not in SCOPES
 
     @property
@@ -311,9 +319,10 @@ class Design:
         return SIGN_FLIP if few and smallest_p(self.seeds) <= level else "t-test"
 
     def exact_test_missed(self, alpha: float, level: float) -> str:
-        """Return a sentence where the exact test of seeds, items or tasks cannot reach `level`, a part of `alpha`.
+        """Return a sentence that says why the exact sign-flip test is not used, although seeds, items or tasks are few.
 
-        "" where it can, and for designs that it does not judge.
+        The reason is that its smallest possible p is above `level`, which is `alpha` over the number of comparisons. ""
+        where the test can reach `level`, and for folds or scores of items, which this test never judges.
         """
         least = smallest_p(self.seeds)
         if self.folds or self.items or least <= level:
@@ -342,10 +351,12 @@ def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
 class Contrast:
     """What the paired differences of one comparison say under their design.
 
-    `difference` is the estimate of a - b, in units of the metric. `standard_error` and `degrees` are those of its t
-    statistic, and `components` the variances that the standard error comes from. `values` are the differences of the
-    independent replicates, which the sign-flip test takes: of each fold the mean over its seeds, or of each seed. Their
-    `weights` are 1 on average; 1.0 where all are.
+    `difference` is the estimate of a - b, in units of the metric. `standard_error` and `degrees` (of freedom) are those
+    of its t statistic. `components` are the variances that the standard error is computed from.
+
+    `values` has the difference of each independent replicate, which the sign-flip test takes: for each fold the mean
+    over its seeds, or on one split the difference of each seed. `weights` are the weights of these values in the mean,
+    1 on average; the number 1.0 where all are equal.
     """
 
     difference: float
@@ -378,13 +389,19 @@ class Contrast:
 
     @property
     def of_this_seed(self) -> "Contrast":
-        """The same contrast over folds without the variance between seeds: it says nothing of any other seed."""
+        """The same contrast with a finite standard error, for a study in which all folds have one seed.
+
+        The variance between seeds is left out, so that the contrast holds for this seed only.
+        """
         # Nadeau and Bengio's standard error, in which all of the spread counts as that of folds.
         error = math.sqrt(1 / self.n + self.design.overlap) * self.deviation
         return replace(self, standard_error=error, degrees=self.n - 1.0)
 
     def test(self, level: float = 0.05) -> Test:
-        """Return the test used at `level`: the design's, or the exact one where all differences are equal."""
+        """Return the name of the test that is used at `level`: that of the design.
+
+        Where all differences are equal it is the sign-flip test, as a t statistic would have a standard error of 0.
+        """
         return SIGN_FLIP if self.n > 1 and self.standard_error == 0 else self.design.test(level)
 
     def p_value(self, level: float = 0.05) -> float:

@@ -201,9 +201,10 @@ class Evidence:
         return min(1.0, 2 * max(p_of_less, p_of_more))
 
     def _contrasts_below_and_above(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
-        """Return the contrasts that bound the difference from below, and those that bound it from above.
+        """Return two lists: the contrasts that give the lower end of the interval, and those that give the upper end.
 
-        A loss of a lowers a - b where larger values are better, and raises it where smaller ones are.
+        Each has the contrast of the common replicates, and that with the losses of one arm, if it has any. Losses of a
+        lower a - b where larger values are better, and raise it where smaller ones are.
         """
         losses_of_a = [self.common, self.a_loses] if self.a_loses else [self.common]
         losses_of_b = [self.common, self.b_loses] if self.b_loses else [self.common]
@@ -211,10 +212,10 @@ class Evidence:
 
 
 def _interval(view: Contrast, alpha: float, level: float) -> tuple[float, float]:
-    """Return the 1 - `alpha` interval of the contrast `view`, by the test at `level`.
+    """Return the 1 - `alpha` interval of a contrast, by the test that is used at `level`.
 
-    An end that is 0 up to rounding becomes exactly 0, as the test takes it. Where all differences are equal, and too
-    few for the sign-flip test, the interval is infinite.
+    An end that is 0 up to rounding becomes exactly 0, as the sign-flip test counts such a value as 0 as well. Where all
+    differences are equal, and too few for the sign-flip test to reject anything, the interval is infinite.
     """
     if view.n > 1 and view.standard_error == 0 and smallest_p(view.n) > alpha:
         return -math.inf, math.inf
@@ -229,10 +230,11 @@ def _interval(view: Contrast, alpha: float, level: float) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class ItemScores:
-    """Scores of test items for the rows of `paired_evidence`.
+    """Scores of test items for pairs of trials: the rows of the frame `pairs` of `paired_evidence`.
 
-    `differences` has for each row an array [groups] with a - b of each group of items; None where an arm has no scores.
-    `parts` has for each row the name of its test part. `sizes` is test part -> number of items of each group [groups].
+    `differences` has for each row an array [groups], with the difference a - b of the scores of each group of items;
+    None where the trial of a or of b has no scores. `parts` has for each row the name of its test part: the test set of
+    one dataset. `sizes` is test part -> number of items of each group [groups].
     """
 
     differences: Sequence[Any]
@@ -311,7 +313,11 @@ def paired_evidence(
 
 
 class _Arm(NamedTuple):
-    """One arm of `paired_evidence`, as arrays [rows]: its values, and masks of what became of its trials."""
+    """The trials of one arm of `paired_evidence`, as arrays [rows].
+
+    `values` are the values of the metric, NaN where there is none. The masks `failed`, `missing` and `collapsed` are
+    those of the columns of the same name.
+    """
 
     values: Any
     failed: Any
@@ -427,9 +433,10 @@ class _Rows:
         return pessimistic
 
     def with_losses(self, filled: Any, d: Any, lost: Any, sign: float) -> Any:
-        """Return `filled` [n] with a loss in each row of the mask `lost` [n]: `sign` x the largest |d| of its cell.
+        """Return `filled` [n], in which each row of the mask `lost` [n] is replaced by a loss.
 
-        A cell without any difference in `d` [n] has the largest of all cells.
+        A loss is `sign` (1 or -1) times the largest size of the differences `d` [n] in the row's cell. A cell without
+        any difference takes the largest of all cells.
         """
         # The largest |d| of each cell; -1 where the cell has none.
         size = np.full(self.cell.max() + 1, -1.0)
@@ -497,16 +504,20 @@ class _Rows:
         return known & np.isin(self.replicate_code, complete)
 
     def _complete(self, known: Any, in_all_cells: bool) -> tuple[Any, Any]:
-        """Return how many `known` rows each replicate has [replicates], and the codes of the replicates that count.
+        """Return the number of rows in the mask `known` that each replicate has, by its code, and the codes that count.
 
-        With `in_all_cells` these have a row in each cell that has any; without, a row in any cell.
+        With `in_all_cells` a replicate counts if it has a row in each cell in which any replicate has one; without, if
+        it has a row in any cell.
         """
         count = self._sums(np.ones(len(known)), known)
         needed = len(np.unique(self.cell[known])) if in_all_cells else 1
         return count, np.flatnonzero(count >= needed)
 
     def _sums(self, values: Any, known: Any) -> Any:
-        """Return the sum of `values` [n] over the rows in the mask `known` [n] of each replicate, by its code."""
+        """Return for each replicate the sum of `values` [n] over its rows in the mask `known` [n].
+
+        Entry i is of the replicate with the code i. There are n entries; those behind the last code are 0.
+        """
         # There are as many sums as rows: more than replicates, and the further sums are 0.
         return np.bincount(self.replicate_code[known], values[known], len(known))
 

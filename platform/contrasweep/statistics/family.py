@@ -53,17 +53,19 @@ class Family:
             )
 
     def without(self, count: int) -> "Family":
-        """Return the family without `count` comparisons of arms whose values are all equal.
+        """Return the family with `count` comparisons fewer: those of arms whose values are all equal.
 
-        No such comparison can be decided wrongly. With a margin they stay, as the arms may be called equivalent.
+        No such comparison can be decided wrongly. With a margin the family is returned unchanged, as such arms may be
+        called equivalent.
         """
         return self if self.margin is not None else replace(self, size=max(0, self.size - count))
 
     @property
     def level(self) -> float:
-        """The level of the first step of the correction, which also chooses the test.
+        """The level that the smallest p of the family must reach: alpha over the number of comparisons.
 
-        A comparison with a p-value up to this level is decided, whatever the p-values of the others.
+        A comparison whose p is at most this level is decided, whatever the other p-values are. The level also chooses
+        the test.
         """
         return self.alpha / max(1, self.size)
 

@@ -74,11 +74,12 @@ SPENDING: dict[str, Callable[[ArrayLike, ArrayLike], Floats]] = {
 
 @dataclass(frozen=True)
 class Looks:
-    """The looks of a study: those so far and those planned.
+    """All looks at the results of a study, those that were taken and those that are planned.
 
-    `information` has how much data each look has, in any unit that grows, such as replicates. `times` are the arguments
-    of the spending function at the looks, from 0 to 1: shares of the last look's information, unless a study was
-    extended. Then what was spent stays spent, and the rest is spread over the looks to come.
+    `information` has the amount of data at each look, in any unit that grows, such as replicates. `times` has for each
+    look the argument of the spending function, from 0 to 1. It is the share of the last look's information. Only in a
+    study that was extended it is not: alpha that was spent stays spent, and the rest is spread over the looks to come.
+    `spending` is the name of the spending function.
     """
 
     information: tuple[float, ...]
@@ -118,20 +119,20 @@ class Looks:
         return levels
 
     def t_inflation(self, alpha: float) -> float:
-        """Return the factor, at least 1, by which the chance of a false verdict exceeds `alpha`.
+        """Return the factor, at least 1, by which the chance of a false verdict is larger than `alpha`.
 
-        It is for looks at t statistics of more and more seeds. Each look's p is exact, but critical values assume that
-        the statistic moves from look to look as a Brownian motion. Early values of a t statistic are less correlated
-        with its later ones. By simulation the factor is 1.01 to 1.05 with steps of five seeds and O'Brien-Fleming
-        spending. It is up to 1.28 with a look at each of 2 to 8 seeds.
+        The factor is for t statistics of more and more seeds. The p of each look is exact, but the critical values
+        assume that the statistic moves from look to look as a Brownian motion. Early values of a t statistic are less
+        correlated with its later ones. By simulation the factor is 1.01 to 1.05 with steps of five seeds and
+        O'Brien-Fleming spending. It is up to 1.28 with a look at each of 2 to 8 seeds.
         """
         return _t_inflation(self, float(alpha))
 
     def repeated_p(self, p_values: ArrayLike, look: int) -> Floats:
-        """Return the repeated p-values (Jennison and Turnbull 1989) [...] of two-sided ones [...] at `look`, from 0.
+        """Return the repeated p-values (Jennison and Turnbull 1989) of two-sided `p_values`, in the same shape.
 
-        A repeated p is the smallest level at which this look alone decides, whatever the looks before it said; 1 for
-        NaN.
+        They are p-values of the look with the number `look`, counted from 0. A repeated p is the smallest level of the
+        whole study at which this look would decide, whatever the other looks say. It is 1 for NaN.
         """
         z = -special.ndtri(np.clip(floats(p_values), 1e-300, 1.0) / 2)
         # The level at which z is the critical value, interpolated between LEVELS: log levels are about linear in z^2.
@@ -142,16 +143,20 @@ class Looks:
         return repeated
 
     def level_at(self, alpha: float, look: int) -> float:
-        """Return the two-sided p that decides at `look` (from 0) for `alpha`, by the same curve as `repeated_p`.
+        """Return the two-sided p up to which `look` (from 0) decides, if the level of the whole study is `alpha`.
 
-        So the 1 - level interval of this look is its repeated confidence interval.
+        It is interpolated as in `repeated_p`. The repeated confidence interval of this look is therefore its interval
+        of coverage 1 - this p.
         """
         bound = np.interp(math.log(alpha), np.log(LEVELS), self._curves[:, look] ** 2)
         return float(2 * special.ndtr(-math.sqrt(bound)))
 
     @cached_property
     def _curves(self) -> Floats:
-        """The critical value of each of `LEVELS` at each look [levels, looks]; it falls as the level rises."""
+        """The critical value at each look for each level of the study in `LEVELS`, [levels, looks].
+
+        It falls as the level rises.
+        """
         return np.minimum.accumulate(_critical_values(self, tuple(LEVELS)), axis=0)
 
 
@@ -230,10 +235,11 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
 
 
 def _upper_quantile(x: Floats, mass: Floats, due: Floats, step: float, scale: float) -> Floats:
-    """Return the score [alphas] that is exceeded with probability `due` [alphas], by bisection.
+    """Return the score [alphas] that is exceeded with the probability `due` [alphas], found by bisection.
 
-    At the look before, the score had the probability `mass` at each node `x`, both [alphas, nodes]. `step` is the
-    standard deviation of its change since, `scale` that of the score itself.
+    `mass` [alphas, nodes] is the probability of the score at the look before, at each of its values `x` [alphas,
+    nodes]. `step` is the standard deviation of the change of the score since then, and `scale` that of the score
+    itself.
     """
     low = np.full(len(due), -MOST_DEVIATIONS * scale)
     high = np.full(len(due), MOST_DEVIATIONS * scale)
@@ -306,7 +312,8 @@ def judge_looks(
         may_decide: Which comparisons may have a verdict at this look (default: all). The others have a p of 1, and may
             be futile.
         mode: Whether larger or smaller values are better.
-        inflation: The factor of repeated p-values; for statistics of seeds that of `Looks.t_inflation`.
+        inflation: A factor by which all repeated p-values are multiplied. Where replicates are seeds it is
+            `Looks.t_inflation`, as critical values are a little too low for t statistics; else 1.
     """
     p = floats(p_values)
     decided_before = [False] * len(p) if decided is None else list(decided)

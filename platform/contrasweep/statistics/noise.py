@@ -92,10 +92,10 @@ class Noise:
         return float(self.differences.std(ddof=1)) if self.differences.any() else None
 
     def detectable(self, seeds: int, alpha: float = 0.05) -> tuple[float | None, float]:
-        """Return the difference that `seeds` decide in 80 % of comparisons of two arms, at best and at worst.
+        """Return the smallest difference that so many seeds decide in 80 % of comparisons, at best and at worst.
 
         Both are in units of the metric. At best the runs of two arms with the same seed are as alike as two runs of one
-        arm; None where it is not known how alike these are. At worst they have nothing in common.
+        arm; None where it is not known how alike these are. At worst such runs have nothing in common.
         """
         effect = float(detectable_effect(seeds, alpha=alpha))
         paired = self.paired_deviation
@@ -103,7 +103,10 @@ class Noise:
         return at_best, effect * self.unpaired.deviation
 
     def to_dict(self) -> dict[str, object]:
-        """Return the values and what follows from them, for JSON; `read_noise` reads a file of it."""
+        """Return the values and all that is computed from them, for JSON: spreads, p, interval, detectable differences.
+
+        `read_noise` reads a file with this document.
+        """
         result = self.comparison
         detectable = []
         for seeds in SEEDS:

@@ -73,10 +73,11 @@ def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
 
 @dataclass(frozen=True)
 class PlannedPower:
-    """What `design` decides in 80 % of studies, at the level of the family's first step.
+    """The smallest difference that a design decides in 80 % of studies, and sentences on it.
 
-    `what` names the family's question. `in_units` is `least` in units of the metric, by the noise of the trials of
-    `study`; None where that is not known.
+    `family` has the comparisons, and its smallest level is used. `what` is a name of the comparisons for the sentences.
+    `in_units` is the smallest difference in units of the metric, with the noise of the trials of the earlier study
+    `study`; None where no study tells the noise.
     """
 
     design: Design
@@ -89,8 +90,9 @@ class PlannedPower:
     def least(self) -> float:
         """The smallest true difference that is decided, in spreads; infinite where nothing can be decided.
 
-        A spread is the standard deviation of one trial's paired difference. All noise counts as that of training; more
-        seeds of a fold do not lower the noise of the folds.
+        A spread is the standard deviation of one trial's paired difference. All noise is taken to be that of training.
+        The variance between the means of folds is taken to be that of the folds, so that more seeds of a fold do not
+        lower it.
         """
         return _detectable(self.design, self.family.level)
 

@@ -33,10 +33,11 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class PredictiveDraws:
-    """Draws of what a larger design makes of a comparison, as arrays [draws] or a number where all draws have one.
+    """Random draws of the results that a larger design may have for one comparison.
 
-    `components` are the variances of one paired difference. `difference`, `error` and `degrees` are the estimate of the
-    larger design, its standard error and its degrees of freedom.
+    Each field is an array [draws], or one number where all draws have the same. `components` are the variances of one
+    paired difference. `difference` is the estimate of the larger design, `error` its standard error, and `degrees` its
+    degrees of freedom.
     """
 
     components: Components
@@ -46,10 +47,10 @@ class PredictiveDraws:
 
 
 def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDraws:
-    """Return draws of what the larger `design` makes of a comparison that stands as `now`.
+    """Return random draws of the results that the larger `design` may have, given the present results `now`.
 
-    With `fresh` the design has new replicates alone, else the present ones among them. The seed is fixed, so that the
-    draws are the same on every machine.
+    With `fresh` all replicates of the design are new; else the present replicates are among them. The seed is fixed, so
+    that the draws are the same on every machine.
     """
     if now.design.folds:
         draw = _over_folds
@@ -61,11 +62,11 @@ def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDra
 
 
 class Moments(NamedTuple):
-    """What predicts the estimate of a larger design, as arrays [draws].
+    """The distribution of the true difference, and the variances of the estimates of the present and a larger design.
 
-    The true difference is normal with this `mean` and the variance `shrinkage` x `present`: the posterior of a prior
-    around 0 that is worth one replicate. `shrinkage` (0 to 1) is the weight of the data in it. `present` and `later`
-    are the variances of the present and of the later estimate.
+    All are arrays [draws]. The true difference is normal with this `mean` and the variance `shrinkage` x `present`: the
+    posterior of a prior around 0 that is worth one replicate. `shrinkage` (0 to 1) is the weight of the data in it.
+    `present` is the variance of the present estimate, and `later` that of the estimate of the larger design.
     """
 
     mean: Any
@@ -75,9 +76,10 @@ class Moments(NamedTuple):
 
 
 def moments(now: Contrast, design: Design, components: Components, fresh: bool) -> Moments:
-    """Return what predicts the estimate of `design` after the comparison `now`, for noise of these `components`.
+    """Return what predicts the estimate of the larger `design` from the present results `now`.
 
-    `fresh` is as in `draw_predictive`, here and in the functions below.
+    `components` are the variances of the noise. With `fresh` all replicates of the design are new; else the present
+    ones are among them. So it is in all functions below.
     """
     present: Any = now.design.variance(components)
     later: Any = design.variance(components)
@@ -304,9 +306,10 @@ def _decided(
 
 
 def _attained(design: Design, level: float) -> tuple[float, float]:
-    """Return the level that the design's test attains, and a factor up to 1 for its t statistic.
+    """Return the level that the design's test attains, and a factor up to 1 by which its t statistic is multiplied.
 
-    Both are as in `power_of_designs.power`: the sign-flip test has few possible p-values, which costs half a replicate.
+    The sign-flip test has few possible p-values: it attains less than `level`, and the factor takes half a replicate
+    off, as in `power_of_designs.power`. For other tests these are `level` and 1.
     """
     n = design.seeds
     if design.test(level) != SIGN_FLIP or n > EXACT_UP_TO:
@@ -409,10 +412,10 @@ def smallest_sufficient_design(
 def smallest_count_as_estimated(
     now: Contrast, unit: Unit, level: float, *, fresh: bool = False
 ) -> int | None:
-    """Return the smallest number of seeds or repeats (`unit`) that detects the difference of `now` at `level`.
+    """Return the smallest number of seeds or repeats (`unit`) that would detect the difference of `now` at `level`.
 
-    The noise is taken as it is estimated, however few degrees of freedom its estimate has; `fresh` is that of
-    `predict`. None where even `MOST_TIMES` times the present replicates are not enough.
+    The estimated noise is taken as the true one, however few degrees of freedom the estimate has. With `fresh` all
+    replicates are new, as in `predict`. None where even `MOST_TIMES` times the present replicates are not enough.
     """
 
     def sufficient(count: int) -> int | None:
@@ -427,9 +430,10 @@ T = TypeVar("T")
 
 
 def _smallest(sufficient: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
-    """Return `sufficient(n)` for about the smallest number n of replicates that has a result; None if none has.
+    """Return `sufficient(n)` for about the smallest number n of replicates that gives a result; None if none does.
 
-    n is at most `MOST_TIMES` times `present`, and larger than `present` unless all replicates are `fresh`.
+    n is at most `MOST_TIMES` times `present`. It is larger than `present`, but with `fresh` it may be any number above
+    1, because all replicates of a new study are new.
     """
     low = 1 if fresh else present
     high = present * MOST_TIMES

@@ -328,11 +328,17 @@ class Rule:
 
     @property
     def _allowance(self) -> float:
-        """How much a candidate may lose and still be kept; tests are of gains with the allowance added."""
+        """How much a simpler candidate may lose and still be kept: `margin`. For any other candidate it is 0.
+
+        Tests are of gains to which the allowance was added.
+        """
         return self.margin if self.simpler and self.margin is not None else 0.0
 
     def _gains(self, differences: ArrayLike) -> "Gains":
-        """Return the gains, with the allowance added; larger is better, and a failed candidate has minus infinity."""
+        """Return the candidate's gains: the `differences`, turned so that larger ones are better, plus the allowance.
+
+        A NaN in `differences` is a failed candidate, whose gain is minus infinity.
+        """
         d = self._sign * floats(differences)
         return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
 
@@ -423,7 +429,10 @@ class Gains:
 
     @property
     def collapses_p(self) -> float:
-        """The one-sided p of the sign test that the candidate collapses no more often than the incumbent."""
+        """The one-sided p of a sign test that the candidate collapses no more often than the incumbent.
+
+        It is 1 where the candidate never collapsed.
+        """
         worse, better = self.collapses
         return float(special.bdtr(better, worse + better, 0.5)) if worse else 1.0
 
@@ -439,10 +448,11 @@ class Gains:
 
 
 def surely_smaller(savings: ArrayLike, level: float) -> bool:
-    """Whether a size is surely smaller, by its `savings` [seeds].
+    """Whether a candidate is surely smaller than the incumbent in some size, such as its number of parameters.
 
-    A size is so where the saving is above 0 and the same in every seed, or where the test at `level` shows savings
-    above 0. False where no seed has a finite saving.
+    `savings` [seeds] is the size of the incumbent less that of the candidate. It is surely smaller where the saving is
+    above 0 and the same in every seed, or where the test at `level` shows savings above 0. False where no seed has a
+    finite saving.
     """
     saved = floats(savings)
     saved = saved[np.isfinite(saved)]

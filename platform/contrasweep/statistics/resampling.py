@@ -22,10 +22,11 @@ TIE = 1e-12
 
 @lru_cache(maxsize=8)
 def _flips(n: int) -> Sequence[Any]:
-    """Return the flips of n signs in blocks [m, n], packed as bits.
+    """Return all flips of n signs, or random ones, as blocks [m, n] of bits that are packed into bytes.
 
-    A flip has 1 where it turns a sign. For small n these are all flips, else `DRAWS` random ones, the same at every
-    call. A flip stands for its complement too, which turns the other signs.
+    A flip is a row of n bits, with 1 for each sign that it turns. For n up to `EXACT_UP_TO` these are all flips, for
+    larger n `DRAWS` random ones, which are the same at every call. A flip stands for its complement too, which turns
+    the other signs.
     """
     # Small n: the binary digits of 1 to 2^(n - 1) - 1 are all flips that leave the n-th sign. Those that turn the n-th
     # sign are their complements.
@@ -51,9 +52,9 @@ def _sums_of(values: bytes) -> Any:
 
 
 def _sums(x: Any) -> Any:
-    """Return for each of `_flips` the sum of those `x` [n] whose signs it turns.
+    """Return for each flip of `_flips` the sum of those values of `x` [n] whose signs the flip turns.
 
-    The sums are cached, as a p and intervals of several levels are asked of the same replicates.
+    The sums are cached, because several p-values and intervals are computed from the same replicates.
     """
     return _sums_of(x.tobytes())
 

@@ -88,9 +88,10 @@ class UnpairedContrast(Contrast):
 
     @property
     def _shifts(self) -> Floats:
-        """For each relabeling, the true difference at which it is as extreme as the present labels.
+        """For each relabeling of the runs, the true difference a - b at which it is as extreme as the present labels.
 
-        It is the mean of a's runs that the relabeling gives to b, less the mean of b's runs that it gives to a.
+        It is the mean of those runs of a that the relabeling gives to b, less the mean of those runs of b that it gives
+        to a.
         """
         a = np.array(self.a)
         b = np.array(self.b)
