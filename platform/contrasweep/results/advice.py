@@ -185,9 +185,9 @@ class PowerForecast:
     enough_as_estimated: Size | None
 
     def title(self, names: DisplayNames) -> str:
-        """Return the two arms as a difference, behind their place in the table: `batch_size 32: ocl - scl`.
+        """Return the two arms as a difference, behind the comparison's place in the table: `batch_size 32: ocl - scl`.
 
-        `names` are the display names.
+        `names` are the display names of arms, axes and values.
         """
         return f"{self.pair.place(names)}{names(self.pair.a)} - {names(self.pair.b)}"
 
@@ -211,7 +211,7 @@ class Advice:
     """What would decide each undecided comparison.
 
     Attributes:
-        present: The present size.
+        present: The size of the study now.
         sizes: The sizes with two and four times the present replicates.
         forecasts: What is predicted of each comparison.
         fresh: Whether no look is left, so that the sizes are those of a new study with fresh seeds.
@@ -220,7 +220,8 @@ class Advice:
         omitted: How many undecided comparisons have no forecast: those with the largest p.
         type: Where the replicates come from: a grid, the confirmation of a sweep, or results made elsewhere.
         names: Display names in place of declared ones.
-        price_of: What the price is of, in words: the pace of the trials so far, or the hosts of a plan.
+        price_of: The title of the row of prices. It says what the hours are computed from: the pace of the trials so
+            far, or the hosts of a plan.
         replicate: What a replicate is, where it is no repeat and no fold: a seed, run, item, group or task.
     """
 
@@ -267,7 +268,7 @@ class Advice:
 
     @property
     def unit_text(self) -> str:
-        """What the columns of the table stand for, in words: more seeds of this study, or a new study's fresh seeds."""
+        """What the sizes in the table's columns have, in words: `more seeds`, or fresh seeds in a new study."""
         if self.fresh:
             return "fresh seeds alone, in a new study"
         return self._named(f"more {self.present.unit}")
@@ -277,7 +278,7 @@ class Advice:
         return text.replace("seed", self.replicate)
 
     def _document_of(self, size: Size) -> dict[str, object]:
-        """Return a size for JSON."""
+        """Return the fields of a size by name, for JSON; its `unit` is named after the replicates, such as `items`."""
         return vars(size) | {"unit": self._named(size.unit)}
 
     def rows(self) -> list[list[str]]:
@@ -317,7 +318,7 @@ class Advice:
         return rows
 
     def notes(self) -> list[str]:
-        """Return sentences on how the numbers are meant, and how to follow the advice."""
+        """Return sentences for below the table: what its numbers and signs mean, and how to follow the advice."""
         # A warning where trainings collapse stands first.
         forecasts = self.forecasts
         evidence_of_all = [forecast.pair.comparison.evidence for forecast in forecasts]
@@ -416,9 +417,9 @@ class Advice:
 
 
 def _what_adds_degrees(advice: Advice) -> list[str]:
-    """Return a sentence on which replicates make the noise better known: seeds, repeats or folds.
+    """Return a sentence on where most of the noise comes from, and on what adds degrees of freedom.
 
-    The list is empty for a study without folds.
+    These are seeds, repeats or folds. The list is empty for a study without folds.
     """
     now = advice.forecasts[0].pair.comparison.evidence.common
     design = now.design

@@ -74,7 +74,8 @@ class Pair:
     def numbers(self) -> list[str]:
         """Return difference, interval, p, replicates and verdict as text, with as many digits as the verdict needs.
 
-        A dash stands for an interval or a p that is not known.
+        A dash stands for an interval or a p that is not known. For example `["+0.025", "[+0.002, +0.049]", "0.031",
+        "5", "better"]`.
         """
         comparison = self.comparison
         # The span is `+0.025 [+0.002, +0.049]`, or the difference alone.
@@ -102,7 +103,7 @@ class Pair:
         return place | self.comparison.to_dict()
 
     def seen_from(self, a: str) -> "Pair":
-        """Return the same comparison with the side `a`, which is one of its two, as the first."""
+        """Return the same comparison with the side `a` as the first one; `a` is the label of one of its two sides."""
         if self.a == a:
             return self
         return replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
@@ -112,8 +113,9 @@ class Pair:
 class Answer:
     """Comparisons of one kind, with the sentences that hold for all of them.
 
-    `question` is that of the study ("overall" or "cells"); None where the comparisons are exploratory: they then have
-    no verdicts. Each comparison averages over `axes`; without axes it is of one cell. `names` are display names.
+    `question` is the question of the study that they answer ("overall" or "cells"); None where they are exploratory,
+    and so have no verdicts. `axes` are the axes over whose values each comparison averages; without axes each is of one
+    cell. `names` are the display names that the sentences have.
     """
 
     pairs: tuple[Pair, ...]
@@ -216,7 +218,7 @@ class Answer:
 
     @property
     def told(self) -> list[str]:
-        """The heading, a sentence for each comparison, and the notes; empty without comparisons."""
+        """The heading, a sentence for each comparison, and the notes, as lines of text; empty without comparisons."""
         if not self.pairs:
             return []
         return [f"{self.heading}:", *self.sentences(), *(f"Note: {note}." for note in self.notes)]
@@ -240,7 +242,10 @@ class Answer:
 
 
 def _head(pairs: Sequence[Pair]) -> list[str]:
-    """Return the titles of the columns that `Pair.numbers` of these `pairs` fills, but for that of the difference."""
+    """Return the titles of the last four columns of a table of these `pairs`: interval, p, replicates and verdict.
+
+    The title of p names the correction, and that of replicates says what they are: `p by Holm`, `seeds`.
+    """
     correction = next((pair.comparison.family.correction for pair in pairs if pair.has_verdict), "")
     units = sorted({f"{_unit(pair.comparison.evidence.common)}s" for pair in pairs})
     return ["interval", f"p by {correction}" if correction else "p", " or ".join(units), "verdict"]
@@ -278,9 +283,9 @@ def replicates_text(contrast: Contrast, turned: bool = False) -> str:
 class Versus:
     """Arm `a` against arm `b` in all comparisons of the two.
 
-    The `free` axes are those that were not fixed to one value. `overall` is the comparison over all of their values;
-    `cells` has one comparison for each combination of them. Comparisons that belong to the study's question have
-    verdicts, and p-values that are adjusted over its family; the others are exploratory.
+    The `free` axes are those that the user has not fixed to one value. `overall` is the comparison over all values of
+    the free axes; `cells` has one comparison for each combination of them. Comparisons that belong to the study's
+    question have verdicts, and p-values that are adjusted over its family; the others are exploratory.
     """
 
     title: str
@@ -300,14 +305,14 @@ class Versus:
 
     @property
     def answers(self) -> list[Answer]:
-        """The comparison over all values of the free axes as an answer, then those of the cells, if there are any."""
+        """The comparisons as answers: first `overall` alone, then those of the `cells`, if there are any."""
         parts = [Answer((self.overall,), self._question(self.overall), self.free, self.names)]
         if self.cells:
             return [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)]
         return parts
 
     def _question(self, pair: Pair) -> Question | None:
-        """Return the question of the study that a comparison is of; None where it is exploratory."""
+        """Return "cells" for a comparison in one cell, "overall" for that over all cells; None for exploratory ones."""
         if pair.comparison.judgement is None:
             return None
         return "cells" if pair.context else "overall"
@@ -351,12 +356,12 @@ class Versus:
 
     @property
     def factors(self) -> list[str]:
-        """The axes by whose values `cells` are told apart; none without cells."""
+        """The axes that tell the `cells` apart, which are the first columns of the table; none without cells."""
         return [factor for factor, _ in self.cells[0].context] if self.cells else []
 
     @property
     def notes(self) -> list[str]:
-        """What was declared anew, and notes on the comparisons that a reader needs, each once."""
+        """Sentences below the comparisons, each once: what was declared anew after trials had ended, and notes."""
         notes = list(self.declared)
         for answer in self.answers:
             notes += answer.notes
@@ -374,7 +379,7 @@ class Versus:
         return rows
 
     def to_text(self, width: int = 100) -> str:
-        """Return the comparison over everything as a sentence, and those of the cells as rows.
+        """Return a text: the comparison over all free axes as a sentence, and those of the cells as a table.
 
         Args:
             width: The columns of the terminal.
@@ -393,7 +398,7 @@ class Versus:
         return self.to_text()
 
     def to_markdown(self) -> str:
-        """Return Markdown for a README or an issue: the comparisons as rows, the one over everything as a sentence."""
+        """Return Markdown for a README or an issue: `overall` as a sentence, the comparisons of cells as a table."""
         answer = self.answers[0]
         lines = [
             f"**{markdown_text(self.heading)}**",

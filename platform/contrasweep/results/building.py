@@ -86,7 +86,7 @@ OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
 
 def _columns(factors: Key) -> list[str]:
-    """Return the names of the columns of `trials_of` with the labels of `factors`.
+    """Return the names of those columns that have the labels of `factors`, in a frame that `trials_of` makes.
 
     They begin with a prefix, because an axis may have the name of another column, such as `lost` or `value`.
     """
@@ -194,7 +194,10 @@ class DecisionRule:
 
 
 class PairEvidence(NamedTuple):
-    """A comparison before it is judged: place and sides as `Pair` has them, and whether it may have a verdict."""
+    """A comparison that is not judged yet: its evidence, and whether it may have a verdict.
+
+    `context`, `a` and `b` are as in `Pair`: its place in the table and the labels of its two sides.
+    """
 
     context: Context
     a: str
@@ -269,9 +272,10 @@ def comparisons(
 
 
 def _planned_size(trials: pd.DataFrame, axes: Key, rule: DecisionRule) -> int:
-    """Return the size of the family, by the arms that are planned in each cell (values of the `axes`).
+    """Return the number of comparisons in the family, from the arms that are planned in each cell.
 
-    It does not matter which trials have ended. Arms that the rule leaves out of the family do not count.
+    A cell is a combination of values of the `axes`. Trials count whether they have ended or not. Arms that the rule
+    leaves out of the family do not count.
     """
     arms_of_cells = []
     for _, part in groups_of(trials, axes):
@@ -334,10 +338,11 @@ def _evidence(
 
 
 def _places(part: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, NDArray[np.intp]]]:
-    """Return the replicates of the trials `part` of a context, and by side where each replicate's trial stands in them.
+    """Return the replicates that `part` has, and for each side the row of its trial of each replicate.
 
-    The first is a frame, a row per replicate, with the columns `KEYS`. The second is side -> row of the trial in `part`
-    [replicates], -1 where the side has no such trial.
+    `part` has the trials of one context, a row each. The first result is a frame with a row for each replicate and the
+    columns `KEYS`. The second is side -> row numbers in `part` [replicates], -1 where the side has no trial of that
+    replicate.
     """
     # A number for each replicate: pairs are then found by arrays, fast enough for 30,000 trials.
     keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
@@ -361,10 +366,10 @@ def _paired(
     rule: DecisionRule,
     items: ItemValues | None,
 ) -> Evidence | None:
-    """Return the evidence of pairs of trials, a row each of `replicates`; None where no pair has finished.
+    """Return the evidence of pairs of trials of a and b; None where in no pair both trials have finished.
 
-    `first` and `second` say where the trials of a and of b stand in the arrays of `column`, name -> [trials]. `items`
-    has the scores of test items, if they are used.
+    `replicates` has a row for each pair. `first` and `second` [pairs] are the places of the trials of a and of b in the
+    arrays of `column`, which is name -> values [trials]. `items` has the scores of test items, if they are used.
     """
     if not len(replicates):
         return None
@@ -450,7 +455,10 @@ def marked(
 
 
 def _beaten_by(pairs: Sequence[Pair]) -> dict[Key, dict[str, set[str]]]:
-    """Return context -> side -> the sides that it is shown to be worse than; a side without a verdict is not there."""
+    """Return for each context and side the set of sides that this side is shown to be worse than.
+
+    A context is given by its labels. A side that is in no comparison with a verdict is left out.
+    """
     contexts: dict[Key, dict[str, set[str]]] = {}
     for pair in pairs:
         if pair.has_verdict:
@@ -565,9 +573,10 @@ def _cells(
 def _estimated(
     cell: Cell, done: pd.DataFrame, metric: str, rule: DecisionRule, items: ItemValues | None
 ) -> Cell:
-    """Return `cell` with the mean, interval and range of its finished trials, the rows of `done`.
+    """Return `cell` with the mean, interval, range and counts of its finished trials, which are the rows of `done`.
 
-    The `metric` bounds the interval; `items` has the scores of test items, if they are used.
+    The name `metric` tells which values are possible, at which the interval is cut. `items` has the scores of test
+    items, if they are used.
     """
     ids = list(done["trial_id"])
     scores = None
@@ -618,9 +627,10 @@ def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | No
 
 
 def _cell_replicates(done: pd.DataFrame, spread: Contrast) -> str:
-    """Return what the replicates of a cell are: `5 folds x 2 seeds`; `9 replicates on 5 folds` where some are missing.
+    """Return what a cell's mean is over: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where trials are missing.
 
-    `done` are its finished trials, a row each, and `spread` is the contrast that its interval is made of.
+    `done` are the finished trials of the cell, a row each. `spread` is the contrast with 0 that gives the cell's
+    interval.
     """
     seeds_of_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
     # Where folds have different numbers of seeds, some trials are missing.

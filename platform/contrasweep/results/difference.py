@@ -29,9 +29,10 @@ Things = dict[Kind, dict[str, Values]]
 
 @dataclass(frozen=True)
 class DifferenceRow:
-    """One thing that differs: `a` and `b` are its text on both sides.
+    """One thing that differs between two sides, such as a setting: its `name`, and its values in `a` and `b` as text.
 
-    `arms` names the arms in which it differs; "" where it differs in the whole study, or in all of its arms.
+    `kind` says what it is: a setting, a version and so on. `arms` names the arms in which it differs; "" where it
+    differs in the whole study, or in all of its arms.
     """
 
     kind: Kind
@@ -43,7 +44,10 @@ class DifferenceRow:
 
 @dataclass(frozen=True)
 class StudyDifference:
-    """All that differs between the studies (or arms) `a` and `b`; `diff` is the unified diff of their sources."""
+    """All that differs between the studies (or arms) named `a` and `b`: `rows`, with one thing each.
+
+    `diff` is the unified diff of their sources; "" where these are the same or were not kept.
+    """
 
     a: str
     b: str
@@ -149,7 +153,10 @@ def _newest_code(results: Results, arm: str) -> str:
 
 
 def _of_study(results: Results) -> Things:
-    """Return what a study declares beside its arms' settings, the names of its arms, and its data."""
+    """Return what a study as a whole has, by kind: declared fields, the names of its arms, the digests of its data.
+
+    Settings of arms are left out, which are compared arm by arm.
+    """
     document = results.document
     declared = {name: value for name, value in document.spec.items() if name not in ELSEWHERE}
     return {
@@ -160,9 +167,9 @@ def _of_study(results: Results) -> Things:
 
 
 def _of_arm(results: Results, arm: str) -> Things:
-    """Return what an arm declares and what its trials ran with.
+    """Return what an arm has, by kind: its trainable, the settings of its trials, search space and package versions.
 
-    The kind `arm` has the trainable, and of an arm that starts from another study's trials the fields of its `start`.
+    An arm that starts from another study's trials has the fields of its `start` beside the trainable.
     """
     records = _records(results, arm)
     trainables = ({"trainable": record.trainable} for record in records)
@@ -175,13 +182,16 @@ def _of_arm(results: Results, arm: str) -> Things:
 
 
 def _records(results: Results, arm: str) -> list[Record]:
-    """Return the records of an arm's trials in the table; where there are none, of its trials in the search."""
+    """Return the records of an arm's trials that the table shows; before any of them has ended, those of its search."""
     confirmed = [record for record in results.trial_records.values() if record.arm == arm]
     return confirmed or [record for record in results.search_records.values() if record.arm == arm]
 
 
 def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, Values]:
-    """Return dotted key -> all values that it has in any of the nested mappings."""
+    """Return for each dotted key all different values that it has in the nested mappings `maps`.
+
+    The values of a key are a mapping: canonical JSON -> label for readers.
+    """
     values_of: dict[str, Values] = {}
     for mapping in maps:
         for key, value in dotted.flatten(mapping).items():
@@ -190,7 +200,10 @@ def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, Values]:
 
 
 def _shown(values: Iterable[str]) -> str:
-    """Return values as text, each once and sorted, at most `MAX_VALUES` of them; `NONE` where there are none."""
+    """Return values as one text, each once, sorted and with commas between them; `NONE` where there are no values.
+
+    After `MAX_VALUES` of them the text ends with the number of the rest, such as `3 more`.
+    """
     texts = sorted(set(values))
     unlisted = len(texts) - MAX_VALUES
     if unlisted > 0:
@@ -199,7 +212,7 @@ def _shown(values: Iterable[str]) -> str:
 
 
 def _entries(a: Things, b: Things) -> Iterator[DifferenceRow]:
-    """Yield an entry for each thing whose values differ, by kind; a side that lacks its name has `NONE`."""
+    """Yield a row for each thing of `a` and `b` whose values differ; a side that has no such thing shows `NONE`."""
     for kind in a:
         for name in {**a[kind], **b[kind]}:
             values_a = a[kind].get(name, {})

@@ -39,10 +39,10 @@ from contrasweep.study.replicates import Replicates
 
 
 def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
-    """Judge the study's comparisons once the trials up to `stage` have ended, and return a sentence about the look.
+    """Judge the study's comparisons at a look, and return a sentence about the look.
 
-    The look is written to the study's log of looks, in the storage of `records`. The study must have declared
-    `replicates`.
+    All trials before the look have ended. `stage` says how many replicates there are. The look is written to the
+    study's log of looks, in the storage of `records`. The study must have declared `replicates`.
     """
     declared = plan.study.replicates
     assert declared is not None
@@ -80,10 +80,10 @@ def judge_look(
     mode: Mode = "max",
     bounds: tuple[float, float] | None = None,
 ) -> tuple[LookTaken, list[Cell]]:
-    """Return the look that is due at `stage`, after those of `log`, and the cells that train further replicates.
+    """Return the look that is due at `stage`, and the cells that train further replicates after it.
 
-    `pairs` are all comparisons of the `family`; `declared` says how the study grows. `bounds` are the least and the
-    largest value of the metric; None where they are not known.
+    `pairs` are all comparisons of the `family`; `log` has the earlier looks, and `declared` says how the study grows.
+    `bounds` are the least and the largest value of the metric; None where they are not known.
     """
     last = stage.time >= 1
     entries = _log_entries(
@@ -109,7 +109,7 @@ def judge_look(
 
 
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
-    """Return all looks of the study: those taken (`log`), the present one at `stage`, and those that are `declared`."""
+    """Return all looks of the study: those that `log` has, the present one at `stage`, and `declared` further ones."""
     before = [(look.replicates, look.time) for look in log.looks]
     ahead = [(n, spending_time(declared, log, n)) for n in declared.looks if n > stage.replicates]
     all_looks = [*before, (stage.replicates, stage.time), *ahead]
@@ -119,7 +119,10 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
 
 
 def judged_pairs_of(results: Results) -> list[PairEvidence]:
-    """Return the comparisons that the study decides, of those whose arms have replicates in common."""
+    """Return the comparisons that the study decides, with their evidence, if their arms share finished replicates.
+
+    The sides `a` and `b` are those of the evidence, which the table may show the other way round.
+    """
     # The table has the better arm first, but evidence is of its own a against b: in a turned comparison these are the
     # table's b and a.
     pairs = []
@@ -132,11 +135,11 @@ def judged_pairs_of(results: Results) -> list[PairEvidence]:
 
 @dataclass(frozen=True)
 class _Tested:
-    """A comparison at the present look.
+    """A comparison at the present look, with what earlier looks wrote of it.
 
-    `history` has the entry of each earlier look (None where the look has none), and `past` is the newest entry. `level`
-    is the level that chose the test. The two p-values are of the present look; None where the comparison has no new
-    replicates, as it is then not tested again.
+    `history` has for each earlier look its entry on the comparison, or None, and `past` is the newest entry. `p_value`
+    and `equivalence_p` are those of the present look. They are None where the comparison has no new replicates since
+    `past`: then it is not tested again. The test of the comparison must be able to reach the `level`.
     """
 
     pair: PairEvidence
@@ -156,9 +159,10 @@ class _Tested:
         mode: Mode,
         inflation: float,
     ) -> Self:
-        """Return the comparison `pair` at the look that follows those of `log`.
+        """Return the comparison `pair`, tested at the look that comes after those of `log`.
 
-        `looks` are all looks of the study; `inflation` multiplies the p-values of looks (`Looks.t_inflation`).
+        `looks` are all looks of the study. The p-values of looks are to be multiplied by `inflation`
+        (`Looks.t_inflation`), and so the level that chooses the test is divided by it.
         """
         evidence = pair.evidence
         history = log.history(pair.context, pair.a, pair.b)
@@ -182,7 +186,7 @@ class _Tested:
 
     @property
     def repeated(self) -> LookAt | None:
-        """The newest entry of the log where there are no new replicates since, so that it is repeated; else None."""
+        """The newest entry of the log, if the present look has no new replicates and repeats this entry; else None."""
         return self.past if self.p_value is None else None
 
     @property
@@ -198,17 +202,18 @@ class _Tested:
         return self.pair.evidence.common.difference
 
     def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:
-        """Return the p-values called `name` of every look, the present one last.
+        """Return the p-value of every look, the present one last; NaN for a look that did not test the comparison.
 
-        NaN where the comparison was not tested.
+        `name` says which p: of no difference (`p_value`) or of equivalence (`equivalence_p`).
         """
         earlier = [None if entry is None else getattr(entry, name) for entry in self.history]
         return [math.nan if value is None else value for value in (*earlier, getattr(self, name))]
 
     def entry(self, standing: Standing, ready: bool, mode: Mode) -> LookAt:
-        """Return what the log keeps of the comparison, with the decision of its `standing` after this look.
+        """Return the entry on this comparison that the log keeps of the present look.
 
-        An earlier verdict stays. There is no interval where the comparison is not `ready` for a verdict.
+        It has the decision of its `standing` after this look, but an earlier verdict stays. There is no interval where
+        the comparison is not `ready` for a verdict.
         """
         evidence = self.pair.evidence
         ends = -math.inf, math.inf
@@ -344,9 +349,9 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
 def look_before(
     pairs: Sequence[PairEvidence], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
-    """Return what the log keeps of a look at a table with this many `replicates`.
+    """Return an entry for the log: a look that was taken at a table with this many `replicates`, before it is extended.
 
-    `known` are the comparisons of `pairs`, one by one, with their verdicts; `log` has the earlier looks.
+    `known` has the comparison of each entry of `pairs`, with its verdict; `log` has the earlier looks.
     """
     comparisons = []
     for pair, comparison in zip(pairs, known, strict=True):
@@ -377,7 +382,7 @@ def look_before(
 
 
 def _recorded_replicates(results: Results) -> int:
-    """Return the largest number of replicates with a record that any cell has.
+    """Return how many replicates with a record the cell with the most of them has.
 
     In a sweep an arm is a cell, and the trials of its confirmation are its replicates.
     """
@@ -396,7 +401,7 @@ def _largest_cell(results: Results, trials: pd.DataFrame) -> int:
 
 
 def _planned_replicates(plan: Plan) -> int:
-    """Return the number of trials of the plan's largest cell; of a sweep, the replicates of a confirmation."""
+    """Return the number of trials of the plan's largest cell; for a sweep, the replicates of a confirmation."""
     if isinstance(plan, SweepPlan):
         return len(plan.replicates)
     return max((len(cell.trials) for cell in plan.cells), default=0)

@@ -25,8 +25,8 @@ SAME_DATA = 1e-9
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
     """Return what an earlier look decided of `a` against `b`; None where no look decided anything.
 
-    `context` is their place in the table. The first look counts that decided anything with fewer than `pairs` pairs of
-    trials. A look with as many pairs is the present one.
+    Of several looks the first that decided is returned. `context` is the place of the comparison in the table, and
+    `pairs` its present number of pairs of trials. Only looks with fewer pairs are earlier ones.
     """
     history = log.history(context, a, b)
     for number, (look, entry) in enumerate(zip(log.looks, history, strict=True), start=1):
@@ -51,10 +51,10 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 
 @dataclass(frozen=True)
 class InterimVerdicts:
-    """Verdicts of a study that grows to at most `most` seeds or repeats (`unit`).
+    """The verdicts of a study that grows: those of its looks, which `log` has.
 
-    `log` has the looks at the study so far. Each of the study's `earlier_confirmations` divides the alpha of the next
-    one by `LEVEL_DIVISOR`, which is four.
+    The study grows to at most `most` seeds or repeats; `unit` says which. `earlier_confirmations` is how often the
+    study was confirmed before the present confirmation. Each of these divides alpha by `LEVEL_DIVISOR`, which is four.
     """
 
     log: LookLog
@@ -72,14 +72,17 @@ class InterimVerdicts:
         return cls(log, declared["of"], declared["most"], earlier_confirmations)
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """Return 0: no earlier look divides the level of a comparison, whose verdict is that of its last look."""
+        """Return 0, the number of earlier looks that divide the level of a comparison.
+
+        In a study that grows, its looks share alpha among them from the start, so that none of them divides it.
+        """
         return 0
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the `comparison` of `a` with `b` with the verdict, interval and p of the look at exactly its data.
+        """Return the `comparison` of `a` with `b`, with the verdict, interval and p of the look at the same data.
 
-        `context` is its place in the table. Where no look had these data it has no verdict. An exploratory comparison
-        is returned as it is.
+        `context` is the place of the comparison in the table. Where no look had exactly these data, there is no
+        verdict. An exploratory comparison is returned unchanged.
         """
         judgement = comparison.judgement
         if judgement is None:
@@ -204,7 +207,7 @@ class ExtensionVerdicts:
 
     @property
     def unit(self) -> str:
-        """What the number at a look counts: `replicates`."""
+        """The name of what the log counts at each look: `replicates`."""
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
@@ -216,7 +219,10 @@ class ExtensionVerdicts:
         )
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the comparison of all data, with the decision of an earlier look beside it, if one decided."""
+        """Return `comparison`, which is of all data, and add the verdict of the first earlier look that gave one.
+
+        `context` is the place of the comparison in the table.
+        """
         before = decided_before(self.log, context, a, b, comparison.evidence.gaps.planned)
         if comparison.judgement is None or before is None:
             return comparison

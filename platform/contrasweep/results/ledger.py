@@ -40,7 +40,7 @@ FIRST = 0
 
 @stored
 class Began:
-    """The first entry: what the campaign declares, and the number of seeds on which a candidate may be screened.
+    """The first entry: what the campaign has `declared`, and the number of seeds for screening (`screening`).
 
     As in every entry, `after` is the digest of the entry before, and `at` the time of writing (unix seconds).
     """
@@ -54,7 +54,11 @@ class Began:
 
 @stored
 class Asked:
-    """A candidate: its arm, the digest of settings and code, who asks (`by`), and why it is tried."""
+    """An entry that asks for a decision on a candidate.
+
+    It has the candidate's name, the declared fields of its `arm`, and the `digest` of its settings and code. `by` says
+    who asks, and `why` says for what reason the candidate is tried. `after` and `at` are as in `Began`.
+    """
 
     candidate: Name
     arm: Config
@@ -68,10 +72,10 @@ class Asked:
 
 @stored
 class Granted:
-    """The level and the fresh seeds of a confirmation; written before any of its trials.
+    """An entry that grants a confirmation its level and its fresh seeds; it is written before any of the trials starts.
 
-    `asked` is the number of the candidate, `incumbent` that of the incumbent. A second entry with the same two numbers
-    grants more seeds and no level.
+    `asked` is the number of the candidate, and `incumbent` that of the incumbent which the candidate is compared with.
+    A second entry with the same two numbers grants more seeds for the same confirmation, and no further level.
     """
 
     asked: Count
@@ -85,17 +89,21 @@ class Granted:
 
 @stored
 class Decided:
-    """What was decided of a candidate against an incumbent.
+    """An entry with the decision on a candidate (its number is `asked`) against an incumbent.
+
+    `stage` says whether the screen or a confirmation decided, and `kept` whether the candidate is the new incumbent.
+    `seeds` counts the seeds behind the decision.
 
     `trials`, `gpu_hours` and `cost` are those of the candidate's trainings since the decision before. They leave out
     the screening trials of the incumbent, which all candidates share.
 
-    `estimate`, with the interval `low` to `high` of coverage `confidence`, is candidate minus incumbent by the
-    confirmation. They are None where the screen decided, or where an end of the interval is infinite. `screened` is the
-    mean difference on the screening seeds; `fell` is how deep collapsed seeds fell, 0 without any. `p` is that of the
-    confirmation's test; `allowed` is the loss that this test allows a simpler candidate.
+    `screened` is the mean difference candidate - incumbent on the screening seeds. `estimate` is the difference by the
+    confirmation, and `low` to `high` its interval of coverage `confidence`. These are None where the screen decided, or
+    where an end of the interval is infinite. `p` is that of the confirmation's test; `allowed` is the loss that this
+    test allows a simpler candidate. `fell` is how deep the metric fell in collapsed seeds; 0 without any.
 
-    `superseded` says that another incumbent came in between, with which the candidate is compared again.
+    `superseded` says that the incumbent changed before this decision could count. The candidate is then compared again,
+    with the new incumbent.
     """
 
     asked: Count
@@ -231,7 +239,10 @@ class Ledger:
         )
 
     def decision(self, candidate: int) -> Decided | None:
-        """Return the newest decision on a candidate; None before the first, and where it was superseded."""
+        """Return the newest decision on a candidate, which is given by its number; None before the first.
+
+        None also where the newest decision does not count because the incumbent had changed (`superseded`).
+        """
         decisions = [entry for entry in self.decisions if entry.asked == candidate]
         return None if not decisions or decisions[-1].superseded else decisions[-1]
 
@@ -289,9 +300,9 @@ class Ledger:
         return tuple(range(seeds_used, seeds_used + count))
 
     def granted(self, candidate: int, incumbent: int) -> Granted | None:
-        """Return the level and all seeds of a confirmation as one grant; None where nothing was granted.
+        """Return the level and all seeds that a confirmation was granted, as one entry; None where nothing was granted.
 
-        `candidate` and `incumbent` are the numbers of both.
+        `candidate` and `incumbent` are the numbers of the two that the confirmation compares.
         """
         entries = [
             grant
@@ -309,7 +320,7 @@ class Ledger:
 
     @property
     def confirmations(self) -> list[Confirmation]:
-        """All confirmations, in the order of their grants, as `Rule.granted` takes them."""
+        """The level, p and outcome of each confirmation in the order of their grants, for `Rule.granted`."""
         # Per candidate and incumbent: the first grant, which has the level, and the newest decision.
         grants: dict[tuple[int, int], Granted] = {}
         for grant in self.grants:
@@ -330,10 +341,11 @@ class Ledger:
 
     @property
     def spent(self) -> Spent:
-        """What the campaign has spent on training.
+        """The number of trainings of the campaign, their GPU hours and their cost.
 
-        What was spent up to a decision stands in the decision. For candidates under way, and for the screening trials
-        of incumbents, it is counted from the records, so that a killed process loses nothing.
+        What a candidate had spent up to its decision is written in the decision. For candidates without a decision, and
+        for the screening trials of incumbents, it is counted from the records of trials, so that a killed process loses
+        nothing.
         """
         counted = []
         # Numbers of candidates that train no more: all that they have spent stands in their decisions.
@@ -353,7 +365,7 @@ class Ledger:
         return sum(counted, Spent())
 
     def spent_on(self, candidate: int) -> Spent:
-        """Return what the trials of a candidate have spent beyond what stands in its decisions."""
+        """Return what the trials of a candidate have spent, less what its decisions say already."""
         decided = [entry for entry in self.decisions if entry.asked == candidate]
         counted = sum(
             (Spent(entry.trials, entry.gpu_hours, entry.cost) for entry in decided), Spent()

@@ -239,10 +239,10 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
-    """Return `table` with the notes of `mixed`, and with the mark † at each cell that they are about.
+    """Return `table` with the notes of `mixed` and with the mark † at each cell that these notes are about.
 
-    Such a cell has trials of older code, or trials that started from networks which were trained again. Where there
-    is no such trial, the notes are about accepted code alone, and there is no mark.
+    Such a cell has trials of older code, or trials that started from networks which were trained again. Without any
+    such trial no cell is marked, and the notes are only on changes of code that the user has accepted.
     """
     notes = mixed.notes(records)
     stale = {*mixed.older, *mixed.retrained}
@@ -268,7 +268,10 @@ def _change(records: StudyRecords, old: str, new: str) -> str:
 
 
 def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
-    """Return the changes of code that the user has accepted; none where the list cannot be read."""
+    """Return the changes of code that the user has accepted with `--accept-code`, as (old digest, new digest).
+
+    Empty where the list of these cannot be read.
+    """
     try:
         return accepted(records)
     except StorageError:

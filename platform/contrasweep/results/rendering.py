@@ -56,12 +56,15 @@ NOT_WORSE = "* not shown to be worse than the best"
 
 
 def marked_as(line: str, mark: str) -> str:
-    """Return a line of a legend with `mark` in place of the asterisk of `NOT_WORSE`."""
+    """Return a line of a table's legend with `mark`, such as `★`, in place of the asterisk that marks the best."""
     return line.replace(NOT_WORSE, NOT_WORSE.replace("*", mark))
 
 
 def wrapped(line: str, width: int) -> str:
-    """Return `line` broken into lines of at most `width` columns, but never before a p-value or an interval."""
+    """Return `line` broken into lines of at most `width` columns, where further lines are indented by two spaces.
+
+    A line never begins with an interval or within `p = 0.031`.
+    """
     # The spaces before them become no-break spaces until the lines are filled.
     unbreakable = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
     filled = textwrap.fill(
@@ -119,7 +122,7 @@ def latex_text(value: str) -> str:
 
 
 def _latex_character(character: str) -> str:
-    """Return what prints one character: itself, a command, or the code point."""
+    """Return the LaTeX for one character: itself, a command, or `[U+4E2D]` for one that pdflatex lacks."""
     if character.isascii() or character in SPECIAL:
         return SPECIAL.get(character, character)
     printed = "À" <= character <= "ž" and character not in FONTLESS
@@ -175,7 +178,10 @@ def latex_table(
 
 @functools.cache
 def templates(*packages: str) -> "Environment":
-    """Return the HTML templates of these packages; where several have a name, the first package's is taken."""
+    """Return the Jinja environment with the HTML templates of these packages.
+
+    Where several packages have a template of one name, that of the package named first is used.
+    """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     loader = ChoiceLoader([PackageLoader(package) for package in packages])
@@ -195,5 +201,5 @@ def templates(*packages: str) -> "Environment":
 
 
 def render_fragment(name: str, **context: Any) -> str:
-    """Return a fragment of HTML: the template `name` of the results with these values."""
+    """Return HTML: the template `name` of the package `contrasweep.results`, filled with the values `context`."""
     return templates("contrasweep.results").get_template(name).render(context)

@@ -48,8 +48,9 @@ class Requirement:
     ) -> Outcome:
         """Return whether the interval `low` to `high` of candidate - reference meets the requirement.
 
-        None is an end that is not known. With `mode` "max" larger values are better. `better` also fails where the
-        interval excludes a gain of `matters`, the smallest difference of interest.
+        An end that is None is not known. With `mode` "max" larger values are better. The requirement `better` fails not
+        only where the candidate is worse: it fails too where the interval shows that any gain is smaller than
+        `matters`, the smallest difference of interest.
         """
         low = -math.inf if low is None else low
         high = math.inf if high is None else high

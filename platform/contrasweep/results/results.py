@@ -290,7 +290,7 @@ class Results(StudyData):
         return search.importance(self.search, self.document)
 
     def spent(self) -> dict[str, str]:
-        """Return arm -> what its search has cost, beside its budget, as text. Empty for a grid."""
+        """Return for each arm, as text, what its search has cost of its budget. Empty for a grid."""
         if self.document.search is None:
             return {}
         budget = ArmBudget(**self.document.search.budget)
@@ -335,7 +335,7 @@ class Results(StudyData):
         factors = ["arm", *self.axes]
 
         def known_factors(side: str | Sequence[str] | None) -> list[str]:
-            """Return the declared names of the factors of a side; none for a side that is not given."""
+            """Return the declared names of the factors that the caller gave for the rows or columns; none if None."""
             names = [side] if isinstance(side, str) else side or []
             return [self.known_name("rows or columns", name, factors) for name in names]
 
@@ -519,10 +519,11 @@ class Results(StudyData):
 
     @property
     def study_notes(self) -> list[str]:
-        """Sentences that belong below any table of the study.
+        """Sentences that stand below any table of the study.
 
-        They say how the study was confirmed, with how many known settings its searches began and where, which settings
-        no trial read, which ledger decides, and what its trials report of themselves.
+        They are on how the study was confirmed, on the known settings that its searches began with, on settings that no
+        trial read, on the campaign whose ledger decides in place of this table, and on problems that trials report of
+        themselves.
         """
         confirmed = [
             *confirmation_notes(self.document.spec, self.records),
@@ -564,7 +565,7 @@ class Results(StudyData):
         return self._answer(self.metric)
 
     def _answer(self, metric: str) -> Answer:
-        """Return the comparisons of a metric that answer the study's question."""
+        """Return the comparisons of `metric` that answer the study's question: over all cells, or in each cell."""
         overall = self.document.question == "overall"
         return Answer(
             self._table_of_arms(metric, overall=overall).pairs,
@@ -586,7 +587,7 @@ class Results(StudyData):
 
     @cached_property
     def _built(self) -> dict[tuple[str, bool], Table]:
-        """The tables that `_table_of_arms` has built, by its arguments."""
+        """The tables that `_table_of_arms` has built so far: its arguments (metric, overall) -> table."""
         return {}
 
     def _table_of_arms(self, metric: str, *, overall: bool) -> Table:
@@ -599,16 +600,22 @@ class Results(StudyData):
 
     @cached_property
     def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
-        """The looks at the study, where it grows, was extended after its end or was confirmed again; else None."""
+        """The looks at the study's results, by which its verdicts are stricter; None where nobody looked before.
+
+        `InterimVerdicts` for a study that declares `replicates`, and so grows. `ExtensionVerdicts` for a study of a
+        fixed size that was extended after its trials had ended, was confirmed again, or had its question declared anew.
+        """
         earlier = max(0, len(read_confirmations(self.records)) - 1)
         growing = InterimVerdicts.of(self.document.spec, self.records, earlier)
         return growing or ExtensionVerdicts.of(self.records, self.document.spent + earlier)
 
     @cached_property
     def _seed_part(self) -> SeedPart:
-        """What is known of the variance between seeds, for folds that all have one seed.
+        """What is known of the variance between seeds, for a study in which all folds have one seed.
 
-        It comes from the newest earlier study that has it; unknown (`SeedPart()`) without one.
+        It is 0 for shipped methods, which draw other random numbers in each fold. For other methods it comes from the
+        newest earlier study that tells it; unknown (`SeedPart()`) without one, and where this study has several seeds
+        or no folds.
         """
         document = self.document
         records = self.trial_records.values()
@@ -705,9 +712,9 @@ class Results(StudyData):
 
 
 def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
-    """Return the comparisons of arms `a` and `b` at the values `at` of axes, without these axes in their contexts.
+    """Return the comparisons of arm `a` with arm `b`, at the values `at` of axes, with `a` as the first side.
 
-    Each is seen from `a`.
+    The axes in `at` are removed from the contexts of the comparisons.
     """
     fixed = {axis: label(value) for axis, value in at.items()}  # as the contexts have them
     chosen = []

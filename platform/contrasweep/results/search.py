@@ -38,10 +38,10 @@ SEARCH_FIELDS = (
 
 
 def start_notes(document: StudyDocument) -> list[str]:
-    """Return sentences on the starts of searches that a reader of the table must know; none for a grid.
+    """Return sentences that a reader must know on how the searches of the arms began; none for a grid.
 
-    The first says how many known good settings each arm's search began with, unless all have as many. The second names
-    the arms whose search was declared otherwise before.
+    The first says how many known good settings the search of each arm began with; it is left out if all have as many.
+    The second names the arms whose search was declared differently in an earlier declaration of this study.
     """
     if not document.search:
         return []
@@ -70,7 +70,7 @@ def start_notes(document: StudyDocument) -> list[str]:
 
 
 def _fields_of_searches(spec: Config) -> dict[str, list[object]]:
-    """Return arm -> the values of `SEARCH_FIELDS` that a declaration gives its search."""
+    """Return for each arm of a declaration the values of the fields `SEARCH_FIELDS`, its own or those of the study."""
     return {
         arm: [{**spec, **fields}.get(name) for name in SEARCH_FIELDS]
         for arm, fields in spec.get("arms", {}).items()
@@ -208,7 +208,7 @@ class Best:
     collapsed: int = 0
 
     def with_cell(self, cell: "Cell") -> "Best":
-        """Return a copy with the mean, interval and number of trials of `cell`, the table's cell for it."""
+        """Return a copy with the mean, interval and numbers of trials and collapsed trials of the table's `cell`."""
         return replace(
             self, mean=cell.mean, low=cell.low, high=cell.high, n=cell.n, collapsed=cell.collapsed
         )
@@ -223,9 +223,10 @@ def best_of_search(
 ) -> list[Best]:
     """Return the best configuration of each arm, in the order of the study.
 
-    Its settings are those that were confirmed; before a confirmation, those of the best of the search. An arm without
-    a configuration that was trained to its end has no entry. `search` is the `search_frame` of the trials `searched`,
-    by id; `confirmed` are the trials of confirmations, and `cells` the table's cells by arm.
+    Its settings are those that were confirmed; before a confirmation, those of the configuration with the best mean in
+    the search. An arm is left out until a configuration was trained to its end. `search` is the `search_frame` of the
+    trials in `searched`, trial id -> record. `confirmed` are the records of confirmations, and `cells` is arm -> cell
+    of the table.
     """
     configs = {record.arm: record.config for record in confirmed}
     entries = []

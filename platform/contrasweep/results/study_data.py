@@ -183,14 +183,17 @@ class StudyData:
 
     @cached_property
     def items(self) -> Items:
-        """The function trial id -> the scores of the trial's test items by name, without those in broken files.
+        """The function that returns a trial's scores of test items, score -> values, from the trial's id.
 
-        Each file is read once.
+        It reads each file once. Scores in broken files are left out.
         """
         return cache(self._items)
 
     def _items(self, trial_id: str) -> ItemColumns:
-        """Return a trial's scores of test items by name; a score of an evaluation replaces the trial's own."""
+        """Return a trial's scores of test items: score -> one value per item.
+
+        Where an evaluation has a score of the same name, its values replace those that the trial wrote itself.
+        """
         record = self.trial_records.get(trial_id)
         # The trial's own scores, less those that an evaluation has replaced; then those of each evaluation.
         evaluations = compact.scores_of(record, self.evaluations) if record else []
@@ -209,7 +212,7 @@ class StudyData:
         return items
 
     def _leave_out(self, broken: Iterable[BrokenFileError]) -> None:
-        """Add broken files to those that `broken_notes` names, each once however often it is read."""
+        """Add errors of broken files to the list that `broken_notes` shows, each once, however often a file is read."""
         already_broken = set(map(str, self.broken))
         self.broken.extend(error for error in broken if str(error) not in already_broken)
 
@@ -329,9 +332,10 @@ class StudyData:
 
     @property
     def title(self) -> str:
-        """The title over every table: the study, its data, and whether any of the data is synthetic.
+        """The title over every table: the study and its data, such as `quickstart on tiles (synthetic)`.
 
-        Where programs bring their own data, and no label names these, it is the study alone.
+        Where trials are programs that bring data of their own, and no label of the study names these, it is the study
+        alone.
         """
         names: dict[str, None] = {}  # each once, in their order
         for dataset in self.document.datasets:

@@ -323,7 +323,10 @@ class Table:
         return self._titled([*self.columns, *self.averages])
 
     def _titled(self, keys: Iterable[Key]) -> dict[Key, Key]:
-        """Return keys with their display names; with their labels where two keys would be shown alike."""
+        """Return each key, a tuple of labels, with the display names of its labels.
+
+        Where two keys would be shown alike, all keep their labels.
+        """
         shown = {key: tuple(map(self.style.names, key)) for key in keys}
         return shown if len(set(shown.values())) == len(shown) else {key: key for key in shown}
 
@@ -421,7 +424,10 @@ class Table:
 
     @property
     def _replicates(self) -> str:
-        """What the means are over: the replicates of most cells, then those of other cells with the cells' names."""
+        """What the means are over: `5 folds`, or where cells differ `5 folds, but 4 folds (ocl 32)`.
+
+        The replicates of most cells come first, then those of other cells with the names of these cells.
+        """
         cells_of: dict[
             str, list[str]
         ] = {}  # replicates, such as `5 folds`, -> names of their cells
@@ -440,7 +446,11 @@ class Table:
 
     @cached_property
     def answer(self) -> Answer:
-        """What stands below the table: the verdicts of the study, or the numbers of the table's own comparisons."""
+        """The comparisons that stand below the table.
+
+        They are those that the study decides, with their verdicts, also where the table has another layout. If the
+        study decides nothing on the metric of the table, they are the table's own comparisons, without verdicts.
+        """
         names = self.style.names
         if self.study_answer is not None:
             return replace(self.study_answer, names=names)
@@ -603,7 +613,10 @@ SHOWN_NUMBERS = ("mean", "low", "high", "min", "max", "n", "planned")
 
 
 class _Column(NamedTuple):
-    """A column of cells where several tables stand side by side: its table, its labels there, and its title."""
+    """A column of cells where several tables stand side by side.
+
+    It has the table that the cells are of, the `key` of the column in that table, and the title.
+    """
 
     table: Table
     key: Key
@@ -651,7 +664,7 @@ def markdown_of(tables: Sequence[Table]) -> str:
     """Return the tables of several metrics, with the same rows, side by side in Markdown; the best are bold."""
 
     def shown(table: Table, cell: Cell | None) -> str:
-        """Return a cell's text with its marks, where NULs around it make it bold."""
+        """Return a cell's text with its marks. A NUL before and behind the best stands for the `**` of bold text."""
         if cell is None or not cell.best:
             return table.marked_text(cell)
         return f"\0{table.cell_text(cell)}\0{ARROWS[cell.mark]}"
@@ -704,7 +717,7 @@ def latex_of(tables: Sequence[Table]) -> str:
 
 
 def _latex_head(tables: Sequence[Table]) -> list[str]:
-    """Return the lines of the head: titles that span columns with their rules, if any, and the columns' own titles."""
+    """Return the lines of LaTeX above the cells: titles that span several columns, if any, then those of columns."""
     # Several tables have their metrics over their columns; a single one has its column factors, if any.
     first_table = tables[0]
     spans = []
@@ -737,7 +750,10 @@ def _latex_head(tables: Sequence[Table]) -> list[str]:
 
 
 def legend_of(tables: Sequence[Table]) -> list[str]:
-    """Return the lines of the tables' legends, each once; lines on missing trials name the metric where they differ."""
+    """Return the lines of the legends of all tables, each line once.
+
+    A line on missing trials begins with the table's metric, where the tables differ in these lines.
+    """
     differ = len({tuple(table.gaps) for table in tables}) > 1
     lines = []
     for table in tables:
@@ -748,13 +764,19 @@ def legend_of(tables: Sequence[Table]) -> list[str]:
 
 
 def _heading(tables: Sequence[Table]) -> str:
-    """Return the caption of the style, or the first table's heading and the metrics of the others."""
+    """Return the text above the tables: the caption of the style, or without one the heading of each table.
+
+    The study's title stands in the first heading only.
+    """
     further = (replace(table, title="").heading for table in tables[1:])
     return tables[0].style.caption or ", ".join([tables[0].heading, *further])
 
 
 def _columns(tables: Sequence[Table]) -> list[_Column]:
-    """Return the columns of cells of all tables; with several tables a title begins with the metric."""
+    """Return the columns of cells of all tables, the first table's first.
+
+    With several tables the title of a column begins with the display name of its table's metric.
+    """
     columns = []
     for table in tables:
         metric = f"{table.metric_title} " if len(tables) > 1 and table.column_factors else ""
@@ -769,10 +791,10 @@ def _rows(
     shown: Callable[[Table, Cell | None], str],
     escape: Callable[[str], str] = str,
 ) -> list[list[str]]:
-    """Return each row of `tables` that stand side by side: its labels, then its entry in each of `columns`.
+    """Return the rows of `tables` that stand side by side, as text: a row's labels, then an entry for each column.
 
-    The row of averages is the last one, where any table has one. `shown` gives an entry's text, `escape` that of a
-    label. Tables of other metrics have empty cells in the row of averages.
+    The row of averages is the last one, where any table has one. There a table without averages has empty entries.
+    `shown` returns the text of an entry, and `escape` is applied to each label.
     """
     first_table = tables[0]
     rows = []
@@ -796,7 +818,10 @@ def _latex_span(text: str, columns: int = 2) -> str:
 
 
 def _latex_entry(table: Table, cell: Cell | None) -> str:
-    """Return a cell as its two columns of LaTeX; what has no mean is one text over both."""
+    """Return a cell as two columns of LaTeX: its mean, and its interval with the marks.
+
+    A cell without a mean is one text that spans both columns.
+    """
     mean, rest = table.cell_parts(cell)
     if cell is None or not mean:
         return _latex_span(rf"\textit{{{latex_text(rest)}}}")
