@@ -484,8 +484,8 @@ class Referee:
         most_seeds = rule.looks()[-1]
         seeds = grant.seeds if grant else ledger.fresh_seeds(most_seeds)
         if decided is not None and decided.verdict == "undecided" and more_seeds > 0:
-            if grant and not self._goes_on(grant):
-                seeds += ledger.fresh_seeds(self._rounded(more_seeds))
+            if grant and not self._has_unjudged_seeds(grant):
+                seeds += ledger.fresh_seeds(self._in_whole_steps(more_seeds))
             decided = None
         # How many trials it takes at most. A confirmation that was granted goes on without a screen.
         screening = 0
@@ -544,7 +544,7 @@ class Referee:
         better_differs = self.ledger.better_than_all_before(incumbent) != incumbent
         return 3 if self.campaign.size is not None and better_differs else 2
 
-    def _rounded(self, more_seeds: int) -> int:
+    def _in_whole_steps(self, more_seeds: int) -> int:
         """Return how many seeds are added when `more_seeds` are asked for: whole steps, rounded up."""
         step = self.campaign.seeds.step
         return math.ceil(more_seeds / step) * step
@@ -572,7 +572,9 @@ class Referee:
         # Training takes hours, in which another candidate may become the incumbent. Then this one is compared anew.
         while True:
             before = self.ledger.decision(number)
-            decided, advice = self._against(number, candidate, self.ledger.incumbent, more_seeds)
+            decided, advice = self._decide_against(
+                number, candidate, self.ledger.incumbent, more_seeds
+            )
             is_written = self._write(decided, before)
             known = self._decision_on(number)
             # The advice belongs to the decision of this process, and not to one that another process wrote first.
@@ -582,7 +584,7 @@ class Referee:
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more_seeds = 0
 
-    def _goes_on(self, grant: Granted) -> bool:
+    def _has_unjudged_seeds(self, grant: Granted) -> bool:
         """Return whether seeds of a grant are still to be judged: a killed process may have granted more."""
         decided = self.ledger.decision(grant.asked)
         return decided is None or decided.seeds < len(grant.seeds)
@@ -603,7 +605,7 @@ class Referee:
             if self.ledger.decision(decided.asked) not in (None, before):
                 return False
 
-    def _against(
+    def _decide_against(
         self, number: int, arm: Arm, incumbent: int, more_seeds: int
     ) -> tuple[Decided, More | None]:
         """Screen and confirm a candidate against one incumbent; return the decision, which is not written yet.
@@ -619,7 +621,8 @@ class Referee:
         """
         rule = self.campaign.rule()
         grant = self.ledger.granted(number, incumbent)
-        # Without a grant the candidate must pass the screen first.
+        # A candidate without a grant must pass the screen first, and then gets a level and fresh seeds. One that has a
+        # grant, as it was undecided or a process was killed, goes on with its confirmation, with more seeds if asked.
         if grant is None:
             outcome, differences = self._screen(number, arm, incumbent)
             seeds = len(differences)
@@ -637,9 +640,10 @@ class Referee:
                 fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
                 grant = self.ledger.granted(number, incumbent)
-        elif more_seeds > 0 and not self._goes_on(grant):
-            # Fresh seeds depend on the entries before, so after another entry they are taken anew.
-            count = self._rounded(more_seeds)
+        elif more_seeds > 0 and not self._has_unjudged_seeds(grant):
+            # Another process may write an entry first, so that `append` writes nothing. Which seeds are fresh depends
+            # on that entry too, so they are chosen again.
+            count = self._in_whole_steps(more_seeds)
             while not self.ledger.append(
                 Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))
             ):
@@ -663,10 +667,11 @@ class Referee:
             p=ruling.p,
             reason=as_label(ruling.why),
             fell=fell,
-            allowed=rule.margin or 0.0 if rule.simpler else 0.0,
+            allowed=rule.allowance,
         )
-        undecided = ruling.verdict == "undecided"
-        return decided, self._advice(rule, grant, differences) if undecided else None
+        if ruling.verdict != "undecided":
+            return decided, None
+        return decided, self._advice(rule, grant, differences)
 
     def _screen(self, number: int, arm: Arm, incumbent: int) -> tuple[str, list[float]]:
         """Screen the candidate `arm`, of this number, on more and more seeds, until the rule passes or stops it.

@@ -236,8 +236,8 @@ class Rule:
         # interval with the allowance is above 0, at the level that this look may spend.
         gains = self._gains(differences)
         level_now = self.look_level(level, look)
-        low, high = (end - self._allowance for end in gains.interval(level_now))
-        passes = low > -self._allowance
+        low, high = (end - self.allowance for end in gains.interval(level_now))
+        passes = low > -self.allowance
         last = look >= len(self.looks()) - 1
 
         # What stands against the candidate: collapses, at weaker signs before the last look, as later seeds may clear
@@ -286,7 +286,7 @@ class Rule:
             verdict = "discard"
 
         # Back to the metric's own direction, in which ends may change places; + 0.0 makes 0 of -0.
-        ends = (low, gains.estimate - self._allowance, high)
+        ends = (low, gains.estimate - self.allowance, high)
         low, estimate, high = sorted(self._sign * end + 0.0 for end in ends)
         return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * level_now, why)
 
@@ -315,7 +315,7 @@ class Rule:
         pair_used = within_bound[:, i] & within_bound[:, j]
         averages = (all_seeds[:, i] + all_seeds[:, j]) / 2
         margin = self.margin or 0.0
-        allowed = self._allowance
+        allowed = self.allowance
         better = ((averages > 0) & pair_used).sum(axis=1) >= critical
         no_worse = ((averages > allowed - margin) & pair_used).sum(axis=1) >= critical
         no_better = ((averages < allowed + margin) & pair_used).sum(axis=1) >= critical
@@ -327,7 +327,7 @@ class Rule:
         return 1 if self.mode == "max" else -1
 
     @property
-    def _allowance(self) -> float:
+    def allowance(self) -> float:
         """How much a simpler candidate may lose and still be kept: `margin`. For any other candidate it is 0.
 
         Tests are of gains to which the allowance was added.
@@ -340,7 +340,7 @@ class Rule:
         A NaN in `differences` is a failed candidate, whose gain is minus infinity.
         """
         d = self._sign * floats(differences)
-        return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
+        return Gains(np.where(np.isnan(d), -np.inf, d) + self.allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
         """Whether a difference that is worth finding would hardly be found by the last look, after `p` at n seeds.
