@@ -65,9 +65,9 @@ def decoded_limit_bytes() -> int:
 
 
 def _bytes(variable: str, default_gib: float) -> int:
-    """Return in bytes the size that an environment variable gives in GiB, or `default_gib` where it is not set.
+    """Return the size that an environment variable gives in GiB, in bytes; `default_gib` GiB where it is not set.
 
-    `DataError` where its value is no number.
+    `variable` is the name of the environment variable. `DataError` where its value is not a number.
     """
     text = os.environ.get(variable, str(default_gib))
     try:
@@ -78,9 +78,10 @@ def _bytes(variable: str, default_gib: float) -> int:
 
 @contextlib.contextmanager
 def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the node-wide lock `name` in the block, and yield whether it is held: always True with `wait`.
+    """Hold the lock `name` of this node in a `with` block, and yield whether the lock is held.
 
-    Without `wait`, False is yielded at once where another process holds the lock.
+    With `wait`, this waits until another process releases the lock, and always yields True. Without `wait`, it yields
+    False at once where another process holds the lock.
     """
     folder = cache_folder() / "locks"
     _make(folder)
@@ -118,10 +119,11 @@ def entry(key: str, what: str, build: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
-    """Build an entry in a hidden folder and rename that, so that no reader sees half of the entry.
+    """Build an entry with `build` in a hidden folder, and then rename this to `folder`.
 
-    The caller holds the entry's lock. Where the disk is full, all other entries that are not in use are evicted and the
-    entry is built once more; `DataError` where that fails too.
+    So no other process ever sees an incomplete entry. The caller holds the entry's lock; `what` names the data in
+    errors. Where the disk is full, all other entries that are not in use are evicted, and the entry is built once more.
+    `DataError` where the second attempt fails too.
     """
     _remove(folder)
     _make(folder.parent)
@@ -152,7 +154,10 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
 
 
 def _seal(folder: Path) -> None:
-    """Make the files of a new entry read-only, and write their sizes and digests to `ENTRY` beside them."""
+    """Make the files of a new entry read-only, and write the size and SHA-256 of each to the file `ENTRY` in `folder`.
+
+    It also stamps the files: see `_stamp`.
+    """
     files = {
         file.name: {"bytes": file.stat().st_size, "sha256": file_digest(file)}
         for file in sorted(folder.iterdir())
@@ -165,7 +170,10 @@ def _seal(folder: Path) -> None:
 
 
 def _stamp(folder: Path, names: Iterable[str]) -> None:
-    """Note in `SEAL` that the digests of these files were checked now, with the files' identities."""
+    """Write to the file `SEAL` in `folder` that the digests of the files `names` were right just now.
+
+    `SEAL` has the time and, for each file, its `_identity`, which shows later whether the file has changed since.
+    """
     seal = {"time": time.time(), "files": {name: _identity(folder / name) for name in names}}
     scratch = folder / f".{SEAL}-{uuid.uuid4().hex}"
     scratch.write_text(json.dumps(seal))
@@ -174,9 +182,9 @@ def _stamp(folder: Path, names: Iterable[str]) -> None:
 
 
 def _identity(file: Path) -> list[int]:
-    """Return size, times and inode of a file, one of which changes whenever the file's bytes do.
+    """Return the file's size, times of modification and change (ns), and inode: at least one changes when its bytes do.
 
-    A program can set the time of modification (mtime) back, but not that of the inode's change (ctime).
+    A program can set the time of modification (mtime) back, but not the time of the inode's change (ctime).
     """
     at = file.stat()
     return [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino]
@@ -243,7 +251,10 @@ def evict(limit: int, keep: str = "") -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Rename an entry and then delete it, so that no reader sees half of it; do nothing where there is none."""
+    """Delete an entry; do nothing where there is none.
+
+    The entry is renamed first, so that no other process ever sees an entry with some of its files deleted.
+    """
     if folder.exists():
         doomed = folder.parent / f".removed-{uuid.uuid4().hex}"
         with contextlib.suppress(FileNotFoundError):

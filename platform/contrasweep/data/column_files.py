@@ -43,7 +43,7 @@ class ColumnFile(ABC):
         """
 
     def item(self, row: int) -> Array:
-        """Return one row. Where images differ in size it has its own size."""
+        """Return one row. An image in a column of images of different sizes is returned in its own size [h w c]."""
         item: Array = self.read(np.array([row]))[0]
         return item
 
@@ -69,9 +69,10 @@ class ArrayFile(ColumnFile):
         self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
 
     def read(self, rows: Ints, out: Array | None = None) -> Array:
-        """Return these rows in this order, in `out` where it is given; threads may call it at the same time.
+        """Return the rows with these indices, [len(rows) ...], in this order; threads may call it at the same time.
 
-        `EOFError` where the file ends before one of them.
+        If `out` is given, the rows are written to it, and it is returned. `EOFError` where the file ends before one of
+        the rows.
         """
         out = np.empty((len(rows), *self.shape[1:]), self.dtype) if out is None else out
         target = memoryview(out.reshape(-1).view(np.uint8).data)  # the bytes of `out`
@@ -117,7 +118,10 @@ class ArrayWriter:
         self._file.close()
 
     def _write_header(self) -> None:
-        """Write the header for the rows so far; NumPy leaves room in it for any number of rows."""
+        """Write the .npy header with the number of rows written so far.
+
+        NumPy pads the header, so that it has the same length for any number of rows and can be overwritten.
+        """
         description = np.lib.format.dtype_to_descr(self._dtype)  # type: ignore[no-untyped-call]
         shape = (self._rows, *self._shape)
         header = {"descr": description, "fortran_order": False, "shape": shape}
@@ -125,9 +129,9 @@ class ArrayWriter:
 
 
 def _runs(rows: Ints) -> list[tuple[int, int]]:
-    """Return (first, last) of each stretch `rows[first:last]` in which each index is the one before plus 1.
+    """Return the runs of consecutive indices in `rows`, as pairs (first, last) of positions in `rows`.
 
-    [4, 5, 6, 9] gives (0, 3) and (3, 4).
+    Each run is `rows[first:last]`. For example, [4, 5, 6, 9] gives (0, 3) for 4, 5, 6 and (3, 4) for 9.
     """
     if not len(rows):
         return []
@@ -158,9 +162,10 @@ class EncodedFile(ColumnFile):
         self.shape = (len(self._ends), *spec["shape"])
 
     def read(self, rows: Ints, out: Array | None = None) -> Array:
-        """Return these rows in this order, [n h w c] uint8, in `out` where it is given.
+        """Return the images with these indices, decoded, [len(rows) h w c] uint8, in this order.
 
-        `DataError` where an image cannot be decoded, which it names, and where images differ in size.
+        If `out` is given, the pixels are written to it, and it is returned. `DataError` where an image cannot be
+        decoded, with the index of the image, and where the images of the column differ in size.
         """
         if self.shape[1] == ANY_SIDE:
             raise DataError(
@@ -193,7 +198,10 @@ class EncodedFile(ColumnFile):
 
 
 class EncodedWriter:
-    """Writes the two files that `EncodedFile` reads, row by row, with the name of `path` and other suffixes."""
+    """Writes encoded images, row by row, to the two files that `EncodedFile` reads.
+
+    Both have the name of `path` with a suffix of their own: one has the bytes of all images, one where each image ends.
+    """
 
     def __init__(self, path: Path) -> None:
         self.seen = 0  # rows that were written
@@ -203,7 +211,7 @@ class EncodedWriter:
         self._out = path.with_suffix(BYTES_SUFFIX).open("wb")
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the encoded images of the next rows; reading an image without bytes will raise an error.
+        """Write the encoded images of the next rows. A null is written as zero bytes; only reading it raises an error.
 
         `where` is not used: it is there because `decoding.ArrayColumnWriter` takes it.
         """

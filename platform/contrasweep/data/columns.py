@@ -22,9 +22,9 @@ BYTES_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
-    """Return the manifest's entry of an array column with items of this NumPy dtype and shape.
+    """Return the description of an array column for the manifest: `{"dtype": dtype, "shape": [...]}`.
 
-    A row has one item, or with `several` a list of them.
+    `dtype` and `shape` are those of one item. Each row has one item, or with `several` a list of items.
     """
     plain: ColumnSpec = {"dtype": dtype, "shape": [int(size) for size in shape]}
     return {**plain, "list": True} if several else plain
@@ -40,7 +40,11 @@ def from_array(array: NDArray[Any]) -> pa.FixedSizeBinaryArray:
 
 
 def from_ragged(items: Sequence[NDArray[Any]], dtype: str, shape: Sequence[int]) -> pa.ListArray:
-    """Return a column list<fixed_size_binary> with a list for each of `items`, arrays [m *shape] of different m."""
+    """Return a column whose row i is the list of the items in the array `items[i]`, each as fixed-size binary.
+
+    An array has the shape [m *shape], with an m of its own: it gives a list of m values. `dtype` is that of the values,
+    as in `float16`.
+    """
     # List i has the values from offset i to offset i + 1.
     offsets = np.concatenate([[0], np.cumsum([len(item) for item in items])]).astype(np.int32)
     # The empty array gives the shape where there are no items.
@@ -59,9 +63,10 @@ def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]
 
 
 def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
-    """Raise `DataError` where a column of the shard `where` has another type than its spec says, or has nulls.
+    """Raise `DataError` where a column has another Arrow type than `spec` says, or has nulls; `where` names its shard.
 
-    Of a column of lists the values are checked. Encoded images may have any length, and are not decoded here.
+    In a column of lists, the lists and the items in them are checked. Encoded images may have any number of bytes, and
+    are not decoded here.
     """
     kind = column.type
     nulls = column.null_count
@@ -85,10 +90,10 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
 
 
 def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
-    """Return a table of `columns`, name -> Arrow array or plain values.
+    """Return a table with these columns: name -> an Arrow array, or a sequence from which one is made.
 
-    A column of images or of items with a fixed shape has its spec (dtype, shape, encoding) in `specs`. The spec goes
-    into the metadata of the column's field as text, so that other readers can decode the bytes.
+    Each array column has its spec (dtype, shape, encoding) in `specs`. The spec is written as text to the metadata of
+    the column's field, so that other programs can decode its bytes.
     """
     arrays = []
     fields = []
@@ -116,7 +121,11 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def _plain_type(kind: pa.DataType, name: str) -> pa.DataType:
-    """Return the type to which `plain` changes the type `kind` in the column `name`; it raises the same `DataError`."""
+    """Return the Arrow type that `plain` gives to a column of the type `kind`, such as `string` for `large_string`.
+
+    `name` is the column's, for the error: `DataError` for a type that is neither numbers, texts, bytes nor lists of
+    them.
+    """
     if kind in TEXT_TYPES:
         return pa.string()
     if kind in BYTES_TYPES:
@@ -152,23 +161,23 @@ def content_digest(rows: pa.Table) -> str:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    """Return whether values are texts or bytes, of a fixed length or any."""
+    """Return whether `kind` is the type `string`, `binary` or binary of a fixed size."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
     )
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    """Return which values [n] are not null."""
+    """Return for each of the n values of a column whether it is not null, [n]."""
     valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
     return valid
 
 
 def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> None:
-    """Feed a column of texts or bytes to the hash `state`: its type, which rows are null, lengths, and all bytes.
+    """Feed a column of texts or bytes to the hash `state`: its type, which rows are null, the lengths, and all bytes.
 
-    The lengths of values are left out where all have the same by their type. How the column is cut into `chunks` makes
-    no difference.
+    `chunks` are the pieces of the column in order. Where one piece ends and the next begins does not change the hash.
+    Values of the type binary of a fixed size all have one length, so their lengths are left out.
     """
     state.update(f"{kind}\0".encode())
     # An empty array comes first, here and below, because a column without chunks could not be joined otherwise.
@@ -198,14 +207,15 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
 
 
 def _filled(column: pa.Array, value: object) -> pa.Array:
-    """Return a column with `value` in place of nulls, whose bytes are not defined."""
+    """Return the column with `value` in place of each null, because Arrow does not define the bytes of a null."""
     return column.fill_null(value) if column.null_count else column
 
 
 def _feed(state: Any, column: pa.Array) -> None:
-    """Feed a column of a plain type to the hash `state`: its type, which values are null, and the values.
+    """Feed a column to the hash `state`: its type, which values are null, and the values.
 
-    The values of lists are the length of each list, and then the items of all lists as a column.
+    The column has a type that `plain` leaves as it is. For a column of lists, the hash gets the length of each list,
+    and then the items of all lists, joined to one column.
     """
     kind = column.type
     if _is_bytes(kind):

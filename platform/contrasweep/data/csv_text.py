@@ -1,4 +1,4 @@
-"""Reads a CSV with a header as its owner meant it: a cell for each column, and no row in an open quote."""
+"""Reads a CSV with a header strictly: each row has a cell for each column, and each quote is closed."""
 
 import csv
 import io
@@ -12,7 +12,10 @@ log = logging.getLogger(__name__)
 
 
 def warn_of_unused(names: Collection[str], used: Collection[str], path: Path) -> None:
-    """Warn of columns of the list at `path` that are not among those `used`: one may be a used one, misspelt."""
+    """Warn, in one line, of the columns `names` of the list at `path` that are not in `used`, for one may be misspelt.
+
+    `used` are the columns that the importer reads. Columns with an empty name are ignored.
+    """
     # A column without a name has the name "".
     if unused := sorted(set(names) - set(used) - {""}):
         log.warning(
@@ -21,10 +24,11 @@ def warn_of_unused(names: Collection[str], used: Collection[str], path: Path) ->
 
 
 def read_csv(text: str, path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """Return the names of the columns, and for each row the line on which it ends and column -> cell.
+    """Return the names of the columns, and for each row (number of its last line, column name -> cell).
 
-    Blanks around names are left out, and rows without any value. `path` is the file's, for errors. `DataError`, with
-    the line, where a row has more or fewer cells than the header, a quote is left open, or two columns have one name.
+    Blanks around the names of columns are removed. Rows in which every cell is empty are left out. `path` names the
+    file in errors. `DataError`, with the line, where a row has fewer or more cells than the header, a quote is not
+    closed, or two columns have the same name.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     start = 1  # the line on which the next row begins

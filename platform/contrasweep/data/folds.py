@@ -122,7 +122,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def _numbered(groups: Any) -> Ints:
-    """Return a number for the group of each row, from 0; each row without a group has a number of its own."""
+    """Return the number of each row's group, [n] from 0. A row without a group gets a number that no other row has."""
     groups = np.asarray(groups)
     has_name = ~np.array(list(map(is_nameless, groups.tolist())), bool)
     number = np.empty(len(groups), np.int64)
@@ -132,7 +132,11 @@ def _numbered(groups: Any) -> Ints:
 
 
 def as_given(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Return the folds that the data come with; `SpecError` where there are none, or not exactly 0 to count-1."""
+    """Return the folds that the data come with, `own_folds`: an int per row, the fold in which the row is tested.
+
+    For three folds of five rows it may be `[0, 2, 1, 1, 0]`. `labels` and `groups` are not used. `SpecError` where the
+    data have no folds, or where the folds present are not exactly 0 to `folds.count` - 1.
+    """
     if own_folds is None:
         raise SpecError("given folds need a fold column", place="folds.rule", value="given")
     assigned = np.asarray(own_folds, dtype=np.int64)
@@ -180,10 +184,11 @@ USUAL_FOLDS = 5
 
 
 def class_notes(data: Manifest, count: int | None = None) -> list[str]:
-    """Return sentences on classes and images of a dataset that make its results doubtful, with `count` folds.
+    """Return warnings on a dataset, one sentence each, of classes and copies of images that make results doubtful.
 
-    `count` None means the number of folds that the dataset has, if it has folds. The sentences are on classes with no
-    rows or fewer rows than folds, on a single class, and on images that come twice. [] where there are none of these.
+    There is a warning for each of these: classes without training rows, classes with fewer rows than folds, and a
+    single class. Another one says that equal images may be both trained and tested on. [] where all is well. `count` is
+    the number of folds; None: that of the dataset, if it has folds.
     """
     # Number of training rows of each class, in the order of the names.
     rows: list[int] = data.counts.get("train", {}).get("classes", [])

@@ -38,10 +38,10 @@ def known() -> list[DatasetRow]:
 
 
 def summary(manifest: Manifest) -> DatasetRow:
-    """Return a row of `contrasweep data list`.
+    """Return the row of a staged dataset in `contrasweep data list`, as a dict for JSON.
 
-    `classes` is the number of classes, `rows` is split -> number of rows, `mib` the size of all shards. `synthetic` is
-    true where any of the data was generated.
+    `classes` is the number of classes, `rows` is split -> number of rows, `mib` the size of all shards in MiB.
+    `synthetic` is true where any of the data was generated.
     """
     size = sum(shard.bytes for shard in manifest.shards)
     return {

@@ -144,7 +144,10 @@ class Manifest:
 
     @property
     def title(self) -> str:
-        """Its name and the start of its digest, `digits-lt (30dfb750)`; words where programs bring their own data."""
+        """The dataset's name with the start of its digest, `digits-lt (30dfb750)`.
+
+        It is `the programs' own data` where programs bring their own data, which have no name.
+        """
         if self.kind == NO_DATA:
             return "the programs' own data"
         return f"{self.name} ({self.digest[:8]})"

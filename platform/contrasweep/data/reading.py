@@ -71,11 +71,13 @@ class Dataset:
         return Part(split, np.arange(split.rows), lambda: split.arrays)
 
     def parts(self, fold: int | None) -> "tuple[Part, Part]":
-        """Return the training and the test part of a fold.
+        """Return the training part and the test part of a fold.
 
-        These are the rows of the split `train` outside and inside the fold; with `fold` None, the splits `train` and
-        `test`. The same rule with other seeds makes further partitions, whose folds are numbered on: with 5 folds,
-        fold 7 is number 2 of the second partition. `SpecError` where there is no such fold.
+        The test part are the rows of the split `train` that are in the fold, the training part its other rows. With
+        `fold` None, the parts are the splits `train` and `test`.
+
+        The folds of repeats are numbered on. With 5 folds, 0 to 4 are the folds of the partition, and 5 to 9 those of
+        its first repeat, which has another seed. `SpecError` where there is no such fold.
         """
         if fold is None:
             return self.split("train"), self.split("test")
@@ -170,7 +172,11 @@ class Split:
         return sorted(plain.union(self.manifest.columns))
 
     def _partition(self, repeat: int) -> Ints:
-        """Return the fold of every row [n] in this repeat of the partition; `SpecError` as `folds.repeated`."""
+        """Return the fold of every row, [n], in a repeat of the partition; 0 is the partition itself.
+
+        Each repeat assigns the rows by the same rule with another seed. `SpecError` where the rule allows no repeat, as
+        in `folds.repeated`.
+        """
         assert self.manifest.folds is not None
         columns = set(self.table.column_names)
         groups = self.table[GROUP].to_pylist() if GROUP in columns else None
@@ -180,10 +186,10 @@ class Split:
         return folds.repeated(labels, groups, own_folds, self.manifest.folds, repeat)
 
     def _in_fold_order(self, repeat: int) -> Arrays:
-        """Return the array columns with rows in the fold order of a repeat, which are written once per node.
+        """Return the array columns with rows in the order of `decoding.fold_order`, for this repeat of the partition.
 
-        Columns with several items per row are left out. This is called when an array of a part is first asked for,
-        because single rows can be read without it.
+        They are mapped from an entry of the node's cache, which is written once per node. Columns with several items
+        per row are left out. Only the first call of `Part.array` needs this, because `Part.read` reads rows without it.
         """
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
@@ -204,9 +210,9 @@ class Split:
         return self._laid_out[repeat]
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
-        """Return the training and the test part of a fold, the rows outside and inside it, whose arrays are views.
+        """Return the training part and the test part of a fold: the rows outside the fold, and those inside it.
 
-        Folds of further partitions are numbered on; see `Dataset.parts`.
+        Their arrays are views, so that no rows are copied. The folds of repeats are numbered on; see `Dataset.parts`.
         """
         assert self.manifest.folds is not None
         count = self.manifest.folds.count
@@ -251,10 +257,10 @@ class Part:
         return self._named(self._arrays(), name)
 
     def file(self, name: str) -> ColumnFile:
-        """Return an array column of the whole split as a file, in which `rows` are the rows of this part.
+        """Return an array column of the whole split as a file, also with rows that are not in this part.
 
-        Images that stay encoded are decoded when they are read. `DataError`, with the names of the array columns, where
-        there is no such column.
+        The rows of this part are those with the indices `rows`. Images that stay encoded are decoded when they are
+        read. `DataError`, with the names of the array columns, where there is no such column.
         """
         return self._named(self.split.files, name)
 
@@ -377,5 +383,5 @@ def _open_arrays(folder: Path) -> Arrays:
 
 
 def _sliced(arrays: Arrays, rows: slice) -> Arrays:
-    """Return column -> these rows of its array, as views."""
+    """Return column -> the given slice of its rows, as a view, for each of `arrays`."""
     return {name: array[rows] for name, array in arrays.items()}

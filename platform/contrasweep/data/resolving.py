@@ -50,7 +50,10 @@ def resolve(name: str, *, folds: int | None = None, storage: str, write: bool = 
 
 
 def find(name: str, *, storage: str, write: bool = False) -> Manifest:
-    """Return the manifest of `name` as it was staged, with no regard to the folds of a study; see `resolve`."""
+    """Return the manifest of the dataset `name` with the folds that it was staged with; a study may ask for others.
+
+    The arguments, and the errors but `SpecError` on folds, are those of `resolve`.
+    """
     if name == NO_DATA:
         return Manifest(NO_DATA, "", NO_DATA, {})
     manifest = _read(name)
@@ -58,7 +61,10 @@ def find(name: str, *, storage: str, write: bool = False) -> Manifest:
 
 
 def storage_of(data: Manifest) -> str:
-    """Return the storage of `data`, for `resolve` and `find` to look for other datasets beside it."""
+    """Return the folder or address of the storage that a staged dataset is in: its `uri` without `/datasets/<name>`.
+
+    `resolve` and `find` look there for other datasets.
+    """
     # The dataset is at <storage>/datasets/<name>.
     return data.uri.rstrip("/").rpartition("/")[0].removesuffix("/datasets")
 
@@ -140,10 +146,10 @@ def _bundled(wanted: Name) -> Manifest:
 
 
 def _if_whole(folder: Path) -> Manifest | None:
-    """Return the manifest in `folder` if all its shards have the recorded sizes; else None.
+    """Return the manifest in `folder` if all shards are there and have the sizes that it states; else None.
 
-    What stands in the place of a shard and is another thing is deleted: staging could not replace a folder, for
-    example. Digests are checked when shards are read.
+    A shard that is no plain file of its size is deleted, so that staging can write it anew. Digests are not checked
+    here, but when shards are read.
     """
     manifest = read_manifest(str(folder))
     for shard in manifest.shards if manifest else ():

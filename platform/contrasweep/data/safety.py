@@ -35,9 +35,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Return the bytes that a pickle has as Latin-1 text, which is how Python 3 writes bytes with protocol 2.
+    """Return `text` as bytes, one for each character (Latin-1).
 
-    `UnpicklingError` for any other codec.
+    A pickle of protocol 2 that Python 3 has written holds bytes as such a text. It names this function's counterpart in
+    Python with the `encoding`; `UnpicklingError` where that is not `latin1`.
     """
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it asks for the codec {encoding}")
@@ -71,9 +72,9 @@ def _has_objects(value: Any) -> bool:
 
 
 def check_member(name: str, archive: str) -> str:
-    """Return the name of an archive's member with `/` between folders, if it leads to no place outside the archive.
+    """Return the name of a file in an archive, with `/` between folders; `DataError` if it leads out of the archive.
 
-    Otherwise `DataError`; `archive` is the archive's name, for the error.
+    `../x`, `/x` and `C:x` do so. `archive` is the archive's name, for the error.
     """
     # A name may have the separators of Windows, or its drives, such as `C:`. `12:30.png` has none.
     path = PurePosixPath(name.replace("\\", "/"))
@@ -103,6 +104,6 @@ def open_member(archive: zipfile.ZipFile, name: str, limit: int) -> IO[bytes]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """Return the bytes of a zip member; raises as `open_member`."""
+    """Return the bytes of the zip member `name`, at most `limit`; `DataError` where `open_member` raises it."""
     with open_member(archive, name, limit) as file:
         return file.read()

@@ -137,9 +137,9 @@ def stage(
 
 
 def publish(manifest: Manifest, store: Store) -> Manifest:
-    """Write manifest.json unless the store has one; return the manifest in the store.
+    """Write manifest.json to `store` unless it has one, and return the manifest that `store` has then.
 
-    `DataError` where no reader would take it, and where the store's manifest describes other data.
+    `DataError` where `manifest` is not valid for readers, and where the one in `store` describes other data.
     """
     data = manifest.to_json()
     Manifest.from_json(data, store.uri, "nothing is staged; mend it at its source")
@@ -175,10 +175,10 @@ def copy(manifest: Manifest, to: str) -> Manifest:
 
 
 def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
-    """Return the path of the published files: `source`, or a download into `scratch` where that is None.
+    """Return the path of the published files of a dataset: `source`, or where this is None a download into `scratch`.
 
-    Of a bundled dataset, which has no such files, it is `scratch`. `DataError` where `source` does not exist, or where
-    the dataset cannot be downloaded.
+    A dataset that comes with the package has no published files: `scratch` is returned, which its importer does not
+    read. `DataError` where `source` does not exist or the dataset needs none, and where it cannot be downloaded.
     """
     chosen = importer(wanted)
     if source is not None:
@@ -206,10 +206,11 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
 
 
 def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of `tables` in new tables, one for each shard; nothing where there are no rows.
+    """Yield the rows of `tables` cut into new tables, each of which becomes a shard; nothing where there are no rows.
 
-    Shards have the same number of rows, except the last: as many as take about `SHARD_BYTES`, by the size of a row in
-    the first table. A shard that would take over four times as much has fewer. Types are plain (see `columns.plain`).
+    Each shard but the last has the same number of rows: as many as take about `SHARD_BYTES`. The size of a row is its
+    mean in the first table. A shard with larger rows is cut at four times `SHARD_BYTES`. So shards do not depend on
+    where `tables` end. Columns have the types of `columns.plain`.
     """
     # Tables of the importer may end anywhere. Shards must not depend on that, because the digest depends on shards.
     waiting: list[pa.Table] = []
@@ -301,7 +302,11 @@ class _SplitWriter:
             self.folds |= set(rows["fold"].to_pylist())
 
     def check(self, folds: Folds | None) -> None:
-        """Raise `DataError` where the data come with `folds` of their own, and the rows are not of exactly these."""
+        """Raise `DataError` where the data have folds 0 to `folds.count` - 1, and the rows written are of other folds.
+
+        It is also raised where one of these folds has no row. Nothing is checked where the rule of `folds` is not
+        `given`.
+        """
         if folds and folds.rule == "given" and self.folds != set(range(folds.count)):
             raise DataError(
                 f"the data come with folds 0 to {folds.count - 1}, and the rows that can be read are of the folds "
@@ -317,9 +322,10 @@ class _SplitWriter:
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
-    """Write one shard, compressed by zstd but for lists of features.
+    """Write one shard: compressed with zstd, except columns of lists of features, which are not compressed.
 
-    Statistics are written for plain columns alone, and dictionaries for columns of texts.
+    Columns of images and features get no statistics, which would be large. Only columns of texts are encoded by a
+    dictionary.
     """
     compression = {}  # by path of a column
     statistics = []  # paths of columns
@@ -348,5 +354,5 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
 
 
 def _parquet_path(field: pa.Field) -> str:
-    """Return the path by which Parquet names a column's values: for lists it is two levels below the column."""
+    """Return the path by which Parquet names the values of a column: `label`, or `features.list.element` for lists."""
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)

@@ -68,7 +68,12 @@ class Preview:
         return self.to_text(WIDTH)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the document that `contrasweep plan --json` prints."""
+        """Return the document that `contrasweep plan --json` prints.
+
+        It is the document of `forecast` with `other_code` and `advice`. Where nothing can be planned it has only the
+        study's name, `trials` 0, and `missing`. `missing` lists the datasets that must be staged first, and the studies
+        that must be trained first.
+        """
         if self.forecast is None:
             return {"study": self.study.name, "trials": 0, "missing": self.missing}
         advice = None if self.advice is None else self.advice.to_dict()

@@ -345,13 +345,15 @@ def listening(storage: str, study: str) -> Iterator[None]:
 
 @contextmanager
 def exclusive_driver(records: StudyRecords) -> Iterator[Lease]:
-    """Hold the study's lease, since two drivers would train the same trials twice.
+    """Hold the study's lease in a `with` block, and yield it: two drivers would train the same trials twice.
 
-    Messages on the way go to standard error. `StudyHeld` if another process holds the lease and lives.
+    While this waits for an earlier holder, or takes the lease over from it, messages about that go to standard error.
+    In the block, `contrasweep stop` can find this process. `StudyHeld` if another living process holds the lease.
     """
     lease = Lease(records, lambda text: print(text, file=sys.stderr, flush=True))
     lease.acquire()
     try:
+        # `contrasweep stop` finds this process by the name at which it listens.
         with listening(records.storage, records.study):
             yield lease
     finally:

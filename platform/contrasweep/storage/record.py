@@ -227,7 +227,7 @@ class DatasetRef:
 
     @classmethod
     def of(cls, data: DatasetLike) -> Self:
-        """Return the reference to a `Manifest`."""
+        """Return name, digest and `synthetic` mark of `data`, which is a `Manifest` for example, as a `DatasetRef`."""
         return cls(data.name, data.digest, data.synthetic)
 
 

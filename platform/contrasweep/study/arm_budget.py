@@ -189,7 +189,11 @@ def hours_text(hours: float) -> str:
 
 
 def of_search(records: Iterable[Record], seed: int, folds: Collection[int | None]) -> list[Record]:
-    """Return the records of the search with this seed on these folds; earlier ones and confirmations are left out."""
+    """Return the records of search trials that have this search seed and one of these folds.
+
+    Left out are records of confirmation trials. Left out are also records of earlier searches of the study, which were
+    declared with another seed or other folds. A fold is None where the data have no folds.
+    """
     return [
         record
         for record in records

@@ -24,17 +24,18 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class DriverListener:
-    """Waits for the word of the driver, this process's parent, on how the study stands.
+    """Waits for the driver, this process's parent, to say how its study has ended.
 
-    `lost` says that the driver has ended without a word.
+    The driver's word is one line on standard input: `complete`, or another text where the study was interrupted. `lost`
+    is true where the driver has ended without a word, as after `kill -9`.
     """
 
     def __init__(self) -> None:
-        """Begin to wait, in a thread, for the driver's word on standard input."""
-        self._over = threading.Event()
-        self._parent = os.getppid()
+        """Start a thread that waits for the driver's word on standard input."""
+        self._over = threading.Event()  # set once the outcome is known
+        self._parent = os.getppid()  # the driver, while it lives
         self._outcome: Outcome | None = None
-        self.lost = False
+        self.lost = False  # whether the driver has ended without a word
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
 
     def outcome(self, seconds: float) -> Outcome | None:

@@ -329,18 +329,21 @@ class ArmSearch:
         )
 
     def _add(self, config: MutableConfig) -> Candidate:
-        """Add and return the candidate with the searched settings `config`; its trials wait from now on.
+        """Add and return a candidate with the searched settings `config`; its trials wait to be handed out from now on.
 
-        Where the settings come to the trials of an earlier candidate, as `auto` and 16 may, these run once for both.
+        Two configurations may mean the same trials: `auto` and 16, for example, where `auto` is resolved to 16. Then
+        the new candidate shares trials and records with the earlier one, so that each trial runs once.
         """
         whole_config = dotted.merge(self.fixed, dotted.expand(config))
         trials = self.design.search_trials(self.arm, whole_config)
+        # The earlier candidate that has the same trials. `repeats` counts such candidates in a row, because a search
+        # with too many of them ends (`MOST_REPEATS`).
         earlier = self.candidate_of.get(trials[0].id)
         self.repeats = 0 if earlier is None else self.repeats + 1
         if earlier is not None:
             self.candidates.append(replace(earlier, config=config, learned=False))
             return self.candidates[-1]
-        candidate = Candidate(self._configs, config, trials)
+        candidate = Candidate(self._different_configs, config, trials)
         self.candidates.append(candidate)
         for trial in trials:
             self.candidate_of[trial.id] = candidate
@@ -349,8 +352,11 @@ class ArmSearch:
         return candidate
 
     @property
-    def _configs(self) -> int:
-        """Return how many candidates with trials of their own there are."""
+    def _different_configs(self) -> int:
+        """Return the number of candidates so far that brought trials of their own.
+
+        It is also the `number` of the next such candidate.
+        """
         return len(self.candidate_of) // len(self.design.search_folds)
 
     def _add_to_pruner(self, trial: Trial, number: int) -> None:
@@ -393,7 +399,9 @@ class ArmSearch:
         """
         if self.study.slots is None:
             return 0
-        last = self._configs - self.study.slots  # the number of the last one that must have ended
+        last = (
+            self._different_configs - self.study.slots
+        )  # the number of the last one that must have ended
         numbers = [candidate.number for candidate in self.candidates]
         return numbers.index(last) + 1 if last >= 0 else 0
 
@@ -430,7 +438,7 @@ class ArmSearch:
     def _close(self) -> None:
         """Ask for no more candidates; the pruner decides on trials that waited for more, and the others train on."""
         self.closed = True
-        self.pruner.on_search_end(self._configs)
+        self.pruner.on_search_end(self._different_configs)
         self._tell()
 
 

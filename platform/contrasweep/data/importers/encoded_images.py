@@ -39,7 +39,10 @@ Side = Annotated[int, pydantic.Field(ge=1)]
 
 @checked
 class Settings:
-    """How large images are, which by default keep their bytes and sizes, and whether folds divide equal ones."""
+    """Settings of a dataset of encoded images: their size, and whether equal images must be in the same fold.
+
+    By default images keep their bytes and their sizes.
+    """
 
     size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
@@ -82,9 +85,10 @@ class Copies:
 
 
 def numbered(largest_label: int, samples: int, where: object, remedy: str) -> tuple[str, ...]:
-    """Return "0", "1" and so on up to the largest label, as names of the classes of so many samples.
+    """Return "0", "1" and so on to `largest_label`, as the names of classes that have no other names.
 
-    `DataError` with `where` and the `remedy` for a label that is too large to be a class number.
+    `DataError` for a label that cannot be a class number, because it exceeds both `MOST_CLASSES` and the number of
+    `samples`. The error begins with `where` and ends with `remedy`.
     """
     if largest_label >= max(MOST_CLASSES, samples):
         raise DataError(
@@ -94,9 +98,9 @@ def numbered(largest_label: int, samples: int, where: object, remedy: str) -> tu
 
 
 def spec(size: int | None) -> dict[str, ColumnSpec]:
-    """Return the spec of the column `image`: its images are scaled to squares with a side of `size` pixels.
+    """Return the description of the column `image` for the manifest, with the shape [size size 3] of a decoded image.
 
-    With `size` None it lacks the shape, which `content` adds.
+    With `size` None the shape is left out; `content` adds it when it has read the images.
     """
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
     return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
@@ -126,7 +130,11 @@ def content(
     together = settings.copies == "together"
 
     def tables(split: str, files: Iterable[Encoded]) -> Iterator[pa.Table]:
-        """Yield tables of the images that can be decoded, and complete the spec of their column."""
+        """Yield tables with the images of `files` that can be decoded; images that cannot are counted in `rejected`.
+
+        Without a `size` in the settings, the shape of the column `image` is that of the images, or `ANY_SIDE` where
+        they differ.
+        """
         waiting = iter(files)
         load = partial(_load, longest=settings.longest_side)
         with ThreadPoolExecutor() as pool:
@@ -158,10 +166,10 @@ def content(
 
 
 def _columns(items: list[tuple[bytes, Encoded, str]], together: bool) -> dict[str, pa.Array]:
-    """Return the columns of images, each given as (bytes, image, digest of the bytes).
+    """Return the columns `image`, `label`, `path`, `group` and `captions` of some images, by name.
 
-    `label` and `captions` are left out where an image has none, because then no image of the dataset has. With
-    `together` the digests are the column `group`.
+    An item is (bytes of the image, the image, digest of these bytes). `label` and `captions` are left out where an
+    image lacks them, because then every image of the dataset does. `group`, the digest, is there only with `together`.
     """
     images, files, digests = zip(*items, strict=True)
     labels = [file.label for file in files]
@@ -198,10 +206,10 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
 def train_and_test(
     source: Path, by_split: Mapping[str, list[Path]], paths: list[Path]
 ) -> dict[str, list[Path]]:
-    """Return split -> paths, of `train` and perhaps `test`; without a test split the validation split takes its place.
+    """Return split -> paths, for `train` and, if there are any, `test`: without a test split, the paths of `val`.
 
-    `by_split` is split -> the paths that were found for it, with `train` among them. Other `paths` are left out, with a
-    warning that has the first five names. `source` is named in it.
+    `by_split` is split -> the paths that were found for it; it has `train`. The paths in `paths` that are in neither of
+    both splits are left out. A warning then names `source` and the first five of them.
     """
     test = by_split.get("test", by_split.get("val", []))
     left_out = [path.name for path in paths if path not in {*by_split["train"], *test}]

@@ -116,7 +116,10 @@ def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
 
 
 def _names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return column -> names of its classes, which the library `datasets` writes to the schema; {} without these."""
+    """Return the names of classes that the library `datasets` has written to a file's schema: column -> names by label.
+
+    It is {} where the schema has no such names.
+    """
     try:
         written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         names = {}

@@ -61,12 +61,13 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) -> dict[str, Path]:
-    """Return split -> folder, for `train` and perhaps `test`; without a folder of train, `source` is for training.
+    """Return split -> folder: `train` and, if there is one, `test`. Without a folder for training, `train` is `source`.
 
-    `is_split` says whether a folder with the name of a split is one, because a class may be called `test`. `Training`
-    and `TEST` are names of splits too. A validation split is used as the test split where there is no test split. Other
-    folders are left out, with a warning. `DataError` where all folders are splits and none is of train, or where two
-    folders are the same split.
+    The name of a folder says its split, in any case and by other words too: `Training`, `TEST`. As a class may be
+    called `test` as well, `is_split` says of such a folder whether it is a split. Where there is no test split, the
+    validation split takes its place. Other folders are left out, with a warning.
+
+    `DataError` where all folders are splits and none is for training, or where two folders are the same split.
     """
     by_split: dict[str, list[Path]] = {}
     children = _folders(source)
@@ -159,9 +160,11 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
-    """Raise `DataError` where folders seem to be no classes, or classes of train and test differ in capitals only.
+    """Raise `DataError` where class folders are probably not what their owner meant.
 
-    `found` is split -> class -> its folders.
+    `found` is split -> class -> its folders. There are three cases. All training folders hold folders of the same
+    names, which may be the classes. The test split has one folder alone, which is no class of `train`. Or the names of
+    a class in `train` and in `test` differ in upper and lower case only.
     """
     train = found["train"]
     # If all "classes" have folders with the same names, as in camera1/cat, camera1/dog, camera2/cat, camera2/dog, these

@@ -135,10 +135,11 @@ def pair_tables(
     specs: Mapping[str, ColumnSpec],
     columns_of: Callable[[list[T]], Mapping[str, object]],
 ) -> Iterator[pa.Table]:
-    """Yield tables with the columns `pre` and `post`, and the columns that `columns_of` returns for the pairs' rows.
+    """Yield tables with the images of pairs in the columns `pre` and `post`, and with further columns about the pairs.
 
-    A pair is (row, image before, image after); a row may have any type. All images have the same shape [h w c]. `specs`
-    says how the image columns are stored.
+    Each pair is (row, image before, image after), where the row may have any type. `columns_of(rows)` returns the
+    further columns, name -> values, for a list of rows. All images have the same shape [h w c]; `specs` has the spec of
+    the columns `pre` and `post`.
     """
     waiting = iter(pairs)
     while batch := list(islice(waiting, BATCH)):
@@ -218,11 +219,13 @@ def _number(place: str, name: str, text: str) -> str:
 def _classes(
     path: Path, rows: list[Row], names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], list[int]]:
-    """Return the names of the classes, and the index of each row's class. `names` are those in the settings, if any.
+    """Return the names of the classes, and for each row the index of its class.
 
-    If all labels are numbers, they are the indices, and the names are `names` or the numbers. Other labels are names,
-    whose indices are their places in `names`, or when sorted. `DataError` for a label without a name, and where numbers
-    have a gap.
+    `names` are the names in the settings; None: they have none. Where all labels of the list are whole numbers, these
+    are the indices, and the classes have the `names` or are named "0", "1" and so on. Where labels are words, they are
+    the names of the classes, in the order of `names`, or sorted.
+
+    `DataError` for a number that is none of the classes, or a word that is not in `names`.
     """
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
@@ -244,9 +247,10 @@ def _classes(
 
 
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
-    """Return the folds of the column `fold`; without it five folds that keep groups whole; without groups None.
+    """Return the folds of the list, or None where rows have neither folds nor groups.
 
-    `DataError` where a group is in two folds, or the numbers of folds have a gap.
+    With a column `fold`, the rule is `given`. With a column `group` only, there are five folds that keep groups whole.
+    `DataError` where a group has rows in two folds, or where folds are not numbered from 0 without a gap.
     """
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
@@ -316,9 +320,10 @@ def _pairs(
 
 
 def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
-    """Return the columns other than the images, from rows and their labels: those columns that the list has.
+    """Return name -> values of all columns but the images, for some rows with their labels.
 
-    The paths of the images become `pre_path` and `post_path`. An empty number becomes null.
+    These are `label`, and those of `pre_path`, `post_path`, `x`, `y`, `group`, `fold` and `id` that the list has. An
+    empty number becomes null.
     """
     arrays = {"label": pa.array([label for _, label in rows], pa.int32())}
     first, _ = rows[0]

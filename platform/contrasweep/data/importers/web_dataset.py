@@ -62,10 +62,10 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _classes(source: Path, largest_label: int, samples: int) -> tuple[str, ...]:
-    """Return the names of the classes: the lines of the folder's classes.txt, or numbers where there is no such file.
+    """Return the names of the classes: the lines of the folder's classes.txt, or "0", "1" and so on without that file.
 
-    `largest_label` is that of so many `samples`. `DataError` where the file has too few names, or the label is too
-    large.
+    `largest_label` is the largest label of all `samples` (their number). `DataError` where the file has too few names,
+    or where the label is too large to be a class number.
     """
     file = source / CLASSES_FILE
     names = file.read_text("utf-8-sig").split("\n") if source.is_dir() and file.is_file() else []
@@ -78,10 +78,11 @@ def _classes(source: Path, largest_label: int, samples: int) -> tuple[str, ...]:
 
 
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield (key, extension -> bytes) for each sample of a tar, whose members KEY.EXTENSION follow each other.
+    """Yield each sample of a tar as (key, extension -> bytes): `a.jpg` and `a.cls` are the sample `a`.
 
-    Only members with the extensions `wanted` (in lower case) and at most `MOST_BYTES` are read; a sample may have
-    none. `DataError` where the tar is broken or cut.
+    The members of a sample follow each other in the tar. Of its members only those with the extensions `wanted` (in
+    lower case) and at most `MOST_BYTES` are read, so that the dict may be empty. `DataError` where the tar is broken or
+    cut.
     """
     # The sample that is being read: its key, None before the first, and its members so far.
     key: str | None = None

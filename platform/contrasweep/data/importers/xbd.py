@@ -182,7 +182,7 @@ def crop_box(box: Box, context: float, width: int, height: int) -> tuple[int, in
 
 
 def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
-    """Return at most the paper's number of buildings of each class, drawn by `seed`, in their order.
+    """Return at most `PAPER_COUNTS` buildings of each class, drawn at random with `seed`, in the order of `buildings`.
 
     The buildings that are not drawn are counted in `rejected`.
     """
@@ -235,7 +235,10 @@ def _crops(
 
 
 def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
-    """Return the columns other than the images; `group` says what folds do not divide: `tile` or `disaster`."""
+    """Return name -> values of all columns but the images: `label`, `group`, `disaster`, `tile` and `uid`.
+
+    `group` is `tile` or `disaster`: all buildings with the same one have the same group, which folds do not divide.
+    """
     # The name of a tile is <disaster>_<8 digits>.
     disasters = [building.tile.rsplit("_", 1)[0] for building in buildings]
     tiles = [building.tile for building in buildings]
@@ -249,7 +252,7 @@ def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
 
 
 def _published(settings: Settings) -> Published:
-    """Return the description of xBD with LOCAL's training crops (section 4, Datasets)."""
+    """Return the description of xBD with as many training crops as the paper LOCAL uses (its section 4, Datasets)."""
     shape = settings.size, settings.size, 3
     return published_images({"train": sum(PAPER_COUNTS)}, len(CLASSES), shape, MOMENTS)
 

@@ -307,17 +307,21 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
                 ray_internals.give_up_next(trial)
             resources = loop.placements.after_error(active.trial, error)
             if resources is not None:
-                self._describe_again(trial, active)
+                self._set_place_and_notes(trial, active)
                 trial.update_resources(resources)
         super().on_trial_error(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Return the waiting trial to start next, in the order in which they were handed out; None where none waits.
+        """Return the trial that Tune is to start next, which is pending or paused; None where no trial waits.
 
-        Paused trials come last. Once a budget is used up, trials that have not begun are stopped. On clusters that
-        start hosts by demand, many trials wait that were placed before anything was measured: every `PLACE_AGAIN_S`
-        seconds those whose memory is known better by now get other resources.
+        Pending trials come before paused ones, and each group is in the order in which trials were handed out. A trial
+        that was not handed out, or has ended, comes last in its group. Once a budget is used up, and after a fault,
+        pending trials are stopped.
+
+        Where an autoscaler starts hosts, many trials wait that were placed before any memory was measured. So every
+        `PLACE_AGAIN_S` seconds, trials whose memory is better known by now ask Ray for other resources.
         """
+        # No further trial may start: a budget is used up, or the run has a fault.
         if self.loop.accounts.closing():
             for trial in list(tune_controller.get_trials()):
                 if trial.status == "PENDING":
@@ -330,7 +334,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             }
             for active in self.loop.placed_again(unplaced):
                 trial = unplaced[active.trial.id]
-                self._describe_again(trial, active)
+                self._set_place_and_notes(trial, active)
                 ray_internals.request_again(tune_controller, trial, bundles(trial.config))
         # Live trials only: Tune's own scheduler goes through all trials that have ended, in each turn of its loop.
         waiting = [
@@ -338,8 +342,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             for trial in tune_controller.get_live_trials()
             if trial.status in ("PENDING", "PAUSED")
         ]
-        # Pending trials come before paused ones. Accounts are in the order of handing out; a trial without an account
-        # comes last.
+        # `active` has the trials in the order in which they were handed out. The key puts pending trials (False) before
+        # paused ones (True), and in each group a trial that is not in `active` last.
         order = {trial_id: number for number, trial_id in enumerate(self.loop.accounts.active)}
         return min(
             waiting,
@@ -347,8 +351,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             default=None,
         )
 
-    def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
-        """Update the place and the notes of a trial in its Tune config."""
+    def _set_place_and_notes(self, trial: RayTrial, active: ActiveTrial) -> None:
+        """Write the place and the notes that a trial has now to its Tune config, which its worker receives."""
         trial.config["place"] = self.loop.placements.place_description(active.trial)
         trial.config["notes"] = self.loop.notes(active)
 

@@ -29,10 +29,11 @@ class Pruner(Protocol):
         """Return whether `trial` goes on after it has reported `value` of the study's metric at `step`."""
 
     def on_end(self, trial: str, *, stopped: bool = False, failed: bool = False) -> None:
-        """Note that `trial` has ended, now or before an interruption. By default do nothing.
+        """Note that `trial` has ended. By default do nothing.
 
-        `stopped` says that this rule has stopped it; `resumable` may name it later. `failed` says that it was not
-        trained to its end, which holds for a stopped trial too.
+        After a restart it is called again for each trial that had ended before the restart. `stopped` says that this
+        rule has stopped the trial early; `resumable` may return that trial later. `failed` says that the trial was not
+        trained to its end. It is true for a stopped trial too.
         """
         return
 
