@@ -63,7 +63,7 @@ def judge(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A .csv, .tsv, .jsonl or .parquet file, a folder of runs, or mlflow:, optuna: or "
+            help="A .csv, .tsv, .json, .jsonl or .parquet file, a folder of runs, or mlflow:, optuna: or "
             "contrasweep:ADDRESS:NAME.",
         ),
     ],

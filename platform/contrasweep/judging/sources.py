@@ -81,10 +81,12 @@ def _read_csv(path: Path) -> pd.DataFrame:
     return frame
 
 
+_read_json = partial(pd.read_json, compression=None, precise_float=True, dtype=False)
 READERS: Mapping[str, Callable[..., Any]] = {
     ".csv": _read_csv,
     ".tsv": partial(_read_texts, sep="\t"),
-    ".jsonl": partial(pd.read_json, lines=True, compression=None, precise_float=True, dtype=False),
+    ".json": _read_json,
+    ".jsonl": partial(_read_json, lines=True),
     ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),
 }
 """End of a file's name -> the function that reads the file as a frame."""
