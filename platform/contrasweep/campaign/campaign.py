@@ -106,7 +106,7 @@ WAIT_S = 2.0
 
 
 class RunOptions(TypedDict, total=False):
-    """Arguments that a decision passes on to `run`, by the same names and with the same defaults."""
+    """Arguments of `run` that `decide` takes too, and passes on for each study that it runs."""
 
     tracking: str | Sequence[str] | None
     changed: "Changed"
@@ -376,8 +376,9 @@ def _built(cls: type, fields: MutableConfig, file: str) -> Any:
 class Referee:
     """Decides on one candidate of a campaign, and keeps the ledger in the storage.
 
-    `options` are those of `run`. `candidate` is the arm that is decided on, once it is known. The methods take
-    candidates and incumbents by their numbers in the ledger; the declared incumbent has the number `FIRST`.
+    `options` are passed on to `run`. `candidate` is the arm that is decided on; None until it is known. Arguments
+    `number` and `incumbent` of the methods are numbers of entries in the ledger; the declared incumbent has the number
+    `FIRST`.
 
     Raises `SpecError` where the storage has a campaign of this name that was declared otherwise.
     """
@@ -449,10 +450,11 @@ class Referee:
         )
 
     def outlook(self, candidate: Arm, name: str, more_seeds: int = 0) -> Outlook:
-        """Return what a decision on a candidate would cost, or `more_seeds` for an undecided candidate.
+        """Return what a decision on a candidate would cost at most.
 
-        Nothing is trained or written. Raises `SpecError` where no result could keep the candidate, where its command is
-        not given one of its settings, and where the decision exceeds the budget.
+        With `more_seeds`, it is what so many further seeds of an undecided candidate cost. Nothing is trained or
+        written. Raises `SpecError` where no result could keep the candidate, where its command is not given one of its
+        settings, and where the decision exceeds the budget.
         """
         noise = None
         if self.campaign.noise:
@@ -527,25 +529,30 @@ class Referee:
         return expected
 
     def _untrained(self, study: str, arms: int, seeds: Sequence[int]) -> int:
-        """Return how many trials `study` still has to run for `arms` arms on these seeds; all without such a study.
+        """Return how many trials `study` still has to run for so many arms on these seeds; all, if it never began.
 
-        A trial that its method ended counts as run. The study may hold more arms than these, hence at least 0.
+        A trial that failed by its method counts as run. The study may also have trials of further arms, so that the
+        number is set to 0 where it would be negative.
         """
         records = self.ledger.records(study)
         trained = sum(record.seed in seeds and not record.missing for record in records)
         return max(0, arms * len(seeds) * self._trials_per_seed() - trained)
 
     def _trials_per_seed(self) -> int:
-        """Return how many trials of an arm one seed takes."""
+        """Return how many trials an arm needs for one seed: one for each dataset and fold."""
         return len(self.campaign.datasets) * (self.campaign.folds or 1)
 
     def _arm_count(self, incumbent: int) -> int:
-        """Return how many arms a confirmation against this incumbent trains at most: two, or three with `BETTER`."""
+        """Return how many arms a confirmation against this incumbent trains at most: two or three.
+
+        Two are the candidate and the incumbent. The third is `BETTER`, the last arm that was kept for being better,
+        where simpler ones have followed it.
+        """
         better_differs = self.ledger.better_than_all_before(incumbent) != incumbent
         return 3 if self.campaign.size is not None and better_differs else 2
 
     def _in_whole_steps(self, more_seeds: int) -> int:
-        """Return how many seeds are added when `more_seeds` are asked for: whole steps, rounded up."""
+        """Return `more_seeds` rounded up to whole steps; the campaign's `seeds.step` says how many seeds one has."""
         step = self.campaign.seeds.step
         return math.ceil(more_seeds / step) * step
 
@@ -585,15 +592,19 @@ class Referee:
             more_seeds = 0
 
     def _has_unjudged_seeds(self, grant: Granted) -> bool:
-        """Return whether seeds of a grant are still to be judged: a killed process may have granted more."""
+        """Return whether the confirmation has seeds that no decision has judged yet.
+
+        That is so before the first decision, and where a process was killed after it had granted more seeds.
+        """
         decided = self.ledger.decision(grant.asked)
         return decided is None or decided.seeds < len(grant.seeds)
 
     def _write(self, decided: Decided, before: Decided | None) -> bool:
-        """Write a decision to the ledger; return False where another process has decided on the candidate meanwhile.
+        """Write a decision to the ledger; return False where another process has decided on the same candidate first.
 
-        `before` is the decision that stood when this one was begun. Where the incumbent was replaced since, the written
-        entry is `superseded`, so that no decision on the candidate stands.
+        `before` is the decision that stood when this one was begun. Where the incumbent has changed since, the decision
+        is written as `superseded`, which means that the candidate has no decision yet. A verdict `discard` is written
+        as it is.
         """
         while True:
             # A gain over the former incumbent says nothing about the present one. A loss to it stands.
@@ -610,6 +621,8 @@ class Referee:
     ) -> tuple[Decided, More | None]:
         """Screen and confirm a candidate against one incumbent; return the decision, which is not written yet.
 
+        A candidate that was granted a confirmation earlier is not screened again.
+
         Args:
             number: The number of the candidate.
             arm: The candidate.
@@ -617,7 +630,8 @@ class Referee:
             more_seeds: Fresh seeds to add to a confirmation that was granted before; 0: none.
 
         Returns:
-            The entry for the ledger, and what would decide an undecided candidate (None for any other).
+            The entry for the ledger, and for an undecided candidate how many further seeds would decide it, with their
+            cost. The second is None for any other verdict.
         """
         rule = self.campaign.rule()
         grant = self.ledger.granted(number, incumbent)
@@ -725,7 +739,8 @@ class Referee:
             grant: The level and the seeds of the confirmation.
 
         Returns:
-            Candidate minus incumbent for each seed of the last look, its ruling, and whether the candidate is kept.
+            The difference candidate minus incumbent for each seed of the last look, what the rule says of these, and
+            whether the candidate is kept.
         """
         # The arms of the study, which need different names. A simpler candidate is also compared with the last better
         # one, because small losses to one incumbent after another would add up.
@@ -792,9 +807,10 @@ class Referee:
     def _size_objection(
         self, results: Results, candidate: str, seeds: Sequence[int], level: float
     ) -> str:
-        """Return what speaks against a simpler candidate: that its size is not surely smaller; else "".
+        """Return the objection that the size of a simpler candidate is not surely smaller; "" where it surely is.
 
-        The sizes of the arms `candidate` and `INCUMBENT` of the confirmation on `seeds` are compared at this level.
+        `results` are those of the confirmation on `seeds`, in which the arm `candidate` is compared with `INCUMBENT`.
+        The test has the level `level`.
         """
         size = self.campaign.size or ""
         sizes = self._values(results, candidate, size)
@@ -817,9 +833,9 @@ class Referee:
     def _screen_values(
         self, number: int, incumbent: int, metric: str = ""
     ) -> tuple[dict[int, float], dict[int, float]]:
-        """Return two mappings seed -> value, of a candidate and of the incumbent, of all trained screening seeds.
+        """Return seed -> value of the candidate, and the same of the incumbent, for the trained screening seeds.
 
-        `metric` "": the campaign's.
+        The values are those of `metric`; "": the campaign's metric.
         """
         results = Results.load(self.ledger.candidate_study(number), self.storage)
         incumbent_results = Results.load(self.ledger.screening_study(incumbent), self.storage)
@@ -829,7 +845,10 @@ class Referee:
         )
 
     def _screened_differences(self, number: int, incumbent: int) -> list[float]:
-        """Return candidate minus incumbent, as `_differences`, on all screening seeds that both have trained."""
+        """Return candidate minus incumbent for each screening seed that both have trained.
+
+        `_differences` says how failures count.
+        """
         values, incumbent_values = self._screen_values(number, incumbent)
         seeds = [
             seed
@@ -839,10 +858,10 @@ class Referee:
         return self._differences(values, incumbent_values, seeds)
 
     def _train_with_retry(self, study: AblationGrid, who: str) -> Results:
-        """Train a study of screening seeds; if all trials of a dataset failed before, those that failed run again.
+        """Train a study of screening seeds, and return its results.
 
-        Somebody may have mended the cause. Raises `ContrasweepError` where all trials of a dataset fail, with the arm
-        as `who` in its message.
+        Where all trials on a dataset have failed in an earlier run, these run again, as the user may have mended the
+        cause. Raises `ContrasweepError` where all trials on a dataset fail now; `who` names the arm in its message.
         """
         results = self._train(study, retry_failed=bool(self._failure_of_all(study.name)))
         failure = self._failure_of_all(study.name)
@@ -862,7 +881,7 @@ class Referee:
         return self.campaign.grid(arms, list(dict.fromkeys([*seeds, *earlier])), name)
 
     def _failure_of_all(self, study: str) -> str:
-        """Return a line on the first failure where all ended trials of a study failed on a dataset; "" else."""
+        """Return a line on the first failure if all ended trials on some dataset of a study have failed; else ""."""
         of_data: dict[str, list[Record]] = {}
         for record in self.ledger.records(study):
             of_data.setdefault(record.data.digest, []).append(record)
@@ -933,7 +952,7 @@ class Referee:
     def _values(self, results: Results, arm: str, metric: str = "") -> dict[int, float]:
         """Return seed -> mean of an arm's metric over datasets and folds; NaN where a trial of the seed has no value.
 
-        `metric` "": the campaign's.
+        `metric` "" stands for the campaign's metric.
         """
         metric = metric or self.campaign.metric
         frame = results.to_frame()
@@ -946,10 +965,11 @@ class Referee:
     def _differences(
         self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]
     ) -> list[float]:
-        """Return candidate minus incumbent for each of `seeds`, as `Rule` takes them.
+        """Return candidate minus incumbent for each of `seeds`, in the form that `Rule` takes.
 
-        `first` is seed -> value of the candidate, and `other` that of the incumbent. The difference is NaN where only
-        the candidate failed, infinitely good where only the incumbent failed, and 0 where both failed.
+        `first` is seed -> value of the candidate, and `other` that of the incumbent; NaN is a failure. The difference
+        is NaN where only the candidate failed, infinitely good where only the incumbent failed, and 0 where both
+        failed.
         """
         best = math.inf if self.campaign.mode == "max" else -math.inf
 
@@ -976,9 +996,9 @@ class Referee:
     def _decided(
         self, number: int, incumbent: int, verdict: Any, stage: Any, seeds: int
     ) -> Decided:
-        """Return a ledger entry for a verdict at this stage and number of seeds, with what the candidate has spent.
+        """Return a new ledger entry with this verdict, the stage and number of seeds, and what the candidate has spent.
 
-        The entry keeps nothing and has no estimate; the caller adds those of a confirmation.
+        In this entry `kept` is False and there is no estimate; the caller sets both after a confirmation.
         """
         spent = self.ledger.spent_on(number)
         return Decided(number, incumbent, verdict, stage, kept=False, seeds=seeds, **asdict(spent))
@@ -988,11 +1008,12 @@ class Referee:
         return decision_of(self.ledger, number, self.campaign.metric)
 
     def _advice(self, rule: Rule, grant: Granted, differences: Sequence[float]) -> More | None:
-        """Return how many more seeds decide an undecided candidate with a chance of `ENOUGH`, and their cost.
+        """Return how many more seeds would decide an undecided candidate, and what they cost.
 
-        `grant` is that of its confirmation, and `differences` are candidate minus incumbent for each of its seeds. The
-        number is the smallest one of whole steps with that chance. Where no number up to `MOST_TIMES` the seeds so
-        far has it, the largest of these is returned; None where a single step is more than that.
+        It is the smallest number, in steps of `seeds.step`, that decides with a chance of `ENOUGH`. Where no number up
+        to `MOST_TIMES` the seeds so far has this chance, the largest of these numbers is returned; None where a single
+        step is more than that. `grant` is that of the candidate's confirmation, and `differences` are candidate minus
+        incumbent for each of its seeds.
         """
         trials_per_seed = self._arm_count(grant.incumbent) * self._trials_per_seed()
         spent = self.ledger.spent
@@ -1136,7 +1157,10 @@ def train_twice(
 
 
 def _study_or_campaign(fields: MutableConfig, file: str) -> Study | Campaign:
-    """Return the study or, by its `type` or its incumbent, the campaign of a file; `SpecError` names the file."""
+    """Return the campaign that a file declares (its `type` is `campaign`, or it has an `incumbent`), else its study.
+
+    `file` is named in the `SpecError` of a field that breaks a rule.
+    """
     if fields.get("type", "campaign" if "incumbent" in fields else "") == "campaign":
         return built(Campaign, fields, file)
     return build_study(fields, file)

@@ -86,7 +86,7 @@ class Decision:
 
     @property
     def span(self) -> str:
-        """The estimate and its interval, as text; "" where there is none."""
+        """The estimate and its interval as text, `+0.021 [+0.008, +0.034]`; "" where there is no estimate."""
         if self.estimate is None:
             return ""
         # An end of the interval that is None is infinite.
@@ -217,7 +217,7 @@ def amounts(
 
 
 def called(ledger: Ledger, number: int) -> str:
-    """Return the name, in sentences, of the candidate with this number: `the incumbent` for the number `FIRST`."""
+    """Return how sentences name the candidate with this number: its name, or `the incumbent` for `FIRST`."""
     return f"the {INCUMBENT}" if number == FIRST else ledger.asked_for(number).candidate
 
 

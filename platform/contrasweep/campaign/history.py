@@ -61,7 +61,7 @@ class CandidateRow:
 
 
 class Point(NamedTuple):
-    """A candidate in the figure: its place in the order, its difference to the first incumbent, and its decision."""
+    """A candidate in the figure: `x` is its place in the order, `y` its difference to the first incumbent."""
 
     x: float
     y: float
@@ -214,7 +214,7 @@ class History:
 
 
 def _texts(row: CandidateRow) -> dict[str, str]:
-    """Return column of `HEAD` -> text, for the row of a candidate; a missing column or "" is an empty cell."""
+    """Return the texts of a candidate's row: column of `HEAD` -> text. A column that is left out is empty."""
     texts = {
         "entry": str(row.number),
         "candidate": row.candidate,
@@ -335,10 +335,10 @@ class Comparisons:
 
 
 def comparisons_of(storage: str) -> Comparisons:
-    """Return the comparisons with a verdict of all studies of a storage, in the order in which the studies ended.
+    """Return all comparisons with a verdict of the studies in a storage, in the order in which the studies ended.
 
-    Studies of campaigns are left out, because a campaign's ledger counts its own. A study that cannot be read is named
-    in `Comparisons.skipped`.
+    The studies that a campaign has trained are left out, because the campaign's ledger counts its own decisions. A
+    study that cannot be read is named in `Comparisons.skipped`.
     """
     campaigns = "|".join(map(re.escape, campaign_names(storage)))
     of_campaign = re.compile(rf"({campaigns})\.(incumbent-\d+|\d+(\.confirm(-\d+)?)?)")

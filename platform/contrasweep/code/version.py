@@ -73,9 +73,10 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
 
 @functools.lru_cache(maxsize=8)
 def _blobs(top: str, commit: str, names: frozenset[str]) -> Mapping[str, str]:
-    """Return path -> object id of the files that a commit of the checkout `top` has, which never change.
+    """Return path -> git's object id for files of a commit in the checkout whose top folder is `top`.
 
-    Only files at or below the `names`, of files and folders at the top of the checkout, are listed.
+    Only files at or below the `names` are listed, which are names of files and folders in `top`. Since a commit never
+    changes, the answer is cached.
     """
     if not names:
         return {}
@@ -88,9 +89,10 @@ def _blobs(top: str, commit: str, names: frozenset[str]) -> Mapping[str, str]:
 
 
 def _is_blob(object_id: str, data: bytes) -> bool:
-    """Whether a file is what the commit has, line ends aside (git may have written them for this system).
+    """Whether a file with the content `data` is the one that the commit has; `object_id` is git's id of that one.
 
-    Git names a file by the hash of `blob SIZE`, a zero byte and its content; `object_id` "" is no file's.
+    Line ends may differ, as git may have changed them for this system. Git names a file by the hash of `blob SIZE`, a
+    zero byte and its content; `object_id` "" is the id of no file.
     """
     algorithm = hashlib.sha256 if len(object_id) == 64 else hashlib.sha1
     texts = (data, data.replace(b"\r\n", b"\n"))
@@ -179,7 +181,10 @@ def dotted_paths(config: Any) -> Iterator[str]:
 
 
 def _paths_of_command(words: Sequence[str]) -> Iterator[str]:
-    """Yield the module after `-m`, and each file of the project; words with `{` are filled in for each trial."""
+    """Yield `MODULE:__main__` for the module after `-m`, and `file:NAME` for each file of the project.
+
+    A word with `{` names no file, because it is filled in for each trial.
+    """
     for before, word in zip(["", *words], words, strict=False):
         if before == "-m":
             yield f"{word}:__main__"
@@ -205,9 +210,11 @@ _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 @dataclass(frozen=True)
 class Source:
-    """The source of one module: its name, the file in a snapshot, its bytes and its digest.
+    """The source of one module, as it goes into the snapshot of the code.
 
-    `path` is where it lies here; empty where it was put together from a notebook.
+    `module` is its name, `file` its place in the snapshot, `data` its bytes, and `digest` its digest without comments
+    and docstrings. `path` is where the file lies on this machine; "" for code that was put together from a notebook's
+    cells.
     """
 
     module: str
@@ -301,10 +308,10 @@ def short_digest(data: bytes) -> str:
 
 
 def differing_modules(modules: Mapping[str, str]) -> list[str]:
-    """Return the names of those `modules` (name -> digest) that differ here or cannot be found.
+    """Return the names of those `modules` that have another digest on this machine, or cannot be found here.
 
-    Two kinds of names are passed over, because they travel with the trial: a notebook's function (`__main__`), and the
-    values that a function has closed over (`module:function`).
+    `modules` is name -> digest. Two kinds of names are left out, because they are sent along with the trial: the code
+    of a notebook (`__main__`), and the values in a function's closure (`module:function`).
     """
     walk = _Walk()
     differing = []
@@ -321,7 +328,10 @@ def digest_of_module(name: str) -> str:
 
 
 class _Walk:
-    """Follows imports from some modules to all that they reach. It is made anew for each walk: it sees new files."""
+    """Follows imports from some modules to all modules that they reach, without running them.
+
+    A new walk is made each time, so that it sees files that were added since.
+    """
 
     def __init__(self) -> None:
         PathFinder.invalidate_caches()
@@ -335,7 +345,10 @@ class _Walk:
         self.interactive: dict[str, dict[str, object]] = {}
 
     def module(self, name: str) -> None:
-        """Queue a module, if there is one of this name, and the packages on the way to it, which importing it runs."""
+        """Put a module into the queue, and before it the packages that contain it, which importing it runs.
+
+        Where there is no such module, `follow` passes over the name.
+        """
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             prefix = ".".join(parts[:end])
@@ -344,7 +357,10 @@ class _Walk:
                 self.queue.append(prefix)
 
     def function(self, function: Callable[..., Any]) -> None:
-        """Follow a function into its source, and keep the values that it was made with, if there are any."""
+        """Add the code of a function: the source that defines it, and its values that no source has, if there are any.
+
+        Such values are in its closure, for example; `_values` lists them.
+        """
         lines = self._values(function, {})
         # The values are kept as a source of their own, beside that of the function's module.
         if lines:
@@ -353,11 +369,11 @@ class _Walk:
             self._keep(label, file, "\n".join(lines).encode())
 
     def _values(self, value: Any, seen: dict[int, object]) -> list[str]:
-        """Follow a function, a class or an object's class into its source; return what it was made with beside that.
+        """Add the source of a function, a class or an object's class; return the values that it holds beside that.
 
-        These are lines `name = value`: what a function has closed over, defaults of one that another function made, the
-        object of a method, the arguments of a partial, the attributes of an object, and all that is in these. `seen`
-        has the values that were looked at, by their ids, since functions may close over each other.
+        The values are lines `name = value`: of a function its closure and, where another function made it, its
+        defaults; of a method its object; the arguments of a partial; the attributes of an object; and all values in
+        these. `seen` has the values that were visited, by their ids, since functions may hold each other.
         """
         seen[id(value)] = value
         parts: Any = {}
@@ -387,7 +403,7 @@ class _Walk:
         return lines
 
     def _source(self, value: Any) -> None:
-        """Follow a function or class into its module or script; what was defined in a notebook, into its cells."""
+        """Add the source that defines a function or class: its module, the script that runs, or cells of a notebook."""
         name = getattr(value, "__module__", None) or ""
         script = _script_of(value)
         # A script that runs, a module, or else a notebook; what has no source at all counts by what it runs.
@@ -403,9 +419,10 @@ class _Walk:
             self._keep(name, f"{name}.py", _cells_of(functions) or text.encode())
 
     def file(self, name: str) -> None:
-        """Follow a file that a command runs, and for a script the modules beside it and the files that it names.
+        """Add a file that a command runs.
 
-        `name` is its path as the command has it. Nothing where there is no such file of the project.
+        For a script, the modules beside it that it imports are added too, and the files that it names. `name` is its
+        path as it stands in the command. Nothing is added where the project has no such file.
         """
         path = project_file(name)
         if path is None or f"{FILE_PREFIX}{name}" in self.sources:
@@ -425,7 +442,7 @@ class _Walk:
                     self.file(file)
 
     def follow(self) -> None:
-        """Follow imports until nothing new is reached."""
+        """Add the source of each module in the queue, and queue what that imports, until the queue is empty."""
         while self.queue:
             name = self.queue.popleft()
             # The platform counts by its version, and is not looked into.
@@ -465,10 +482,10 @@ class _Walk:
     def _keep(
         self, name: str, file: str, data: bytes, *, package: str = "", path: str = ""
     ) -> Sequence[str]:
-        """Keep a source, and follow what it imports; return these imports as they are written.
+        """Add a source to `sources`, and queue what it imports; return the imports as they are written.
 
-        `name` is the module's, `file` its place in the archive of the code, `package` the one that its relative imports
-        start from ("": none), and `path` where it lies ("": nowhere, as of a notebook).
+        `name` is the name of the module, and `file` its place in the snapshot. Relative imports start from `package`
+        ("": there are none). `path` is the file on this machine; "" for a source without one, such as a notebook's.
         """
         digest, imports = parsed(data, _kind_of(name, path or file))
         self.sources[name] = Source(name, file, data, digest, path)
@@ -493,7 +510,7 @@ class _Walk:
         return ""
 
     def find(self, name: str) -> "_Module | None":
-        """Return the module of this dotted name; None where there is no such module (it may be an attribute of one)."""
+        """Return the module with this dotted name; None where there is none: it may be the name of a function."""
         if name not in self.found:
             self.found[name] = self._find(name)
         return self.found[name]
@@ -522,7 +539,7 @@ class _Walk:
         return _Module(file, tuple(getattr(loaded, "__path__", ()))) if file else None
 
     def _is_pythons(self, name: str) -> bool:
-        """Whether `import name` gives a top-level module of Python's own, not the user's of that name."""
+        """Whether `import name` gives a module that comes with Python, and not a file of the user's with that name."""
         # A built-in one comes before every file.
         if name in sys.builtin_module_names:
             return True
@@ -538,9 +555,10 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Module:
-    """A module as it lies on the path to import from.
+    """A module that can be imported here: its `file`, and for a package the `folders` with its modules.
 
-    `file` is empty for a namespace package. `folders` are where the modules of a package lie, () for a plain module.
+    `file` is "" for a namespace package; `folders` is () for a plain module. `loader` is that of the import system, if
+    any.
     """
 
     file: str
@@ -554,7 +572,10 @@ class _Module:
 
 
 def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
-    """Return a module as other finders have it, such as that of an editable install; None where none knows it."""
+    """Return the spec of a module that only another finder knows, such as that of an editable install.
+
+    `folders` are those of its package; None for a top-level name. None is returned where no finder knows the module.
+    """
     for finder in sys.meta_path:
         kind = finder if isinstance(finder, type) else type(finder)
         # Python's own finders were asked by `PathFinder`, and that of pytest finds nothing else than they do.
@@ -574,12 +595,13 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
 
 
 def _kind_of(name: str, file: str) -> str:
-    """Return the kind of a source, which says what of it counts.
+    """Return the kind of a source, which says how much of its text changes the digest.
 
-    Of a "command" all code counts, of a "module" all but the block that runs it as a script, of a "script" that block's
-    assignments too. Of "bytes", which are no Python, every byte counts.
+    For a "command", a Python file that a command runs, all code counts. For a "module" all but the block `if __name__
+    == "__main__":`; for a "script", the running program, also the assignments in that block. For "bytes", a file that
+    is not Python, every byte counts.
 
-    `name` is the module's, or `file:` and the name of a file that a command runs, and `file` its path.
+    `name` is the name of the module, or `file:` and the name of a file that a command runs. `file` is its path.
     """
     if name.startswith(FILE_PREFIX):
         return "command" if file.endswith(".py") else "bytes"
@@ -596,11 +618,11 @@ UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 @functools.lru_cache(4096)
 def parsed(source: bytes, kind: str = "module") -> tuple[str, tuple[str, ...]]:
-    """Return the digest of a source without the parts that change no trial, and its imports as they are written.
+    """Return the digest of a source, without the parts that change no trial, and its imports as they are written.
 
-    An import may be relative: `..package.name`. Docstrings, comments and layout change no trial. `kind`, as `_kind_of`
-    returns it, says which further parts are left out (`_leave_out`); of a "command" none are. With "bytes", and where
-    the source is not Python of this version, all its bytes count, and it has no imports.
+    An import may be relative: `..package.name`. Docstrings, comments and layout change no trial. `kind` (see
+    `_kind_of`) says which further parts are left out by `_leave_out`; for a "command" none. For "bytes", and where the
+    source is not Python of this version, all bytes count, and there are no imports.
     """
     if kind == "bytes":
         return short_digest(source), ()
@@ -648,11 +670,12 @@ def named_files(script: bytes) -> tuple[str, ...]:
 
 
 def _leave_out(tree: ast.Module, kind: str) -> None:
-    """Take out of a module what changes no trial: the block that runs it as a script, and studies that it declares.
+    """Remove from a parsed module what changes no trial: the block that runs it as a script, and studies in it.
 
-    That block does not run where a "module" is imported. The block's assignments stay in a "script", which is
-    run: the module's functions may read them. A study is data: what its trials depend on is in their own configs. It
-    stays where another statement at the top of the module reads it.
+    The block is `if __name__ == "__main__":`, which does not run where a "module" is imported. In a "script", which
+    does run, the block's assignments stay, because functions of the script may read them. A study is removed because
+    all that its trials depend on is in their own configs; it stays where another statement at the top of the module
+    reads it.
     """
     body: list[ast.stmt] = []
     for node in tree.body:
@@ -731,9 +754,9 @@ def _script_of(value: Any) -> Path | None:
 
 
 def _cells_of(functions: Iterable[str]) -> bytes:
-    """Return what a notebook's cells define of these functions and classes, and of all that they name.
+    """Return the source of these functions and classes in a notebook, with all definitions that they use.
 
-    Each definition is as it was run last. Empty outside a notebook.
+    Each definition is the one that was run last. Empty outside a notebook.
     """
     defined = _defined_in_cells()
     texts: dict[str, str] = {}
@@ -753,9 +776,9 @@ def _cells_of(functions: Iterable[str]) -> bytes:
 
 
 def _defined_in_cells() -> dict[str, ast.stmt]:
-    """Return name -> the statement in a notebook's cells that defines it; empty outside a notebook.
+    """Return name -> the statement in a notebook's cells that defines the name; empty outside a notebook.
 
-    What only changes a name, such as `options += [1]`, stands under its own text.
+    A statement that only changes a name, such as `options += [1]`, has its own text as the key.
     """
     defined: dict[str, ast.stmt] = {}
     # IPython's texts of all cells in the order in which they were run.
@@ -779,10 +802,10 @@ def _defined_in_cells() -> dict[str, ast.stmt]:
 
 
 def _bytecode(code: Any) -> Any:
-    """Return what a function without source runs, as plain values: its bytecode, names, and constants.
+    """Return plain values that say what a function without source runs: bytecode, names and constants.
 
-    Functions within it are constants, for which this function calls itself. The values differ between versions of
-    Python. Anything that is no function becomes a text.
+    A function inside it is one of its constants, and is described in the same way. Other constants become texts. The
+    values differ between versions of Python.
     """
     code = getattr(code, "__code__", code)
     if not isinstance(code, CodeType):
@@ -796,7 +819,10 @@ def _bytecode(code: Any) -> Any:
 
 
 def _plain(value: Any) -> tuple[str, bool]:
-    """Return the canonical text of a value, and True; for a value without one its name or what it prints, and False."""
+    """Return a text for a value, and whether the text is the canonical JSON of the value.
+
+    For a value that JSON cannot hold, the text is its name, or what Python prints without addresses in memory.
+    """
     with suppress(SpecError, RecursionError):
         return canonical.dumps(value), True
     if isinstance(value, ModuleType):
@@ -818,7 +844,7 @@ def in_site_folder(file: str) -> bool:
 
 @functools.cache
 def _standard_folders() -> tuple[str, ...]:
-    """Return the folders of the standard library, as they are named and as links lead to them, each with a slash."""
+    """Return the folders of the standard library, also with links resolved, each with a slash at its end."""
     folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")}
     return tuple(
         f"{folder}/" for folder in folders | {str(Path(folder).resolve()) for folder in folders}
@@ -855,9 +881,10 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
 
 
 def _lists(info: Path, package: str) -> bool:
-    """Return whether a distribution with the metadata folder `info` lists `package`, a package or module, as its own.
+    """Return whether a distribution says that `package`, a package or module, is its own.
 
-    The first of its lists that is there decides.
+    `info` is its metadata folder. It says so in its list of files (`RECORD`) or of top-level names; the first of these
+    lists that exists is read.
     """
     top = package.partition(".")[0].encode()
     path = package.replace(".", "/").encode()

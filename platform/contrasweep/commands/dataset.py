@@ -25,10 +25,11 @@ Writer = Callable[[Manifest, int | None, Path], None]
 
 
 def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
-    """Make `folder` with the training and the test part of a dataset as files, and return it.
+    """Write the training and the test part of a dataset into `folder` as files, and return `folder`.
 
-    There are files of array columns, labels and all other columns. They are written once per node and fold, and linked
-    from there. `fold` is held out as the test part; None: the dataset's own test split is.
+    There is a file for each column that is an array, one for the labels, and one with all other columns. The files are
+    written once for each node and fold, into the node's cache; those in `folder` are hard links to them. `fold` is the
+    fold that is the test part; None: the test part is the dataset's own test split.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _written("files", _write, manifest, fold) as entry:
@@ -39,10 +40,10 @@ def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
 
 
 def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
-    """Put the images of both parts into folders of their classes, `test/CLASS/12.png`, and return `folder`.
+    """Write the images of both parts into folders of their classes, `test/CLASS/12.png`, and return `folder`.
 
-    The number is the image's row in its split. They are linked as by `export`. `SpecError` where the dataset has no
-    labelled images.
+    The number in the name is the image's row in its split. The files are hard links to the node's cache, as in
+    `export`. `SpecError` where the dataset has no labelled images.
     """
     if "image" not in manifest.columns or not manifest.classes:
         hint = "{data} gives its columns as files"
@@ -65,10 +66,10 @@ def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
 def _written(
     form: str, write: Writer, manifest: Manifest, fold: int | None
 ) -> AbstractContextManager[Path]:
-    """Return an entry of the node's cache: a context manager that gives the folder with both parts in this form.
+    """Return a context manager that gives the folder of the node's cache with both parts of a dataset.
 
-    Where the folder is missing, `write` writes it as the context is entered. `form` names what `write` writes, and is a
-    part of the entry's key.
+    Where the cache lacks the folder, `write` fills it as the context is entered. `form` names the kind of files that
+    `write` writes (`files` or `pictures`), and is a part of the folder's key.
     """
     key = canonical.digest({"form": form, "data": manifest.digest, "fold": fold}, 32)
     held_out = "" if fold is None else f"fold {fold}, "
@@ -107,7 +108,7 @@ def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
 
 
 def _link(file: Path, to: Path) -> None:
-    """Give a file of the cache a second name, or copy it where the file system cannot."""
+    """Make the path `to` a hard link to a file of the cache, or a copy where the file system knows no such links."""
     try:  # a second name keeps the content when the cache drops its own
         os.link(file, to)
     except OSError:

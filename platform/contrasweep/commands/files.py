@@ -62,9 +62,9 @@ def _csv(data: bytes) -> Iterator[Values]:
 
 
 def values(texts: Iterable[tuple[str | None, Any]]) -> Values:
-    """Return name -> value of a row whose values are given as text. A `checkpoint` stays text: it names a folder.
+    """Return name -> value for a row of a table whose entries are texts: `loss` and `0.5` give {"loss": 0.5}.
 
-    Values without a name or a text are left out.
+    Entries without a name or a text are left out. The entry `checkpoint` stays a text: it names a folder.
     """
     return {
         name.strip(): value.strip() if name.strip() == CHECKPOINT else number(value)
@@ -74,7 +74,7 @@ def values(texts: Iterable[tuple[str | None, Any]]) -> Values:
 
 
 def number(text: str) -> float | str:
-    """Return the number that a text is for Python (also `nan` and `inf`); any other text as it is."""
+    """Return the number that Python reads in a text, also `nan` and `inf`; any other text is returned unchanged."""
     try:
         return float(text)
     except ValueError:

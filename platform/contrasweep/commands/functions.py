@@ -44,8 +44,9 @@ class _Reports:
     """Hands the reports of a function from its own thread to the thread of its trial.
 
     Attributes:
-        items: Reports that the trial has not yet taken; at the end an error, if there was one, and then None.
-        taken: Is released for each report that the trial has taken.
+        items: Reports that the trial has not taken yet. Behind the last one stands the error that ended the function,
+            if there was one, and then None.
+        taken: A semaphore, released once for each report that the trial has taken.
         stopped: Whether the function has to end at its next report.
         step: The step of the last report; -1 before the first.
     """
@@ -98,24 +99,24 @@ def report(step: int, metrics: Mapping[str, float], checkpoint: str | Path | Non
 
 @functools.cache
 def generator(function: Callable[..., Any]) -> Trainable:
-    """Return a trainable that runs the plain `function(trial, resume=None)`: a generator of what it gives to `report`.
+    """Return a trainable that runs the plain `function(trial, resume=None)` and yields each report that it makes.
 
-    It is one object for each function, because arms are told apart by their functions.
+    For one function it is always the same object, because arms are told apart by their functions.
 
-    An error of the function is raised in the trial. A function that does not end within `END_S` after its trial was
-    stopped is left alone.
+    An error of the function is raised in the trial. After the trial was stopped, the function has `END_S` seconds to
+    end; then nobody waits for it any longer.
     """
 
     def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
         """Run the function in a thread, and yield what it reports.
 
-        The function waits in each report until it is taken.
+        In each call of `report` the function waits until the trial has taken the report.
         """
         global _current
         reports = _current = _Reports()
 
         def run() -> None:
-            """Call the function; put its error, if there is one, and then None behind its last report."""
+            """Call the function; then put its error, if it raised one, and None into the queue of reports."""
             try:
                 function(trial, resume=resume)
             except Stopped:
@@ -147,7 +148,7 @@ def generator(function: Callable[..., Any]) -> Trainable:
 
 
 class _OptunaTrial:
-    """What an objective gets as its Optuna trial: it suggests the settings that our trial has.
+    """What an objective of Optuna gets as its trial: its `suggest_...` methods return our trial's settings.
 
     `params` are these settings. `step` is the step of the last report, counted from 1; 0 before the first. `number`,
     which Optuna counts in a study, is always 0.
@@ -163,7 +164,7 @@ class _OptunaTrial:
         self.step = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return `_suggested` for every `suggest_...`: each is called with the setting's name first."""
+        """Return `_suggested` for every name that begins with `suggest_`; its first argument names the setting."""
         if not name.startswith("suggest_"):
             raise AttributeError(name)
         return self._suggested
@@ -178,13 +179,16 @@ class _OptunaTrial:
         return self.params[name]
 
     def report(self, value: float, step: int) -> None:
-        """Report the objective after `step`; the function ends here where its trial was stopped."""
+        """Report the value of the objective at Optuna's `step`, which counts from 0 and may repeat.
+
+        Where the trial was stopped, the function ends in this call.
+        """
         # Optuna's steps count from 0 and may repeat, ours count up from 1.
         self.step = max(step + 1, self.step + 1)
         report(self.step, {OBJECTIVE: value})
 
     def should_prune(self) -> bool:
-        """Return False always: the function of a trial that is stopped ends in its report, before it asks."""
+        """Return False: a function whose trial is stopped has ended in `report`, before it could ask."""
         return False
 
     def set_user_attr(self, key: str, value: Any) -> None:
@@ -216,7 +220,7 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
     step = int((resume / STEP_FILE).read_text()) if resume is not None else 0
 
     def tune_report(metrics: Config, *, checkpoint: Any = None, **_: Any) -> None:
-        """Take a report of `tune.report`, and stop the function where it has reached its `stop` criteria."""
+        """Stand in for `tune.report`: report the numbers of `metrics`, and end the function if `until` is reached."""
         nonlocal step
         step += 1
         folder = None if checkpoint is None else Path(checkpoint.path)
@@ -237,7 +241,7 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
                 raise Stopped
 
     def tune_checkpoint() -> Any:
-        """Return, as `tune.get_checkpoint`, the checkpoint to go on from; None in a first attempt."""
+        """Stand in for `tune.get_checkpoint`: return the checkpoint to go on from; None in a first attempt."""
         return None if resume is None else tune.Checkpoint.from_directory(str(resume))
 
     config = {
@@ -255,7 +259,8 @@ def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
 class _Call:
     """The settings of an arm whose function was written for Optuna or Ray Tune.
 
-    `calls` is the path of the function, `until` what ends it (`STOP_KEY`). All other settings are for the function.
+    `calls` is the dotted path of the function. `until` is metric -> value: a function of Ray Tune's ends once a report
+    has reached the value. All other settings are passed to the function.
     """
 
     calls: str

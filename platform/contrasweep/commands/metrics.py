@@ -203,10 +203,11 @@ class Metrics:
             yield from self._of_files(ended)
 
     def _new_lines(self, ended: bool) -> Iterator[Values]:
-        """Yield the rows that the command has appended to its file since the last call, each with its number as `line`.
+        """Yield the rows that the command has appended to its file since the last call, with line numbers as `line`.
 
-        Half a line waits for its end, or the command's. `SpecError` for a line that is no JSON object, and where lines
-        that were read are gone.
+        A last line without a line end may be half written. It is kept for the next call, unless the command has
+        `ended`. `SpecError` for a line that is no JSON object, and where the file has become shorter than what was read
+        of it.
         """
         unread = b""
         size = 0
@@ -239,9 +240,10 @@ class Metrics:
                 yield {"line": self.lines, **row}
 
     def _of_files(self, ended: bool) -> Iterator[Report]:
-        """Yield a report for each new step of the files, and at the command's end the newest step.
+        """Yield a report for each step of the files that was not reported yet, but not for the newest step.
 
-        The newest step waits until then, because more of it may come; its report has the last value of each number.
+        The newest step may get more rows, and is reported once the command has `ended`; its report has the last value
+        of each number, of earlier steps too.
         """
         places = [place for source in self.files for place in self._places(source)]
         sizes = tuple((place, place.stat().st_size) for place in places)
@@ -269,9 +271,10 @@ class Metrics:
             yield self._report({"step": max(self.step, *steps), **last})
 
     def _places(self, source: str) -> list[Path]:
-        """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder.
+        """Return the files that an entry of `metrics` names: by a path, or by a name or pattern in any folder.
 
-        For a folder they are those that `files.KNOWN_FILES` knows. Empty where nothing is there yet.
+        Where the entry names a folder, they are the files in it that `files.KNOWN_FILES` knows. Empty where none is
+        there yet.
         """
         path = Path(source)
         paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
@@ -303,11 +306,11 @@ class Metrics:
         return list(map(str, all_paths))
 
     def _report(self, row: Values) -> Report:
-        """Return the report of a row, whose members are taken out of it.
+        """Return the report that a row says. The members of the row are removed from it.
 
-        Besides numbers, a row may have `artifacts`, `checkpoint` and `items`. Where no member is a step, the step is
-        the row's `line`. A row of the same step as the row before revises that report: it adds numbers or replaces
-        them. `SpecError` for a step below the one before, and for a member that is wrong.
+        Besides numbers, a row may have `artifacts`, `checkpoint` and `items`. Where it names no step, its number of the
+        line is the step. A row with the same step as the row before revises that report: it adds numbers or replaces
+        them. `SpecError` for a step below the one before, and for a member of another type.
         """
         # A resumed command counts its lines from 1 again, so the step that it resumed at is added. Where rows that name
         # their step are ahead of the count of lines, the step stays.
@@ -341,7 +344,7 @@ class Metrics:
         return kind(step, dict(self.numbers), checkpoint, members["items"], artifacts)
 
     def _numbers(self, row: Values) -> dict[str, float]:
-        """Return the numbers of a row, and say once of each other name that it is left out."""
+        """Return the numbers of a row, metric -> number. A warning names each other entry, the first time only."""
         numbers = {}
         for name, value in row.items():
             if name.startswith("_"):  # what W&B adds by itself
@@ -383,12 +386,12 @@ class Metrics:
         return path
 
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
-        """Return the error for the row that was read last."""
+        """Return an error with this rule, value and hint, whose place is the row that was read last."""
         return SpecError(rule, place=self._place, value=value, hint=hint)
 
 
 class _Row(NamedTuple):
-    """A row of a file: the run that the file is of, the row's number in the file, and its values."""
+    """A row of a file of metrics: its values, its number in the file, and the run that the file belongs to (`_run`)."""
 
     run: Path
     number: int
@@ -407,19 +410,20 @@ def _by_kind(folder: Path) -> dict[str, list[Path]]:
 
 
 def _run(file: Path) -> Path:
-    """Return the path by which the run of a file is told from others: the file, or its folder for TensorBoard's files.
+    """Return a path that is the same for all files of metrics that one run has written.
 
-    TensorBoard writes several files of one run into a folder.
+    TensorBoard writes several files of a run into a folder, so there it is the folder; else it is the file.
     """
     return file.parent if ".tfevents." in file.name else file
 
 
 def _by_step(rows: Sequence[_Row]) -> tuple[dict[int, Values], dict[str, str]]:
-    """Return step -> the values of the rows of that step, and name -> runs for the names that are left out.
+    """Return step -> the values of all rows of that step, and the names that are left out as runs differ in them.
 
-    The step is taken out of the values: it is in the first column of `files.STEP_NAMES` that any row has. Without such
-    a column it is the number of the row in its file. A name is left out of all steps where two runs have different
-    numbers of it at one step; its runs are told as text, `a.csv and b.csv`.
+    The step of a row is in the first column of `files.STEP_NAMES` that any row has; it is removed from the values.
+    Without such a column it is the number of the row in its file. A name is left out of all steps where two runs have
+    different numbers of it at one step. The second mapping has each such name with the two runs as text: `a.csv and
+    b.csv`.
     """
     # All rows have their step in one column: the first of the known names that any row has.
     names = set().union(*(row.values for row in rows))

@@ -52,10 +52,10 @@ _HYDRA_PLAIN = re.compile(r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_/][\w./@%+-
 
 @checked
 class Options:
-    """What an arm says of its command beside the words.
+    """The options of an arm with a command, beside the command's words; `study.arm.Arm` declares them.
 
-    `metrics` are patterns of output or names of files, `names` maps a setting to its name on the command line, `code`
-    are files and folders of the project. See `study.arm.Arm`. `SpecError` for an entry that is none of these.
+    `metrics` has patterns of the output or names of files to read metrics from. `names` is setting -> name of its flag,
+    and `code` has names of files and folders of the project. `SpecError` for an entry that is none of these.
     """
 
     metrics: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class _Command:
         check(self.command, config)
 
     def resolve(self, data: Manifest) -> "_Command":
-        """Return the settings unchanged; raise `SpecError` for `{data}` of a study without data."""
+        """Return the settings unchanged; raise `SpecError` where the command has `{data}` and the study has no data."""
         if data.kind == NO_DATA and "data" in names(self.command):
             raise SpecError(
                 "a study without data has nothing for {data}",
@@ -142,12 +142,15 @@ def check(words: Sequence[str], config: Config) -> None:
 
 
 def names(words: Sequence[str]) -> list[str]:
-    """Return the names in braces, without their forms, each once and in order: of `{data:images}` it is `data`."""
+    """Return the names of all placeholders in a command, each once and in order.
+
+    The name of `{data:images}` is `data`.
+    """
     return list(dict.fromkeys(name.partition(":")[0] for name in fields(words)))
 
 
 def fields(words: Sequence[str]) -> list[str]:
-    """Return the texts in braces, name and form, each once and in order: `data`, `data:images`."""
+    """Return what stands between the braces of placeholders, each once and in order, such as `data:images`."""
     matches = [match for word in words for match in _PLACEHOLDER.findall(word)]
     return list(dict.fromkeys(f"{name}:{form}" if form else name for name, form in matches))
 
@@ -233,13 +236,13 @@ def _leads_into(home: Path, word: str) -> bool:
 
 
 def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
-    """Return the words `--name value` for each setting, or other words by the `form`.
+    """Return the words that pass all settings to a command: `--name value` for each, or in another `form`.
 
-    `renamed` is setting -> its name on the command line, where that is another one.
+    `renamed` is setting -> its name on the command line, where that differs.
 
-    The form `hydra` is `name=value`, and `wandb` is `--name=value` with a value as Python writes it. Without a form a
-    setting that is true is its flag alone, one that is false or None is left out, and a list gives its values as words
-    behind one flag. A name that begins with a dash is a flag as it stands.
+    The form `hydra` is `name=value`, and `wandb` is `--name=value` with the value as Python writes it. Without a form,
+    a setting that is true is its flag alone, and one that is false or None is left out. A list is one flag with a word
+    for each value. A name that begins with a dash is used as the flag.
     """
     words: list[str] = []
     for key, value in settings.items():

@@ -31,11 +31,12 @@ class CommandFailed(RuntimeError):
 
 
 class Process:
-    """A command in a process group of its own, which its supervisor ends when this process stops it or dies.
+    """A command in a process group of its own. A supervisor ends the command when this process stops it or dies.
 
-    `words` is the command, `folder` where it runs, `environment` its variables, `log` gets its output (None: the
-    standard output). `pid` is the command's, `returncode` is None until `ended` has seen its end, `tail` has the last
-    lines that it has printed. Raises `OSError` where the command cannot be started.
+    `words` is the command, and `folder` the folder in which it runs. `environment` has its environment variables. Its
+    output is written to `log`; None: to standard output. `pid` is the command's process id. `returncode` is None until
+    `ended` has returned True, and `tail` has the last lines of the output. Raises `OSError` where the command cannot be
+    started.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Process:
         self._reader.start()
 
     def ended(self, wait_s: float) -> bool:
-        """Return whether the command has ended, waiting `wait_s` seconds at most; `returncode` is set where it has."""
+        """Wait at most `wait_s` seconds for the command's end, and return whether it has ended, with a `returncode`."""
         until = time.monotonic() + wait_s
         while self.returncode is None:
             # One read may have brought both messages, that it started and how it ended.
@@ -159,7 +160,7 @@ class Process:
         os.close(self._status)
 
     def _started(self) -> int:
-        """Return the process id of the command; raise `OSError` with the system's number where it could not start."""
+        """Return the process id of the command; raise `OSError`, with the system's number, where it did not start."""
         message = self._message()
         if message and message[0] == "started":
             return int(message[1])
@@ -171,7 +172,7 @@ class Process:
         raise OSError(number, why, self.words[0])
 
     def _message(self) -> list[str]:
-        """Return the words of the supervisor's next message, which is waited for; [] after its last one."""
+        """Wait for the supervisor's next message, and return its words: `["started", "123"]`; [] after the last."""
         while b"\n" not in self._unread:
             chunk = os.read(self._status, 4096)
             if not chunk:
@@ -181,7 +182,7 @@ class Process:
         return line.decode().split()
 
     def _pass_on(self, output: IO[str]) -> None:
-        """Keep each line of the output and print it into the log, until the output ends; runs in a thread."""
+        """Keep each line of the command's output, and print it to the log; runs in a thread until the output ends."""
         with contextlib.closing(output):
             for line in output:
                 text = printable(line)

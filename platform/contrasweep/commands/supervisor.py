@@ -29,9 +29,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
-    """Leave the worker's children, start the command of the arguments, and see it to its end, as the module says.
+    """Start the command, report its start and its end, and end all that it has started, as the module says.
 
-    It returns when CONTROL has closed and nothing of the command is left, or the command could not be started.
+    This process first leaves the children of the worker. It returns when CONTROL has closed and nothing of the command
+    is left, or when the command could not be started.
     """
     control = int(sys.argv[1])
     status = int(sys.argv[2])
@@ -112,7 +113,7 @@ def _end_all(command: "subprocess.Popen[bytes]") -> None:
 
 
 def _end_descendants() -> None:
-    """Send SIGKILL to all below this process, until nothing is left."""
+    """Send SIGKILL to all processes that this process has started, directly or not, until none is left."""
     while children_left := _children(os.getpid()):
         # The children of a process are noted before it is killed. Those that it starts in between become children of
         # this process, and the outer loop finds them.

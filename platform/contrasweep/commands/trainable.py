@@ -144,11 +144,11 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report]:
 def _environment(
     trial: Trial, config: Config, paths: Mapping[str, str], values: Config, home: Path
 ) -> dict[str, str]:
-    """Return the variables for the trial's command in the project `home`: those of this process, and our own.
+    """Return the environment variables for the trial's command: those of this process, and our own.
 
-    The command finds the programs beside this interpreter first, and the project's modules. `values` are the
-    placeholders' values. The data's `folder` is where the data were exported to for the placeholder `data`, or for
-    `data:images`.
+    The command finds the programs beside this Python interpreter first, and the modules of the project `home`. `paths`
+    is name -> path for the variables such as CONTRASWEEP_METRICS. `values` are the placeholders' values. In
+    CONTRASWEEP_TRIAL the data has a `folder` where the command has asked for `{data}` or `{data:images}`.
     """
     programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     modules = filter(None, [str(home), os.environ.get("PYTHONPATH")])
@@ -176,12 +176,13 @@ def _environment(
 
 @contextlib.contextmanager
 def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator[None]:
-    """Link what the project has at its top into the trial's `folder`, so that relative paths of the project work.
+    """Link the files and folders at the top of the project into the trial's `folder`, while the context lasts.
 
-    What earlier runs have left there is not linked, since no trial may read or write what another has written. It is
-    known by its name (`RUN_FILES`), by the metrics that are read from it, or because git ignores it and it is no data.
-    Entries that the arm's `code` names are linked always. The links are removed once the command has ended. A warning
-    names each file and folder behind them that has changed meanwhile.
+    So the command, which runs in `folder`, finds them by relative paths. Files that earlier runs have left in the
+    project are not linked, since no trial may read or write what another has written. They are known by their names
+    (`RUN_FILES`), by the metrics that are read from them, or because git ignores them and they are no data. Entries
+    that the arm's `code` names are always linked. A warning names the linked files and folders that have changed
+    meanwhile.
     """
     names, left_out = _entries(home, folder, options.metrics)
     hidden = sorted(name for name in left_out if name[0] not in "._")
@@ -213,9 +214,10 @@ def _linked(home: Path, folder: Path, options: placeholders.Options) -> Iterator
 
 
 def _entries(home: Path, folder: Path, metrics: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the names at the top of the project `home` that the trial's `folder` links, and those that runs have left.
+    """Return two lists of names at the top of the project: those to link into the trial's `folder`, and others.
 
-    `metrics` are the entries of the arm's `metrics`: names and patterns of files that metrics are read from.
+    `home` is the project's folder. The others are files and folders that runs have left. `metrics` are the entries of
+    the arm's `metrics`: names and patterns of files that metrics are read from.
     """
     # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)
@@ -236,7 +238,7 @@ def _entries(home: Path, folder: Path, metrics: Collection[str]) -> tuple[list[s
 
 
 def _is_read(entry: Path, source: str) -> bool:
-    """Return whether an entry of `metrics` names an entry of the project, or a file in it that is there already."""
+    """Return whether the entry `source` of `metrics` names the project's file or folder `entry`, or a file in it."""
     first, *below = Path(source.replace("**/", "")).parts or [""]
     if not fnmatch(entry.name, first):
         return False
@@ -245,7 +247,10 @@ def _is_read(entry: Path, source: str) -> bool:
 
 
 def _ignored(home: Path) -> set[str]:
-    """Return the names that git ignores in a project, of folders the topmost; empty where there is no git."""
+    """Return the names of the files and folders that git ignores in a project; empty where there is no git.
+
+    Of an ignored folder the name stands alone, without the files in it.
+    """
     try:
         listed = git(
             home, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"

@@ -1,1 +1,1 @@
-"""Verdicts on results that others made: a table of runs becomes what a study's table is."""
+"""Verdicts on results that others made: from a table of runs, the same table and verdicts that a study of ours has."""

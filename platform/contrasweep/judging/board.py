@@ -45,11 +45,11 @@ class BoardRow:
 class Board:
     """A ranking of arms.
 
-    `separable` counts the pairs of adjacent arms that differ at `alpha` each, `separable_holm` those that differ after
-    Holm's correction over these pairs. `ties` are the arms that may be as good as the first one. `needed` replicates
-    (`unit`) would separate the first two with a chance of 80 %; None: more than 32 times the present number. `single`
-    are arms with one run, which have no rank. `design` says how the arms are compared, `columns` which role each column
-    has.
+    `separable` counts the pairs of neighbours in the ranking that differ, each tested at `alpha`; `separable_holm`
+    counts those that differ after Holm's correction over these pairs. `ties` are the arms that may be as good as the
+    first one. About `needed` replicates (seeds, say, which `unit` names) would tell the first two arms apart with a
+    chance of 80 %; None: more than 32 times the present number. `single` are arms with one run, which have no rank.
+    `design` says in a sentence how the arms are compared, and `columns` which column was taken as what.
     """
 
     rows: tuple[BoardRow, ...]
@@ -65,7 +65,7 @@ class Board:
 
     @property
     def lines(self) -> list[str]:
-        """Sentences on how far the ranking is certain."""
+        """Sentences on how sure the ranking is: how many neighbours differ, and which arms may be the best ones."""
         pairs = len(self.rows) - 1
         level = f"{self.alpha:g}"
         about_first = "the first is the best"
@@ -136,16 +136,17 @@ Copies of a run say nothing.
 
 
 def _unpaired(trials: pd.DataFrame) -> tuple[list[float], Contrasts]:
-    """Return the means of arms whose runs have no partner, and their contrasts, of Welch's t-test.
+    """Return the mean of each arm, and the function that compares two arms, for runs that no seed or fold pairs.
 
-    `trials` has the columns arm and value; a run whose value is NaN has failed.
+    The arms are in the order of the frame; Welch's t-test compares them. `trials` has the columns arm and value; a run
+    whose value is NaN has failed.
     """
     runs_of_arms = trials.groupby("arm", sort=False)["value"]
     values = [runs.dropna().to_numpy() for _, runs in runs_of_arms]
     failed = [int(runs.isna().sum()) for _, runs in runs_of_arms]
 
     def contrasts(i: int, j: int) -> list[Contrast]:
-        """Return the contrasts of the arms with these numbers, as `Contrasts` says."""
+        """Return the contrasts of arm i with arm j (see `Contrasts`); empty where they say nothing."""
         # Only failures of the first arm could speak against it.
         evidence = unpaired_evidence(values[i], values[j], (failed[i], 0))
         if evidence is None or evidence.constant:
@@ -156,9 +157,9 @@ def _unpaired(trials: pd.DataFrame) -> tuple[list[float], Contrasts]:
 
 
 def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrasts]:
-    """Return the means of arms whose replicates are paired, and the contrasts of their differences.
+    """Return the mean of each arm, and the function that compares two arms, for replicates that pair the arms.
 
-    Only replicates that all arms have count, so that every rank is over the same ones. `SpecError` for fewer than two.
+    Only replicates count that all arms have, so that every rank is over the same ones. `SpecError` for fewer than two.
     """
     # The values [arms, replicates] of the folds and seeds that all arms have; NaN is a failed run.
     arms = trials["arm"].unique()
@@ -179,7 +180,10 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
         raise SpecError(rule, value=units)
 
     def contrast_of(differences: Any) -> Contrast:
-        """Return the contrast of differences [replicates], without those that are NaN."""
+        """Return the contrast of `differences` [replicates], without those that are NaN.
+
+        They are differences of two arms, or the values of one arm.
+        """
         known = np.isfinite(differences)
         return contrast(
             differences[known],
@@ -190,7 +194,7 @@ def _paired(trials: pd.DataFrame, design: Design) -> tuple[list[float], Contrast
         )
 
     def contrasts(i: int, j: int) -> list[Contrast]:
-        """Return the contrasts of the arms with these numbers, as `Contrasts` says."""
+        """Return the contrasts of arm i with arm j (see `Contrasts`); empty where they say nothing."""
         # Trainings that all have one value are copies of a run, which say nothing.
         if design.counts_trainings and all(constant(values[arm][finished]) for arm in (i, j)):
             return []

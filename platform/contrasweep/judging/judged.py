@@ -50,7 +50,7 @@ class Judged:
         design: How the arms are compared, in a sentence.
         columns: Which column has which role and which roles were guessed, in a sentence.
         table: The table, as a study has it.
-        cells: Over how many cells each compared value is averaged: so many runs a replicate has.
+        cells: How many cells, such as tasks, each compared value is a mean over. A replicate then needs so many runs.
 
     Example:
         >>> import pandas as pd
@@ -497,9 +497,11 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
 
 
 def _check_once(runs: pd.DataFrame, frame: pd.DataFrame, roles: Roles, place: str) -> None:
-    """Raise `SpecError` where two of the `runs`, a row each of `frame`, are one run, which would count twice.
+    """Raise `SpecError` where two rows of `runs` are the same run, which would count twice.
 
-    The hint names columns of settings, without a role, that may tell the two apart.
+    The same run has the same arm, seed, fold, item and task. `runs` and `frame` have the same rows; `runs` has a column
+    for each role, `frame` the columns of the source. The hint names columns of settings that may tell the two rows
+    apart, and have no role yet.
     """
     keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
     repeated = runs.duplicated(keys, keep=False)
@@ -522,7 +524,10 @@ def _check_once(runs: pd.DataFrame, frame: pd.DataFrame, roles: Roles, place: st
 
 
 def _design_text(layout: RunLayout, roles: Roles, arms: int, result: str) -> str:
-    """Return in a line how this number of `arms` is compared; `result` says what they make: a board, or a family."""
+    """Return a line that says how the arms are compared: their number, replicates, pairing, `result` and the metric.
+
+    `arms` is the number of arms. `result` is a part of the line: `a board`, or `family of 3 comparisons`.
+    """
     better = "larger" if roles.mode == "max" else "smaller"
     replicates = f"{plural(arms, 'arm')}, {layout.replicates_text}: {layout.pairing_text}"
     return f"{replicates}; {result}; metric {roles.metric}, {better} is better"

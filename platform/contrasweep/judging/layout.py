@@ -23,11 +23,11 @@ TRIAL_COLUMNS = ("trial_id", "fold", "seed", "status", "cause", "collapsed", "co
 
 @dataclass(frozen=True)
 class RunLayout:
-    """The trials that a table is built of, and how they are replicated: as a `design`, and in words.
+    """The trials that a table is built of, and how the arms are replicated.
 
-    `replicates_text` says which replicates there are (`5 folds x 2 seeds`), `pairing_text` says what pairs the arms.
-    Arms are compared at each value of the columns `axes`. `items` has the scores of test items where seeds are crossed
-    with them.
+    `design` has the replication as numbers. `replicates_text` has it in words (`5 folds x 2 seeds`), and `pairing_text`
+    says what pairs the arms (`paired by seed`). `axes` are columns of `trials`: arms are compared at each of their
+    values. `items` has the scores of test items where each seed has scored the same items; else None.
     """
 
     trials: pd.DataFrame
@@ -99,9 +99,9 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
 
 
 def _of_tasks(runs: pd.DataFrame, roles: Roles, suffix: str) -> RunLayout:
-    """Return the layout for verdicts on further tasks: a task is a replicate, with the mean over all of its runs.
+    """Return the layout for verdicts on further tasks: each task is a replicate, with the mean over all of its runs.
 
-    `suffix` is the end of the sentence on how arms are paired, here and in the functions below.
+    `suffix`, here and in the functions below, is the end of the sentence on how arms are paired.
     """
     # A table is built of seeds; here a task takes the place of a seed.
     word = joined(roles.block)
@@ -128,7 +128,10 @@ def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], suffix: str) -> RunLayo
 
 
 def _of_seeds_and_items(runs: pd.DataFrame, suffix: str) -> RunLayout:
-    """Return the layout of seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
+    """Return the layout for runs in which each seed has a score of each test item; a trial is a seed of an arm.
+
+    Only items count that all trials have.
+    """
     # A row for each trial and a column for each item; items that any trial lacks are left out.
     scores = runs.pivot(index=["arm", "seed"], columns="item", values="value")
     complete = scores.dropna(axis=1)
@@ -193,7 +196,10 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: s
 
 
 def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], suffix: str) -> RunLayout:
-    """Return the layout of runs with seeds: arms are paired where they share two seeds or more, else two samples."""
+    """Return the layout of runs with seeds: arms are paired by seed where they share two seeds or more.
+
+    Arms that share fewer are compared as two samples of runs.
+    """
     seeds_of_arms = runs.groupby("arm")["seed"].agg(set)
     common_seeds = set.intersection(*seeds_of_arms)
     all_seeds = set.union(*seeds_of_arms)
@@ -235,6 +241,9 @@ def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame that a table is built of: each run is a trial that is done, with its row number as id."""
+    """Return the frame that a table is built of: each row of `runs` is taken as a trial that has finished.
+
+    The id of a trial is the number of its row, from 0, as text.
+    """
     ids = np.arange(len(runs)).astype(str)
     return runs.assign(trial_id=ids, fold=runs.get("fold"), status=Status.DONE.value)

@@ -80,19 +80,24 @@ class Roles:
 
     @property
     def folds(self) -> tuple[str, ...]:
-        """The columns of `pair` that name folds, after those that name repeats of them."""
+        """The columns of `pair` that number folds or repeats.
+
+        The last one numbers folds, those before it number repeats of the partition.
+        """
         return tuple(name for name in self.pair if _matches(name, FOLD))
 
     @property
     def repeats_alone(self) -> bool:
-        """Whether the last one of `folds` names repeats, so that none names folds."""
+        """Whether no column names folds: the last one of `folds` has a name for repeats, such as `repeat`."""
         return _matches(self.folds[-1], REPEAT)
 
 
 def one_run_a_row(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with columns such as `seed0` and `seed1` as one with a row for each of them; any other as it is.
+    """Return a table with one run in each row.
 
-    The columns become `seed`, `fold` or `run`, by their names, and `value`. Runs are not paired.
+    A table without columns such as `seed0` and `seed1` is returned unchanged. A row with such columns becomes a row for
+    each of them, with two new columns: `seed`, `fold` or `run` has the number in the column's name, and `value` its
+    entry.
     """
     # Column of a run -> its word, and its number.
     words, numbers = {}, {}
@@ -208,10 +213,11 @@ def _named_columns(names: Sequence[str], options: Mapping[str, str]) -> dict[str
 
 
 def _check_seeds(frame: pd.DataFrame, columns: Sequence[str]) -> None:
-    """Raise `SpecError` where one of the `columns` that shall name seeds is a setting.
+    """Raise `SpecError` where one of the `columns`, which the user has named for seeds, holds a setting instead.
 
-    Several columns may name the same seeds, one value of each for a seed. Where a value has several partners, one of
-    the columns is a setting. Runs of one seed with other settings are no further replicates: they share its draws.
+    Several columns may number the same seeds, if each value of one belongs to one value of the others. Otherwise one of
+    them is a setting. Runs of one seed with different settings are no further replicates: they share its random
+    numbers.
     """
     combinations = frame[columns].drop_duplicates()
     if any(combinations[name].duplicated().any() for name in columns):
@@ -224,7 +230,7 @@ def _check_seeds(frame: pd.DataFrame, columns: Sequence[str]) -> None:
 
 
 def row_labels(frame: pd.DataFrame, columns: Sequence[str]) -> "pd.Series[str]":
-    """Return the label of each row [rows]: its texts in these columns, on one line and joined as in a table."""
+    """Return one text for each row [rows], from its entries in these columns: `adam 0.1` for `adam` and `0.1`."""
     # Imported here because it brings SciPy, which the list of readers does without.
     from contrasweep.results.building import joined
 
@@ -238,16 +244,19 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """Return a name of a column in lower case with `_` as separator, and without what trackers put before it."""
+    """Return the name of a column in lower case, with `_` for other signs: `Learning rate` is `learning_rate`.
+
+    The words that trackers put before the names of settings, such as `params.`, are removed.
+    """
     plain = re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_")
     return re.sub("^((h|hyper)?params|parameters|args|cfg|config|user_attrs)_", "", plain)
 
 
 def as_numbers(column: "pd.Series[Any]") -> tuple["pd.Series[float]", "pd.Series[bool]"]:
-    """Return a column as numbers, NaN where an entry is none, and a mask of entries that are neither nor missing.
+    """Return a column as numbers, and a mask of the entries that are texts and no numbers.
 
-    Truth values are 1 and 0. Words that programs write for a missing number count as missing. Where each entry has a
-    percent sign, `91%` is 91.
+    The number is NaN for such an entry and for a missing one. Truth values are 1 and 0. Words that programs write for a
+    missing number, such as `nan`, count as missing and are not in the mask.
     """
     words = column.astype(str).str.strip().str.lower()
     if words[column.notna()].str.endswith("%").all():
@@ -264,19 +273,20 @@ def _of_numbers(column: "pd.Series[Any]") -> bool:
 
 
 def setting_columns(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return those of the columns `names` that may be settings of runs: several rows share a value.
+    """Return those of the columns `names` that may hold settings of runs: some of their rows have the same value.
 
-    A column with another value in each row names runs, as `Name` in an export of W&B, or is a result.
+    A column whose values all differ holds names of runs, such as `Name` in an export of W&B, or results.
     """
     shared = [name for name in names if frame[name].nunique() < len(frame)]
     return [name for name in shared if not _matches(name, NO_SETTING)]
 
 
 def _arm(frame: pd.DataFrame, free: Sequence[str]) -> list[str]:
-    """Return the column of arms among the columns `free`, those without a role.
+    """Return the column that names the arms, in a list.
 
-    It is the first with a usual name whose values repeat, or the only one of texts that repeat. Where no texts repeat,
-    it is the first with a usual name. `SpecError` where there is no such one.
+    It is looked for among the columns `free`, which have no role. It is the first column with a usual name, such as
+    `method`, in which values repeat; else the only column of texts that repeat. Where no texts repeat, it is the first
+    with a usual name. `SpecError` where no column fits.
     """
     settings = setting_columns(frame, free)
     usual = [name for name in settings if _matches(name, ARM)]

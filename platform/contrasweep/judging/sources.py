@@ -47,7 +47,10 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
 
 
 def _read_texts(path: Path, **options: Any) -> pd.DataFrame:
-    """Return the table of a file with all entries as they are written: an arm may be called 1.10 or null."""
+    """Return the table of a file with all entries as text, so that an arm may be called `1.10` or `null`.
+
+    An empty entry is missing. `options` are further arguments of `pandas.read_csv`.
+    """
     with warnings.catch_warnings():
         # Cells beyond the head are an error, unless all are empty.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -106,7 +109,7 @@ class CurveRow:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return what the text of the option `--at` says; `SpecError` for any other text."""
+        """Return the row that the option `--at` asks for, by its `text`, such as `step:10`; `SpecError` for others."""
         kind, _, what = text.partition(":")
         if text == "last":
             return cls()
@@ -132,7 +135,10 @@ class CurveRow:
         return chosen.replace("NaN", np.nan).infer_objects()
 
     def _chosen(self, curve: pd.DataFrame) -> pd.DataFrame:
-        """Return the row that counts as `of_curve` does, but with values as `_rows` gives them: NaN is a text."""
+        """Return the row of a curve that counts, as a frame of one row, with the text `NaN` for values that are NaN.
+
+        `of_curve` says which row this is.
+        """
         # Metrics may be written in different rows: each keeps its last value.
         filled = curve.ffill()
         if not self.metric and self.step is None:
@@ -350,7 +356,10 @@ def read_folder(folder: Path, at: CurveRow = LAST) -> tuple[pd.DataFrame, bool]:
 
 
 def _first_kind(folder: Path, at: CurveRow) -> tuple[str, Reader, list[Path]]:
-    """Return the kind of the files of a folder, as a pattern of names; the function that reads them, and the files."""
+    """Return the kind of the files of a folder (a pattern of names), the function that reads them, and the files.
+
+    The first of the known kinds is taken of which the folder has any file. `SpecError` where it has none.
+    """
     # An installed part for reading is called by the pattern of the files that it reads.
     parts = {pattern: path_of("readers", pattern) for pattern in installed("readers")}
     kinds = [*parts, *KINDS] if at == LAST else [*CURVES]
@@ -368,9 +377,9 @@ def _first_kind(folder: Path, at: CurveRow) -> tuple[str, Reader, list[Path]]:
 
 
 def _read_file(path: Path, read: Reader, problem: str) -> pd.DataFrame:
-    """Return what `read` gives for a file; `SpecError` where it is too large or broken.
+    """Return the table that the function `read` makes of a file; `SpecError` if the file is too large or broken.
 
-    `problem` says in words that it is broken.
+    `problem` is the message for a failure, such as `the file is not what its name says`.
     """
     if path.stat().st_size > MOST_BYTES:
         raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
@@ -382,10 +391,10 @@ def _read_file(path: Path, read: Reader, problem: str) -> pd.DataFrame:
 
 
 def _run_of(path: Path, kind: str) -> Path:
-    """Return the path that stands for the run of the file `path`, the same for all files of a run of this `kind`.
+    """Return a path that is the same for all files of one run, by which these files are put together.
 
-    A run may have several files: of its checkpoints, of its restarts, or the parts into which it was split. A run of
-    another kind has one file, whose `path` is returned.
+    A run may have several files: of its checkpoints, of its restarts, or parts of one table. `kind` is the pattern that
+    the name of the file matches. A run of another kind has a single file, whose own `path` is returned.
     """
     match kind:
         case "trainer_state.json" if CHECKPOINT.fullmatch(path.parent.name):
@@ -400,7 +409,10 @@ def _run_of(path: Path, kind: str) -> Path:
 
 
 def _by_step(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a curve from several files, as of a run that was restarted, with each step as it was written last."""
+    """Return a curve that was put together from several files with one row for each step, as it was written last.
+
+    For example, a run that was restarted has written some steps twice.
+    """
     step = next((name for name in files.STEP_NAMES if name in table), None)
     return table if step is None else table.groupby(step, as_index=False, dropna=False).last()
 
@@ -473,9 +485,10 @@ def read_table(
 
 
 def _cleaned(frame: pd.DataFrame, place: str) -> pd.DataFrame:
-    """Return the rows of a source that count, with the columns that may have a role.
+    """Return the rows of a source that are results, and its columns without those that are empty.
 
-    `place` names the source in errors. `SpecError` for two columns of one name, and where no row is left.
+    Rows of a study's trials that are still to run, or failed for a cause outside the method, are left out. `place`
+    names the source in errors. `SpecError` for two columns of one name, and where no row is left.
     """
     # The index may name seeds or arms.
     in_index = [name for name in frame.index.names if name is not None and name not in frame]
