@@ -58,7 +58,7 @@ TROUBLE = (*STYLES, "arm ", "no host")
 
 
 class Lines:
-    """Prints a line when a run starts, one every `every_s` seconds while it runs, and each message at once."""
+    """Prints lines of text: one every `every_s` seconds during a run, one at its end, each message at once."""
 
     def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
         self.stream = stream
@@ -66,7 +66,7 @@ class Lines:
         self.due = time.monotonic() + every_s
 
     def show(self, state: RunState) -> None:
-        """Print a line, if one is due; none of a run that has ended, which `close` prints."""
+        """Print a line on the progress if `every_s` seconds have passed since the last one; none after the end."""
         now = time.monotonic()
         if now >= self.due and not state.ended:
             self.due = now + self.every_s
@@ -77,18 +77,18 @@ class Lines:
         print(text, file=self.stream, flush=True)
 
     def close(self, state: RunState) -> None:
-        """Print how the run ended."""
+        """Print a last line, which says how the run ended."""
         self.say(progress_line(state))
 
 
 class Quiet(Lines):
-    """Prints failed, silent, repeated and waiting trials, and no progress."""
+    """Prints only messages on trouble (`TROUBLE`): on trials that fail, do not report, run again or wait for a host."""
 
     def show(self, state: RunState) -> None:
         """Print nothing."""
 
     def say(self, text: str) -> None:
-        """Print a line that begins with one of `TROUBLE`."""
+        """Print the message `text` if it begins with one of `TROUBLE`; nothing for any other."""
         if text.startswith(TROUBLE):
             super().say(text)
 
@@ -97,9 +97,9 @@ class Quiet(Lines):
 
 
 def display_here() -> Display:
-    """Return the display for this process: of a notebook, a terminal, or lines where neither is there.
+    """Return the display for this process: that of a notebook, of a terminal, or lines of text where it has neither.
 
-    All but the notebook's are on standard error, since results go to standard output.
+    Terminal and lines are written to standard error, because results go to standard output.
     """
     ipython = sys.modules.get("IPython")
     if ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell":
@@ -112,9 +112,9 @@ def display_here() -> Display:
 
 
 class LiveFile:
-    """Keeps the state of a run in the storage, from a thread of its own, so that a slow storage delays nothing.
+    """Writes the state of a run to the storage, in a thread of its own, so that a slow storage delays nothing.
 
-    Nothing is written while `may_write` returns False: the file is that of the driver that holds the study.
+    Nothing is written while `may_write` returns False: the file belongs to the driver that holds the study's lease.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class LiveFile:
         """Do nothing: the state has the messages already."""
 
     def close(self, state: RunState) -> None:
-        """Write the last state, once a write that still goes on has ended; waits `CLOSE_S` seconds for each at most."""
+        """Write the last state, after a write that still goes on has ended; wait `CLOSE_S` seconds at most for each."""
         if self._thread is not None:
             self._thread.join(CLOSE_S)
         self._begin(state).join(CLOSE_S)
@@ -163,13 +163,16 @@ class LiveFile:
 
 
 class View:
-    """A state as tables of the library Rich, with as many rows as the display has room for."""
+    """Draws a state as tables of the library Rich, with as many rows as the display has room for."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the running trials, the arms that have scores, a bar, and the line of counts; no table without rows."""
+        """Yield the parts of the drawing: running trials, arms that have scores, a bar, and the line of counts.
+
+        A table without rows is left out.
+        """
         state = self.state
         running = list(state.running.values())
         arms = list(state.arms.items())
@@ -214,7 +217,7 @@ class Terminal:
         self.live.update(View(state), refresh=True)
 
     def say(self, text: str) -> None:
-        """Print a line above the tables, in the colour that `STYLES` has for how it begins."""
+        """Print a message above the tables, in a colour that depends on its first words (`STYLES`)."""
         style = next((style for word, style in STYLES.items() if text.startswith(word)), "")
         self.console.print(Text(printable(text), style=style, overflow="fold"), soft_wrap=True)
 
@@ -252,7 +255,7 @@ class Notebook:
 
 
 def to_html(state: RunState, messages: Iterable[str]) -> str:
-    """Return the tables as HTML, below the messages: as a terminal of 110 columns and 40 lines shows them."""
+    """Return the messages and below them the tables as HTML, drawn as on a terminal of 110 columns and 40 lines."""
     console = Console(file=io.StringIO(), record=True, width=110, height=40, force_jupyter=False)
     console.print(View(state))
     tables = console.export_html(inline_styles=True, code_format=PAGE)

@@ -44,7 +44,7 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
 
 
 def _listed(records: StudyRecords) -> str:
-    """Return some ids of the study's trials, if it has any, and the command that prints them, as a hint."""
+    """Return a hint for a wrong trial id: some ids of the study's trials, and the command that prints all of them."""
     ids = sorted(records.with_files() | records.finished())
     examples = ""
     if ids:
@@ -59,10 +59,10 @@ def read_log(records: StudyRecords, trial_id: str) -> str:
 
 
 def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
-    """Return what is known of a trial besides its log, as text to print after the log.
+    """Return what is known of a trial besides its log, as text that is printed behind the log.
 
-    That is the status and the traceback of its `record`; without a record (None) the stack that the trial had when it
-    did not report; "" without a stack too.
+    For an ended trial this is the status in its `record`, and its traceback if it failed. Without a record (None) it is
+    the stack that was written when the trial did not report for long; "" where no stack was written.
     """
     if record is None:
         stack = _text(records, trial_id, STACK)
@@ -91,9 +91,10 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object])
 
 
 def _new(written: str, text: str) -> str:
-    """Return the part of `text` after `written`, also where the middle of the log has been cut out since.
+    """Return the part of the log `text` that comes after `written`, the log as it was printed before.
 
-    Where the end of `written` was cut out too, the returned part is the end of `text`.
+    A long log loses its middle, so `text` need not begin with `written`. The end of `written` is then looked for in
+    `text`; where it was cut out too, the end of `text` is returned.
     """
     if text.startswith(written):
         return text[len(written) :]

@@ -58,7 +58,7 @@ def none_there(storage: str) -> str:
 
 
 def no_such_study(study: str, storage: str) -> SpecError:
-    """Return the error for a study that was never run in the storage, with the names of those that were."""
+    """Return the error for a study that was never run in the storage; its hint names the studies that were."""
     if open_store(storage).exists(f"{study}/campaign.json"):
         hint = command_line("ledger", study, storage=storage)
         return SpecError("this is a campaign, no study", place="STUDY", value=study, hint=hint)
@@ -83,9 +83,9 @@ def overviews(storage: str) -> Iterator[Overview]:
 
 
 def overview(records: StudyRecords, document: StudyDocument) -> Overview:
-    """Return one study as its records and the live state of its newest run show it.
+    """Return one study as its records and the state of its newest run (`live.json`) show it.
 
-    `last_sign` is the newest time that a record, the run or the declaration has.
+    Its `last_sign` is the newest of the times in its records, in that state, and in its declaration.
     """
     # Trials of an earlier plan do not count: of a larger grid, or confirmations of what is no longer the best.
     planned = {row["trial_id"] for row in planned_rows(records)}
@@ -160,9 +160,9 @@ def _best(recorded: Sequence[Record], document: StudyDocument) -> tuple[float | 
 
 
 def _is_whole(document: StudyDocument, live: RunState | None, recorded: int) -> bool:
-    """Whether all trials of a study have ended, of which this number is `recorded`.
+    """Whether all trials of a study have ended; `recorded` is the number of its trials with a record.
 
-    `live` is the state that its newest run left; None where there is none.
+    `live` is the state that its newest run left; None where no run left one.
     """
     if document.trials is not None and recorded >= document.trials:
         return True

@@ -88,7 +88,10 @@ class RunningTrial:
 
     @property
     def pace_s(self) -> float | None:
-        """The seconds of a step, by the reports in this run and so without the start of a process; None for too few."""
+        """The seconds that a step takes, by the reports in this run; None before the second report.
+
+        The time from the start to the first report does not count, as it includes the start of a process.
+        """
         if self.reported is None or self.first_reported is None or self.step == self.first_step:
             return None
         return (self.reported - self.first_reported) / (self.step - self.first_step)
@@ -112,10 +115,9 @@ class ArmState:
     best_where: Line = ""
 
     def score(self, value: float, where: str, mode: str) -> None:
-        """Count a finished trial's value of the metric.
+        """Add the metric's value of a finished trial to the mean, and to the best value if it is better.
 
-        `where` says in words which trial it is, `lr=0.1 seed=1`; `mode` is "max" or "min". The mean is brought up to
-        date.
+        `where` says in words which trial it is, `lr=0.1 seed=1`; `mode` is "max" or "min".
         """
         self.scored += 1
         self.mean += (value - self.mean) / self.scored
@@ -170,7 +172,7 @@ class RunState:
 
     @property
     def done(self) -> int:
-        """The number of trials that need not run any more."""
+        """The number of trials that have ended, in this run or before it."""
         return sum(self.before.values()) + sum(self.statuses.values())
 
     @property
@@ -190,7 +192,10 @@ class RunState:
         return pick(scored, key=lambda entry: entry[1].best or 0.0) if scored else None
 
     def event(self, now: float, text: str) -> None:
-        """Keep a line with its time `now`, in unix seconds, for whoever watches; only the newest `MAX_EVENTS` stay."""
+        """Add a line to the state's events, for whoever watches. `now` is its time in unix seconds.
+
+        Only the newest `MAX_EVENTS` lines are kept.
+        """
         self.events = [*self.events, (now, one_line(text))][-MAX_EVENTS:]
 
 
@@ -381,7 +386,7 @@ class Progress:
         self.close(USED_UP if used_up() else "")
 
     def begin(self, slots: float) -> None:
-        """Say what the run will do, now that hosts are there, of which `slots` trials run at once."""
+        """Note that hosts are there on which `slots` trials run at once, and tell what the run will do."""
         with self._lock:
             self.state.slots = slots
             self.state.waits = ""
@@ -395,7 +400,7 @@ class Progress:
         self._thread.start()
 
     def started(self, trial: Trial) -> None:
-        """Note that a worker begins a trial, or goes on with it."""
+        """Note that a worker has begun to train a trial, or goes on with one."""
         with self._lock:
             self.state.waits = ""
             # A trial that was stopped may go on after all. Then it is counted no more as one that has ended, whether it
@@ -444,7 +449,7 @@ class Progress:
                 trial.steps = None
 
     def hangs(self, trial_id: str, note: str) -> None:
-        """Mark a running trial with what is odd about it, `no report for 5 min`; its next report clears that."""
+        """Add a note to a running trial on what is odd, such as `no report for 5 min`; its next report removes it."""
         with self._lock:
             trial = self.state.running.get(trial_id)
             if trial:
@@ -458,7 +463,7 @@ class Progress:
                 self.planned[trial_id] = trial.arm
 
     def ended(self, record: Record) -> None:
-        """Count a trial that has its record; for the first one that printed warnings, tell how to read them."""
+        """Count a trial that has ended. At the first one that printed warnings, tell the command that shows its log."""
         with self._lock:
             trial = self.state.running.pop(record.trial_id, None)
             self.planned.pop(record.trial_id, None)
@@ -480,7 +485,7 @@ class Progress:
             self._count(record, seconds)
 
     def waits(self, text: str) -> None:
-        """Say which host is waited for, and keep it in the state until a trial starts."""
+        """Tell which host the run waits for; `text` stays in the state until a trial starts."""
         with self._lock:
             self.state.waits = one_line(text)
         self.say(text)
@@ -494,12 +499,12 @@ class Progress:
             self._tell(text)
 
     def _tell(self, text: str) -> None:
-        """Keep a line for the displays and for the state; the lock is held."""
+        """Add a message for the displays and for the state's events. The caller holds the lock."""
         self.state.event(time.time(), text)
         self._messages.append(text)
 
     def close(self, reason: str = "") -> None:
-        """Show that the run is over, with the reason; "" where it has run to its end."""
+        """Show that the run has ended, and stop the displays. `reason` is why it ended early; "" where it did not."""
         # Once the thread has ended, this one alone uses the displays and the state.
         self._stopping.set()
         if self._thread is not None:
@@ -512,7 +517,10 @@ class Progress:
             display.close(self.state)
 
     def _count(self, record: Record, seconds: float) -> None:
-        """Count a trial's record, which took `seconds` of its place."""
+        """Count an ended trial in the state of its arm: its status, its score, and how long it took.
+
+        `seconds` is how long the trial kept its place on a host.
+        """
         arm = self.state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
         if record.warnings:
@@ -552,12 +560,12 @@ class Progress:
             arm.score(score, where, self.state.mode)
 
     def _run(self) -> None:
-        """Show the state every `TICK_S` seconds until the run is over: what the thread does."""
+        """Show the state every `TICK_S` seconds until the run is over; runs in a thread."""
         while not self._stopping.wait(TICK_S):
             self._update()
 
     def _update(self) -> None:
-        """Give each display the messages since the last turn, and a copy of the state that no other thread changes."""
+        """Give each display the messages that are new since the last call, and a copy of the state."""
         # Displays may be slow, so they are called without the lock.
         with self._lock:
             messages = self._messages
@@ -643,9 +651,12 @@ def watch(
 ) -> RunState | None:
     """Show the study's newest run until it ends, or just `once`, and return its last state.
 
-    A later run that holds the study and has not kept a state yet is waited for. So is what `awaited` names in a line,
-    such as a job that has not begun; "" where there is none. None where no run has kept a state. The clocks of the two
-    machines are compared at the first look only. After it, a driver is alive as long as its state changes.
+    None where no run has kept a state. Where the newest run has ended, it is not shown as long as another one is about
+    to come: one that holds the study's lease and has kept no state yet, or a job that `awaited` names in a line.
+    `awaited` returns "" where there is none.
+
+    The clocks of the two machines are compared at the first look only. After it, a driver counts as alive as long as
+    its state changes.
     """
     watched = Watched()
     last_coming = ""
@@ -674,7 +685,10 @@ def watch(
 
 
 def _next_run(records: StudyRecords, last: RunState | None) -> str:
-    """Return a line on a run that holds the study and has no state yet; "" unless there is another than the `last`."""
+    """Return a line on a run that holds the study's lease and has kept no state yet; "" where there is none.
+
+    `last` is the state of the newest run that has kept one: that run does not count.
+    """
     holder = living_holder(records)
     if holder is None or (last and (holder.host, holder.pid) == (last.host, last.pid)):
         return ""
@@ -682,7 +696,7 @@ def _next_run(records: StudyRecords, last: RunState | None) -> str:
 
 
 class Watched:
-    """The last state of a run that was read, and when it was written by the clock of this process."""
+    """Tells from a run's states, read one after the other, whether its driver is alive, and what is new."""
 
     def __init__(self) -> None:
         self.updated = 0.0  # that of the state, by the clock of the run's host; 0: none was read
@@ -692,9 +706,10 @@ class Watched:
         self.silence_told = False
 
     def seen(self, state: RunState, now: float, clock: float) -> RunState:
-        """Return `state`; for a run that goes on, its `updated` is moved on to now, by `SILENT_S` at most.
+        """Take the `state` that was read last; return it with `updated` moved towards now, if the driver seems alive.
 
-        `now` is in unix seconds and `clock` monotonic, both on this machine, which need not be that of the run.
+        It is moved by the time since the state changed last, at most by `SILENT_S`; not for a run that has ended. `now`
+        is in unix seconds and `clock` is monotonic time. Both are of this machine, which need not be that of the run.
         """
         # A state that was written since the last look: from now on its age is counted by this process's clock.
         if state.updated != self.updated:
@@ -710,9 +725,9 @@ class Watched:
         return replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
 
     def news(self, state: RunState) -> list[str]:
-        """Return a line for each event of `state` that is new, and one if the run gave no sign of life for `SILENT_S`.
+        """Return a line for each new event of `state`, and one if the run gave no sign of life for `SILENT_S` seconds.
 
-        Each line is returned once.
+        Each line is returned once only.
         """
         news = [text for at, text in state.events if at > self.told_at]
         self.told_at = max([self.told_at, *(at for at, _ in state.events)])

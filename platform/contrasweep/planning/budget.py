@@ -97,9 +97,9 @@ class Budget:
             self._look_back(records, list(known))
 
     def started(self, trial_id: str, gpus: float) -> None:
-        """Note that a trial begins or goes on, on so many GPUs or a share of one.
+        """Note that a trial begins or goes on, on so many GPUs: 0.25 for a quarter of one.
 
-        `gpus` is 1 for a trial without a GPU, which takes a slot. What an earlier attempt of it trained stays counted.
+        `gpus` is 1 for a trial without a GPU, which takes a slot. The hours of its earlier attempts stay counted.
         """
         if not self.running:
             self.since = time.monotonic()
@@ -110,7 +110,7 @@ class Budget:
         trial.gpus = gpus
 
     def trained(self, trial_id: str, seconds: float) -> None:
-        """Note how many seconds a running trial has trained, over all its attempts; nothing for an ended one."""
+        """Note how many seconds a running trial has trained, over all its attempts; do nothing for an ended trial."""
         if trial_id in self.unfinished:
             self.unfinished[trial_id].seconds = seconds
 
@@ -121,7 +121,10 @@ class Budget:
         self.gpu_hours[record.trial_id] = gpu_hours(record)
 
     def waits(self, trial_id: str) -> None:
-        """Note that a trial does not train any more, or for now: it has lost its worker. Its seconds stay counted."""
+        """Note that a trial trains no longer, for good or until it is started again.
+
+        The seconds that it has trained stay counted.
+        """
         # If no other trial runs, the stretch of wall time in which some trial trained is over.
         if self.running == {trial_id}:
             self.hours += (time.monotonic() - self.since) / 3600

@@ -19,7 +19,7 @@ UNKNOWN = ""
 
 @dataclass(frozen=True)
 class CodeChange:
-    """A change of code, or of the network that trials started from, and the trials that were made before it."""
+    """A change of code, or of a network that trials started from, and the trials that were made before it."""
 
     old: str  # digest of the code that made the trials; of a network `<trial>@<unix time of its end>`
     new: str  # of the code that the trials would run now, likewise
@@ -40,7 +40,7 @@ class CodeChange:
 
 @dataclass(frozen=True)
 class CodeComparison:
-    """The trials of a study that were made by other code than there is now, or from other networks."""
+    """What has changed since trials of a study were made: their code, or the networks that they started from."""
 
     total: int  # of the planned trials; where their number is not known, of those with a record
     changes: tuple[CodeChange, ...]  # each with its trials
@@ -50,15 +50,17 @@ class CodeComparison:
         return tuple(change for change in self.changes if not change.accepted)
 
     def trial_ids(self) -> list[str]:
-        """Return the ids of all trials that changes concern, accepted ones and unfinished trials too."""
+        """Return the ids of all trials that were made before a change, unfinished trials too.
+
+        Changes that the user has accepted count as well.
+        """
         return [i for change in self.changes for i in (*change.trial_ids, *change.unfinished)]
 
     def line(self, *, with_accepted: bool = False) -> str:
         """Return the changes that the user has not accepted as one line; "" where there is none.
 
-        `with_accepted` adds the changes that were accepted.
-
-        `24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22 11:02`
+        For example `24 of 30 trials were made by other code: mythesis/method.py changed (12 lines) since 2026-11-22
+        11:02`. With `with_accepted` the line has the accepted changes too.
         """
         changes = self.changes if with_accepted else self.pending()
         finished = sum(len(change.trial_ids) for change in changes)
@@ -95,7 +97,8 @@ def compare_code(
     """Return which trials were made by other code than the `current` one: finished trials, and those begun.
 
     Args:
-        records: The study's storage, for checkpoints without a record, kept sources and what the user has accepted.
+        records: The study's storage. It has the checkpoints of unfinished trials, the sources that were kept, and the
+            changes that the user has accepted.
         finished: The records to compare.
         trials: The trials of the plan as far as they are known. A checkpoint of any other trial, as of a search, is
             compared with the code of all of them.
@@ -146,7 +149,8 @@ def compare_code(
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:
     """Return in words how the code with digest `old` and the current code `new` differ.
 
-    `mythesis/method.py changed (12 lines)`. Where the old sources were not kept, the text says so.
+    For example `mythesis/method.py changed (12 lines)`. Where the sources of the old code were not kept, the text says
+    so.
     """
     if old == UNKNOWN:
         return "recorded before code was kept"

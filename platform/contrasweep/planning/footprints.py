@@ -49,7 +49,7 @@ GPU_HOST_GIB = 3.0
 
 @dataclass(frozen=True)
 class Requirement:
-    """A trial's footprint, and how it is known."""
+    """The memory, cores and GPUs that a trial needs (its footprint), and where these numbers come from."""
 
     footprint: Footprint
     source: str  # `measured`, `estimated`, `declared` or `default`
@@ -57,7 +57,7 @@ class Requirement:
 
 
 class Estimate(NamedTuple):
-    """What was counted of the training of an architecture."""
+    """The memory and the operations of a training step, counted from the network and the batch without running it."""
 
     architecture: str
     gib: float  # memory, before calibration
@@ -78,7 +78,10 @@ class Footprints:
     """
 
     def __init__(self, study: Study, inventory: Inventory, learned: Learned) -> None:
-        """Take what earlier trials have taught as `learned`: the measured peaks by cell, and the memory model."""
+        """Prepare the requirements of the trials of `study` on the hosts of `inventory`.
+
+        `learned` has what earlier trials have taught: the peaks of memory measured in each cell, and the memory model.
+        """
         self.study = study
         self.inventory = inventory
         self.learned = learned
@@ -167,13 +170,16 @@ class Footprints:
         return TrialNotes(architecture=counted.architecture, counted_gib=round(counted.gib, 4))
 
     def grow(self, inventory: Inventory) -> None:
-        """Place trials on the hosts of `inventory` from now on; requirements are computed again for them."""
+        """Replace the hosts by those of `inventory`, to which hosts were added.
+
+        Requirements are computed again for these.
+        """
         self.inventory = inventory
         self._requirements.clear()
         self._options.cache_clear()
 
     def learn(self, peak: Peak) -> None:
-        """Let later requirements follow from the measured peaks of one more trial too."""
+        """Take the measured memory of one more trial into account. Requirements are computed again."""
         self.learned.add(peak)
         self._requirements.clear()
 
@@ -190,7 +196,7 @@ class Footprints:
             self._requirements.clear()
 
     def _footprint(self, trial: Trial) -> tuple[Footprint, str]:
-        """Return a trial's footprint, and its source: measured, estimated, declared or the default."""
+        """Return a trial's footprint, and its source: `measured`, `estimated`, `declared` or `default`."""
         declared = self.study.arms[trial.arm].resources
         workload = self._workload(trial)
         # Type of GPU, or `CPU` -> peaks measured of the trial's cell.
@@ -227,9 +233,9 @@ class Footprints:
         return footprint, MEASURED if MEASURED in sources.values() else ESTIMATED
 
     def _undeclared(self, workload: Workload | None) -> Footprint:
-        """Return the footprint, before its memory is known, of a trial whose arm declares no resources.
+        """Return a first footprint of a trial whose arm declares no resources: device, cores and a default of memory.
 
-        `workload` is what the trainable declares (None: it declares none), which names device and cores.
+        `workload` is what the trainable says of device and cores; None: it says nothing.
         """
         default = default_footprint(self.inventory)
         if workload is None:

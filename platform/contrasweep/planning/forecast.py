@@ -52,10 +52,11 @@ COUNTED = (
 
 
 class Durations:
-    """How many seconds a trial trains, from the records `known` of trials that were trained to their end.
+    """How many seconds a trial of a study trains, computed from trials that were trained to their end.
 
-    `equal` are (cell key, record) of such trials in other studies, which `studies` names. Seconds are converted to a
-    GPU whose speed is 1 in the inventory; those on a CPU stay as measured.
+    `known` are the study's own records. `equal` are trials of the same cells in other studies, as (cell key, record),
+    and `studies` has the names of these studies. Seconds are converted to a GPU whose `speed` is 1 in the inventory;
+    those on a CPU stay as measured.
     """
 
     def __init__(
@@ -75,10 +76,11 @@ class Durations:
         self.measured = [*self.done.values()] or others
 
     def of(self, row: PlanRow) -> float | None:
-        """Return the expected seconds of one trial of `row`; None where neither the study nor `equal` has a trial.
+        """Return the expected seconds of one trial of `row`; None where no trial of the study or of `equal` has ended.
 
         It is the median over the row's finished trials. Where none has finished, it is the median over equal trials of
-        other studies, else over the arm's finished trials, else the median of the medians of all arms and equal cells.
+        other studies; else over the finished trials of the row's arm; else the median of the medians of all arms and
+        equal cells.
         """
         done = [self.done[trial.id] for trial in row.trials if trial.id in self.done]
         if done:
@@ -127,7 +129,7 @@ class Durations:
 
 @dataclass(frozen=True)
 class ForecastRow:
-    """A row of the plan, what its most demanding trial requires, and how long one takes."""
+    """A row of a forecast: what the most demanding trial of a row of the plan needs, and how long a trial takes."""
 
     planned: PlanRow
     requirement: Requirement
@@ -139,7 +141,7 @@ class ForecastRow:
 
     @property
     def footprint(self) -> Footprint:
-        """Return the footprint of one trial, with its margin on every type of GPU."""
+        """Return the footprint of the row's most demanding trial: what it needs on each type of GPU, with margins."""
         return self.requirement.footprint
 
     @property
@@ -154,7 +156,11 @@ class ForecastRow:
         return self.footprint.on(first.gpu) if first and first.gpu else self.footprint
 
     def to_dict(self) -> dict[str, object]:
-        """Return the facts for programs: memory in GiB, shares as text, None where there is no GPU or no place."""
+        """Return the row by names of its parts, for JSON.
+
+        Memory is in GiB, and a share of a GPU is a text such as `1/4`. A part is None where the trial takes no GPU, or
+        fits no host.
+        """
         footprint = self.first_footprint
         # Share and GPU are those of the placement that is tried first.
         on_gpu = self.first if self.first and self.first.gpu else None
@@ -207,12 +213,12 @@ class Forecast:
 
     @property
     def counted(self) -> bool:
-        """Whether the hours rest on counted work, because no trial of some kind has finished yet."""
+        """Whether the hours are computed from counted operations, because trials of some row have never finished."""
         return self.makespan is not None and any(row.counted for row in self.rows)
 
     @property
     def slots(self) -> int:
-        """The smallest number of slots of a row whose trials fit a host: so many trials run at once; at least 1."""
+        """How many trials run at once: the smallest number among the rows whose trials fit a host; at least 1."""
         slots = [row.slots for row in self.rows if row.placements]
         return max(1, min(slots, default=1))
 
@@ -234,10 +240,11 @@ class Forecast:
         return makespan.hours if makespan else None
 
     def power_lines(self) -> list[str]:
-        """Return lines on what the study can decide, as declared and with more replicates, and on the looks that count.
+        """Return lines on which differences the study can decide, and on earlier looks, which make that harder.
 
-        A line on more replicates is `  x2      20 seeds (40 trials more, 3.1 h): 0.9 spreads`. The time is left out
-        where it is not known. [] where there is nothing to compare; without SciPy a line that says so.
+        A line is on the study as declared, and further ones on more replicates: ` x2 20 seeds (40 trials more, 3.1 h):
+        0.9 spreads`. The time is left out where it is not known. [] where there is nothing to compare; without SciPy
+        one line that says so.
         """
         if not is_installed("scipy"):
             return [
@@ -269,7 +276,7 @@ class Forecast:
         return lines
 
     def to_dict(self) -> dict[str, object]:
-        """Return what `to_text` shows, for programs."""
+        """Return the numbers and sentences of the forecast by name, for JSON."""
         return {
             "study": self.plan.study.name,
             **self.plan.totals(self.records),
@@ -475,14 +482,14 @@ def copy_warnings(plan: Plan) -> list[str]:
 
 
 def _row(row: PlanRow, durations: Durations, footprints: Footprints) -> ForecastRow:
-    """Return what is expected of the trials of a row of the plan.
+    """Return what is expected of the trials of a row of the plan: their requirement, places, and the seconds of one.
 
-    The seconds are those of finished trials. Where no trial has finished, they are the most that counted work gives for
-    a sample of the row. They are not known where the work of a sample cannot be counted.
+    The seconds are those of finished trials. Where none has finished, they are computed from the counted operations of
+    each of the row's example trials, and the longest counts. None where the operations of an example cannot be counted.
     """
 
     def demand(trial: Trial) -> tuple[bool, float, float]:
-        """Return what is compared, in this order: whether there is no place, GPU memory, host memory."""
+        """Return how hard a trial is to place: whether it fits nowhere, its GPU memory, its host memory (in GiB)."""
         footprint = footprints.of(trial).footprint
         return not footprints.options(trial), footprint.gpu_memory_gib, footprint.host_memory_gib
 
@@ -535,9 +542,10 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
 
 
 def _on_gpu(row: ForecastRow) -> list[str]:
-    """Return the texts of a row on GPUs: memory in GiB and its source, share, types, trials on one GPU.
+    """Return the texts of a row for a trial's GPU: memory, share, types of GPU, and how many trials share one.
 
-    A text is `-` where there is no GPU. The types of trials that fit no host are `fits none`.
+    For example `["10.5 measured", "1/4", "H100 or A100", "4"]`. A text is `-` for a trial without a GPU. The types are
+    `fits none` where the trial fits no host.
     """
     first = row.first
     footprint = row.first_footprint

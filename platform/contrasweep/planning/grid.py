@@ -34,7 +34,11 @@ _CellKey = tuple[str, int, str]
 
 
 def _cell_key(trial: Trial) -> _CellKey:
-    """Return what tells a trial's cell from others: all trials of a cell share one object `config`."""
+    """Return a key that is the same for all trials of one cell.
+
+    It has the arm, the identity of the `config` object, and the digest of the data. The trials of a cell share one
+    object `config`.
+    """
     return trial.arm, id(trial.config), trial.data.digest
 
 
@@ -46,7 +50,10 @@ class FixedSource(Source):
     """
 
     def __init__(self, trials: Iterable[Trial], *, in_order: bool = False) -> None:
-        """Hand out `trials`; with `in_order`, in the order of the list to the end."""
+        """Take the `trials` to hand out.
+
+        With `in_order` their order is kept to the end; else the longest come first near the end.
+        """
         self.waiting = deque(trials)
         self.in_order = in_order
         self.running: dict[str, _CellKey] = {}
@@ -55,11 +62,14 @@ class FixedSource(Source):
 
     @property
     def finished(self) -> bool:
-        """Whether all have been handed out."""
+        """Whether all trials have been handed out."""
         return not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
-        """Return the next trial of the list, `Finished` after the last; that an arm is paused changes nothing."""
+        """Return the next trial of the list; `Finished` after the last one.
+
+        `paused_arms` has no effect: a grid pauses no arm.
+        """
         if not self.waiting:
             return Finished()
         position = self._next_position()
@@ -70,13 +80,13 @@ class FixedSource(Source):
         return NextTrial(trial)
 
     def done(self, record: Record) -> None:
-        """Note how long a trial took, as an estimate for those of its cell that still wait."""
+        """Take the seconds of an ended trial as the estimate for the waiting trials of its cell."""
         cell = self.running.pop(record.trial_id, None)
         if cell is not None and record.status.counts:
             self.seconds[cell] = record.seconds
 
     def _next_position(self) -> int:
-        """Return where in `waiting` the next trial is: the first, or near the end the first of the longest ones."""
+        """Return the index of the next trial in `waiting`: 0, but near the end that of the first long one."""
         if self.in_order or not self.seconds:
             return 0
         # A cell of which no trial has ended yet is not shorter than those that began with it.
@@ -184,13 +194,16 @@ class GridPlan(PlanBase):
         return all(trial.id in finished for trial in self._granted(records))
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
-        """Return the rows of `to_frame` for the trials that may run before the next look; `complete` is not used."""
+        """Return the rows of `to_frame` that are stored as the plan: trials that may run before the next look.
+
+        `complete` is not used; the plan of a sweep needs it.
+        """
         granted = {trial.id for trial in self._granted(records)}
         frame = self.to_frame()
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
-        """Return {}: a grid searches nothing."""
+        """Return {}: no arm of a grid has a search. For a sweep it is arm -> digest of the arm's search."""
         return {}
 
     def trials_among(self, finished: Collection[str]) -> set[str]:
@@ -251,7 +264,10 @@ class GridPlan(PlanBase):
         return frame
 
     def rows(self, known: RecordsById) -> tuple[PlanRow, ...]:
-        """Return one row for each cell, in table order, given the finished records `known` by trial id."""
+        """Return one row for each cell, in the order of the table.
+
+        `known` is trial id -> record of the finished trials, which each row counts.
+        """
         return tuple(_row(cell, known) for cell in self.cells)
 
     def rows_of_trials_to_run(self, known: RecordsById) -> Iterable[int]:
@@ -300,7 +316,10 @@ class GridPlan(PlanBase):
 
 
 def _row(cell: Cell, known: RecordsById) -> PlanRow:
-    """Return the row of a forecast for a cell, given the finished records `known` by trial id."""
+    """Return the row of a forecast for a cell.
+
+    `known` is trial id -> record of the finished trials, which the row counts.
+    """
     done = sum(trial.id in known for trial in cell.trials)
     # The facts for people, as (header, text) of each column.
     columns = [("arm", cell.arm)]

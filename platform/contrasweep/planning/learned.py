@@ -54,23 +54,26 @@ class Calibration:
     """a in GiB and b before anything is measured"""
 
     def observe(self, key: str, counted_gib: float, peak_gib: float, times: int = 1) -> None:
-        """Note that `times` trials of this key, counted at `counted_gib`, had peaks of at most `peak_gib`."""
+        """Note a measured peak: `times` trials of this key had peaks of at most `peak_gib`.
+
+        `counted_gib` is the memory that was counted for such a trial.
+        """
         peaks = self.peaks.setdefault(key, {})
         count = _rounded(counted_gib)
         highest, measured = peaks.get(count, (0.0, 0))
         peaks[count] = (max(highest, peak_gib), measured + times)
 
     def observe_out_of_memory(self, key: str, counted_gib: float, limit_gib: float) -> None:
-        """Note that a trial of this key whose count was `counted_gib` did not fit into `limit_gib`."""
+        """Note that a trial of this key, for which `counted_gib` was counted, ran out of memory with `limit_gib`."""
         limits = self.overflows.setdefault(key, {})
         count = _rounded(counted_gib)
         limits[count] = max(limits.get(count, 0.0), limit_gib)
 
     def constants(self, key: str) -> tuple[float, float]:
-        """Return a (GiB) and b for a key.
+        """Return the constants a (in GiB) and b of the memory model for a key.
 
-        The fit to a key's peaks is drawn towards the fit to all other keys, which is drawn towards `prior`. Before
-        anything is measured it is `prior` itself.
+        They are fitted to the peaks of this key, with a prior: the constants that are fitted to all other keys. Those
+        are fitted with `prior` as their prior. Before anything is measured both are `prior` itself.
         """
         of_key: list[tuple[float, float]] = []  # (count, peak) in GiB
         of_others: list[tuple[float, float]] = []
@@ -103,10 +106,10 @@ def _rounded(counted_gib: float) -> float:
 
 
 def _fit(rows: list[tuple[float, float]], start: tuple[float, float]) -> tuple[float, float]:
-    """Return a and b of peak = a + b count by least squares of the relative errors.
+    """Return the constants a and b of peak = a + b count, fitted by least squares of the relative errors.
 
-    `rows` are (count, peak) in GiB; without any, `start` is returned. The result is drawn to `start`: it is the mean of
-    the posterior of a linear model with a normal prior about `start`, of the standard deviations `_PRIOR_SPREAD`.
+    `rows` are (count, peak) in GiB; without any, `start` is returned. `start` is the mean of a normal prior of a and b,
+    with the standard deviations `_PRIOR_SPREAD`. So few rows move the constants only a little away from it.
     """
     if not rows:
         return start
@@ -164,7 +167,7 @@ class Peak:
 
 @stored
 class StudyPeaks:
-    """The content of a study's file in calibration/."""
+    """The content of the file calibration/<study>.json: the peaks of memory of a study's trials."""
 
     records: Count  # the study's records when the file was written, also those without a peak
     peaks: tuple[Peak, ...]
@@ -177,8 +180,9 @@ PEAKS_FILE = JsonFile(StudyPeaks, 2, "delete it, and it is written again from th
 class Learned:
     """Measured peaks of memory by cell and type of host, and the memory model's constants that follow from them.
 
-    `cells` is cell key -> type of host -> peak. `gpu` and `host` are the models of GPU memory, and of host memory of
-    trials without a GPU. `studies` is (cell key, type of host) -> another study that has trained such trials.
+    `cells` is cell key -> type of host -> peak. `gpu` is the model of GPU memory, and `host` that of host memory, which
+    is used for trials without a GPU. `studies` is (cell key, type of host) -> the name of another study that has
+    trained trials of this cell there.
     """
 
     def __init__(self, peaks: Iterable[Peak] = ()) -> None:

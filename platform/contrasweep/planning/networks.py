@@ -40,7 +40,7 @@ def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> 
 
 
 def _on_axes(grid: Config) -> Iterator[str]:
-    """Yield the datasets on the axis `data` of a grid, also of zipped axes and of sub-grids."""
+    """Yield the names of datasets that are values of a grid's axis `data`, also in zipped axes and sub-grids."""
     for axes in (grid.get("axes") or {}, *(grid.get("zipped") or ())):
         yield from axes.get("data", ())
     for inner in grid.get("subgrids") or ():

@@ -26,7 +26,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """Trials that a forecast shows in one row: a cell of a grid, an arm of a sweep."""
+    """The trials that a forecast shows in one row: those of a cell of a grid, or of an arm of a sweep."""
 
     arm: str
     trials: tuple[Trial, ...]  # their durations say how long one trial of the row takes
@@ -37,9 +37,10 @@ class PlanRow:
 
 
 class PlanBase:
-    """The attributes that both kinds of plan have, for modules that must not import `GridPlan` and `SweepPlan`.
+    """The base class of both kinds of plan, `GridPlan` and `SweepPlan`, with the attributes that both have.
 
-    It makes the short text and the HTML of a plan. Code that may import both kinds uses the type `planner.Plan`.
+    Modules that must not import these two use this class. Others use the type `planner.Plan`. The class also makes the
+    short text and the HTML of a plan.
     """
 
     study: Any

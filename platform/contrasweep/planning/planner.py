@@ -78,7 +78,10 @@ class MissingDataset:
 
     @property
     def waiting(self) -> str:
-        """Return what waits for this dataset: `2 cells, 40 trials`; of a sweep, with trials not known yet, `2 arms`."""
+        """Return what cannot run without this dataset: `2 cells, 40 trials`.
+
+        For a sweep, whose trials are not known, it is `2 arms`.
+        """
         if not self.cells:
             return "the scores that evaluate declares"
         noun = "arm" if self.trials is None else "cell"

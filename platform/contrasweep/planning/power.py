@@ -41,10 +41,11 @@ no two folds share draws."""
 
 @dataclass(frozen=True)
 class EarlierNoise:
-    """The noise of a metric, from a study's finished trials: the paired differences of every two arms.
+    """The noise of a metric, as finished trials of an earlier study show it.
 
-    `study` is its name, or the file that the noise is from. `contrasts` has at least one. They are of means over
-    about as many cells as the means that will be compared, because a mean over more cells has less noise.
+    `study` is the name of that study, or the file that the noise was read from. `contrasts` has what the paired
+    differences of every two arms say, one contrast at least. Their differences are of means over about as many cells as
+    the values that are to be compared, because a mean over more cells has less noise.
     """
 
     study: str
@@ -63,9 +64,9 @@ class EarlierNoise:
 
     @property
     def seed_part(self) -> "SeedPart | None":
-        """The variance of a mean over folds and cells between seeds: the largest one of all pairs of arms.
+        """How much the mean over folds and cells varies between seeds: the largest variance of all pairs of arms.
 
-        None where no pair has folds and several seeds.
+        None where no pair has folds and several seeds, which alone tell that.
         """
         from contrasweep.statistics.design import SeedPart
 
@@ -229,11 +230,11 @@ def study_design(study: Study, noise: EarlierNoise | None) -> "Design":
 def study_power(
     study: Study, noise: EarlierNoise | None = None, looks: int = 0
 ) -> "PlannedPower | None":
-    """Return the difference between arms that is decided in 80 % of studies like this one.
+    """Return the smallest difference between arms that is decided in 80 % of studies like this one.
 
-    With the `noise` of earlier trials it is given in units of the metric too. The earlier `looks` at the table lower
-    the level of the comparisons. None where there is nothing to compare, and without SciPy, which a machine that only
-    plans and submits need not have.
+    With the `noise` of earlier trials the difference is given in units of the metric too. `looks` is the number of
+    earlier looks at the table, which lower the level of the comparisons. None where there is nothing to compare, and
+    without SciPy, which a machine that only plans and submits need not have.
     """
     if not is_installed("scipy"):
         return None
@@ -253,7 +254,7 @@ def study_power(
 
 
 def _in_units(power: "PlannedPower", noise: EarlierNoise | None) -> "PlannedPower":
-    """Return `power` with its difference in units of the metric too, where the noise is known; else as it is."""
+    """Return `power`, to which the difference in units of the metric is added if `noise` is known."""
     if noise is None or not math.isfinite(power.least):
         return power
     least = noise.detectable(power.design, power.family.level)
@@ -263,10 +264,10 @@ def _in_units(power: "PlannedPower", noise: EarlierNoise | None) -> "PlannedPowe
 
 
 def looks_before(plan: PlanBase, records: StudyRecords, finished: Collection[str]) -> int:
-    """Return how many looks at the study's table come before that of `plan`; 0 for a study with `replicates`.
+    """Return how many looks at the study's table were taken before that of `plan`; each lowers the level of the next.
 
-    Such a study counts its looks itself. A `plan` that adds trials of its arms to a grid whose trials are all
-    `finished` counts as a look at that grid. In a sweep each confirmation but the last is a look.
+    0 for a study with `replicates`, which counts its looks itself. Where all trials of a grid are `finished` and `plan`
+    adds trials to its arms, the present table counts as a look. In a sweep each confirmation but the last is a look.
     """
     document = records.document()
     if document is None or plan.study.replicates is not None:
@@ -338,12 +339,12 @@ def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...
 
 
 def _question(study: Study) -> "Question":
-    """Return the question that the study's comparisons answer; `overall` for a sweep, whose table has one cell."""
+    """Return the question of the study, "overall" or "cells"; "overall" for a sweep, whose table has one cell."""
     return study.question if isinstance(study, AblationGrid) else "overall"
 
 
 def _cells(study: Study) -> list[set[str]]:
-    """Return the arms of each cell of the study's table; of a sweep, one cell with all arms.
+    """Return for each cell of the study's table the names of the arms in it; a sweep has one cell with all arms.
 
     Arms with the same values of axes and the same settings of sub-grids are in one cell.
     """
@@ -369,7 +370,7 @@ TIMES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class PlannedSize:
-    """What a study can decide with `times` as many replicates as it declares."""
+    """The smallest difference that a study can decide if it has `times` as many replicates as it declares."""
 
     times: int
     seeds: int  # on each fold
@@ -379,7 +380,7 @@ class PlannedSize:
 
     @property
     def text(self) -> str:
-        """The difference in units of the metric, `0.013`, or where the noise is not known in spreads, `0.9 spreads`."""
+        """The difference as text: in units of the metric (`0.013`), or `0.9 spreads` where the noise is not known."""
         return f"{self.detectable:.2g} spreads" if self.in_units is None else f"{self.in_units:.2g}"
 
 

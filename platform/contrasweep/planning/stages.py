@@ -17,7 +17,7 @@ from contrasweep.trial import Trial, in_turns
 
 @dataclass(frozen=True)
 class Stage:
-    """What may run before the next look, and when that look is due."""
+    """Which trials of a growing study may run before its next look, and at how many replicates that look is taken."""
 
     trials: tuple[Trial, ...]  # that may run before the next look, those that have ended too
     open: tuple[Cell, ...]  # the cells that no look has stopped
@@ -45,7 +45,7 @@ def stage(plan: PlanBase, records: StudyRecords) -> Stage:
 def stage_after(cells: tuple[Cell, ...], declared: Replicates, log: LookLog | None) -> Stage:
     """Return which trials of a growing study may run after the looks in `log` (None: no look was taken yet).
 
-    A cell's trials are in the order of its replicates, so that those that may run are the first ones.
+    The trials of each cell must be in the order of its replicates: the first ones of them may run.
     """
     log = log or LookLog(declared.spending, declared.of)
     # Replicates at which a look stopped each cell; None: the cell goes on.

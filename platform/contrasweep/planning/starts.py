@@ -30,7 +30,7 @@ from contrasweep.study.trust import check_named
 
 @dataclass(frozen=True)
 class SourceTrial:
-    """A trial that others may start from."""
+    """A trial whose network other trials may start from."""
 
     id: str
     config: Config  # with the trainable's defaults
@@ -281,7 +281,7 @@ class Sources:
         return trials
 
     def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:
-        """Return trial id -> record, for each of the trials `ids` of a study that has ended."""
+        """Return trial id -> record of those of the trials `ids`, of the study `study`, that have ended."""
         records = StudyRecords(self.storage, study)
         return compact.read_records(records, only=ids)
 

@@ -73,7 +73,7 @@ class SweepPlan(PlanBase, SweepDesign):
 
     @cached_property
     def example_trials(self) -> list[Trial]:
-        """Trials of configurations spread over each arm's space, by which hosts are chosen."""
+        """Trials of some configurations of each arm's space, from end to end; their needs say which hosts fit."""
         return [trial for arm in self.study.arms for trial in self.examples(arm)]
 
     @cached_property
@@ -143,10 +143,10 @@ class SweepPlan(PlanBase, SweepDesign):
         return stage(self, records).over and is_whole(records, self.digest, finished)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
-        """Return the table of the confirmation's trials; of a study with looks, those up to the first look.
+        """Return the table of the confirmation's trials to store as the study's plan; None: the stored one stays.
 
-        None where the study is `complete`: the stored table then stays, because it has the trials' ids, for which this
-        plan has only `unknown-...`.
+        In a study with looks it has the trials up to the first look. The stored table stays where the study is
+        `complete`, because it has the ids of the trials, in whose place this plan has `unknown-...`.
         """
         first = self.study.replicates.first if self.study.replicates else None
         return None if complete else _frame(replace(self, seeds=first))
@@ -162,9 +162,9 @@ class SweepPlan(PlanBase, SweepDesign):
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
         """Return a source of the trials of the arms' searches, and then of the confirmation.
 
-        Of a study with looks (interim analyses), the confirmation goes up to the first look. The source stores the plan
-        when an arm's best configuration becomes known. It hands out again the trials that have a record and are not in
-        `finished`.
+        In a study with looks (interim analyses), the confirmation goes up to the first look. The source stores the plan
+        each time that an arm's best configuration becomes known. A trial with a record whose id is not in `finished`
+        runs again.
         """
         # How many of the confirmation's seeds may run; None: all.
         first = self.study.replicates.first if self.study.replicates else None
@@ -197,11 +197,14 @@ class SweepPlan(PlanBase, SweepDesign):
         return _frame(self)
 
     def rows(self, known: RecordsById) -> tuple[PlanRow, ...]:
-        """Return one row for each arm, given the finished records `known` by trial id."""
+        """Return one row for each arm. `known` is trial id -> record of the finished trials, which each row counts."""
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
     def _row(self, arm: str, known: RecordsById) -> PlanRow:
-        """Return the row of an arm in a forecast, with what its search has spent by the finished records `known`."""
+        """Return the row of an arm in a forecast, with what its search has spent.
+
+        `known` is trial id -> record of the finished trials.
+        """
         study = self.study
         space = list(study.arms[arm].space)
         cost = search_costs(self._searched(known), study.arms)[arm]
@@ -315,7 +318,7 @@ class SweepPlan(PlanBase, SweepDesign):
         ]
 
     def _search_data(self) -> str:
-        """Return the data on which the search scores: `folds 0, 1 of 5`."""
+        """Return in words the data on which the search scores configurations: `folds 0, 1 of 5`, or `the dev split`."""
         folds = self.search_folds
         if self.study.folds is not None:
             noun = "folds" if len(folds) > 1 else "fold"
@@ -323,7 +326,10 @@ class SweepPlan(PlanBase, SweepDesign):
         return "the program's own data" if self.data.kind == NO_DATA else "the dev split"
 
     def _confirmation_data(self) -> str:
-        """Return the data on which the confirmation scores, to be followed by its seeds: `the test split, `."""
+        """Return in words the data on which the confirmation scores: `the test split, `, or `all 5 folds, ... x `.
+
+        Behind these words the caller puts the seeds.
+        """
         study = self.study
         if study.folds is None:
             return "the same data, " if self.data.kind == NO_DATA else "the test split, "

@@ -165,7 +165,10 @@ def render(
 
 
 def _drawn(tables: Sequence[Table], format: str, width: int) -> str:
-    """Return the tables of several metrics side by side in one of `PAPER_FORMATS`."""
+    """Return tables of several metrics side by side as text, in the `format` text, markdown or latex.
+
+    A text has `width` columns.
+    """
     if format == "text":
         return text_of(tables, width) + "\n"
     return markdown_of(tables) if format == "markdown" else latex_of(tables)

@@ -84,9 +84,10 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
 
 
 def _metadata(results: Results, files: dict[str, bytes], ended: datetime) -> bytes:
-    """Return the RO-Crate 1.1 metadata: the bundle's files with their digests, and the datasets, which are not in it.
+    """Return the bundle's metadata (RO-Crate 1.1): its files with their digests, and the study's datasets.
 
-    `files` is name -> content of the bundle's files; `ended` is when the study's last trial ended.
+    The datasets are named, but are not in the bundle. `files` is name -> content of the bundle's files; `ended` is the
+    time at which the study's last trial ended.
     """
     document = results.document
     datasets = [

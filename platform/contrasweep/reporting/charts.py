@@ -16,9 +16,9 @@ MAX_STEPS = 120
 
 
 def curves_section(data: ReportData) -> Variables:
-    """Return a figure of each metric that changed in finished trials, the study's first; empty without any.
+    """Return the learning curves for the report: a figure for each metric of `drawn_metrics`; empty without any.
 
-    It has a line for each arm: the mean over all of its finished trials at each step, and their range as a band.
+    A figure has a line for each arm: the mean over all of its finished trials at each step, and their range as a band.
     """
     metrics = drawn_metrics(data)
     if data.curves is None or not metrics:
@@ -48,9 +48,10 @@ def curves_section(data: ReportData) -> Variables:
 
 
 def drawn_metrics(data: ReportData) -> list[str]:
-    """Return the metrics whose curves are drawn, at most `MAX_METRICS`; [] without curves.
+    """Return the names of the metrics whose curves are drawn, at most `MAX_METRICS`; [] without curves.
 
-    They are the metrics that change in finished trials: the study's first, then losses, those of single classes last.
+    They are metrics that had different values in finished trials. The study's metric comes first, then losses, then the
+    others, and metrics of a single class (`f1_class_3`) last.
     """
     curves = data.curves
     if curves is None:
@@ -73,8 +74,9 @@ def drawn_metrics(data: ReportData) -> list[str]:
 
 
 def _line(arm: str, colour: int, stats: Any) -> Series:
-    """Return the line of an arm with a band, in the colour of this number. `stats` has its mean, min and max by step.
+    """Return the line of an arm, with its range as a band.
 
+    `stats` has the mean, min and max of its trials, a row for each step. `colour` is the number of the line's colour.
     Of more than `MAX_STEPS` steps every n-th is drawn.
     """
     stats = stats.iloc[:: max(1, math.ceil(len(stats) / MAX_STEPS))]
@@ -84,9 +86,9 @@ def _line(arm: str, colour: int, stats: Any) -> Series:
 
 
 def slices_section(data: ReportData) -> Variables:
-    """Return a figure of the metric along each axis that has several values; empty where none has.
+    """Return a figure of the metric along each axis that has several values, for the report; empty where none has.
 
-    It has a line for each arm: lines that are not parallel are an interaction.
+    A figure has a line for each arm. Lines that are not parallel mean that the effect of the arm depends on the axis.
     """
     figures = [
         Figure(

@@ -66,12 +66,12 @@ class ReportData:
 
     @cached_property
     def arms(self) -> list[str]:
-        """Every arm of the study, then those that only trials have."""
+        """Every arm of the study's declaration, and behind these arms of which only recorded trials are left."""
         return list(dict.fromkeys(map(str, [*self.document.arms, *self.all_trials["arm"]])))
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """Finished trials that have the metric, as rows of `frame`: axes as labels, the metric as `value`."""
+        """The finished trials that have the metric: rows of `frame`, with the metric as `value` and labels for axes."""
         frame = self.frame[self.frame["status"].isin(COUNTING)]
         values = frame.get(self.metric, pd.Series(dtype="float64")).astype("float64")
         named = frame.assign(value=values)

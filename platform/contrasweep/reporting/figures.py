@@ -34,9 +34,10 @@ class Dots:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines with bands, and points.
+    """A chart of lines with bands and of single points.
 
-    With `x_names` x is a category: position i is `x_names[i]`. Without, its ticks have no fractions.
+    With `x_names` the x axis has categories: the point at x = i is at `x_names[i]`. Without, x is a number, and the
+    ticks of its axis are whole numbers.
     """
 
     series: Sequence[Series]
@@ -70,5 +71,5 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Return a number in four significant digits."""
+    """Return a number as text with at most four significant digits: `0.1235`."""
     return f"{value:.4g}"

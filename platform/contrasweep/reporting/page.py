@@ -65,7 +65,7 @@ def _summary(data: ReportData) -> str:
 
 
 def _answer(data: ReportData) -> Variables:
-    """Return the verdicts in words, then the exploratory comparisons."""
+    """Return what the section of verdicts shows: the study's verdicts in words, then exploratory comparisons."""
     answers = [answer for answer in data.answers if answer.pairs]
     return {
         "names": data.names,
@@ -75,9 +75,10 @@ def _answer(data: ReportData) -> Variables:
 
 
 def _group(answer: Answer) -> Variables:
-    """Return what the page shows of an answer: the leading comparisons as sentences, and how many are decided.
+    """Return what the page shows of one answer, by name.
 
-    `rows` has all comparisons where there are many or they are exploratory; else it is empty.
+    `first` has the comparisons that are told as sentences, and `decided` counts the decided ones. `rows` has a table of
+    all comparisons where there are many or they are exploratory; else it is empty.
     """
     pairs = answer.pairs
     # Two more than are told of many are still all told.
@@ -91,7 +92,7 @@ def _group(answer: Answer) -> Variables:
 
 
 def _table(data: ReportData) -> Variables:
-    """Return the table, and beside it that of the arms over all axes."""
+    """Return what the section of tables shows: the report's table, and that of the arms over all axes, if any."""
     return {
         "table": data.table,
         "overall": data.overall,
@@ -102,9 +103,10 @@ def _table(data: ReportData) -> Variables:
 
 
 def _failures(data: ReportData) -> Variables:
-    """Return failed trials, grouped by the line of their error, with one whole traceback for each group.
+    """Return the failed trials in groups of one error message, with one whole traceback for each group.
 
-    The largest groups come first; `omitted` counts the groups beyond `MAX_CAUSES`, below 0 where there are none.
+    The largest groups come first, and `MAX_CAUSES` of them are returned. `omitted` is the number of groups less
+    `MAX_CAUSES`: above 0 where groups are left out. Empty without failed trials.
     """
     statuses = [status for status in Status if status.failed or status.infeasible]
     failed = data.frame[data.frame["status"].isin(statuses)]
@@ -138,7 +140,7 @@ def _failures(data: ReportData) -> Variables:
 
 
 def _again(data: ReportData) -> Variables:
-    """Return what runs the study again as it was: commands, data and code by their digests, versions of packages."""
+    """Return what is needed to run the study again: commands, digests of data and code, versions of packages."""
     document = data.document
     datasets = []
     for dataset in document.datasets:

@@ -21,8 +21,8 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 class SearchNotes:
     """The notes on a search in a report; each is empty for a study without a search.
 
-    `costs` has a line per arm: what its search has cost beside its budget. `best` and `importance` are the frames of
-    `Results.best` and `Results.importance` as tables with a head.
+    `costs` has a line per arm: how much of its budget its search has spent, and what else it cost. `best` and
+    `importance` are the frames of `Results.best` and `Results.importance` as tables of text with a head.
     """
 
     costs: tuple[str, ...] = ()
@@ -50,7 +50,10 @@ def search_notes(results: Results) -> SearchNotes:
 
 
 def _rows(frame: pd.DataFrame, names: DisplayNames) -> Rows:
-    """Return a frame as texts, a head and the rows, with the display name of each word that has one."""
+    """Return a frame as rows of text: the names of its columns, then its rows.
+
+    Words are replaced by their display `names`.
+    """
     if frame.empty:
         return ()
     rows = [tuple(map(names, frame.columns))]

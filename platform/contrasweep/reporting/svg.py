@@ -41,7 +41,10 @@ def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
 
 
 def draw(chart: Lines) -> Markup:
-    """Return the drawing of a chart; the page's script reads values off it by the scales in its attributes."""
+    """Return a chart as SVG.
+
+    Attributes of it have the scales, from which the page's script computes the values under a pointer.
+    """
     # The ends of both scales; names stand at 0, 1, 2 and so on.
     xs: list[float] = []
     ys: list[float] = []
@@ -55,11 +58,11 @@ def draw(chart: Lines) -> Markup:
     y_low, y_high = _span(ys)
 
     def px(x: float) -> float:
-        """Return how far from the left a value of the x axis is drawn."""
+        """Return the distance from the left at which the value `x` is drawn, in units of the drawing."""
         return LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
 
     def py(y: float) -> float:
-        """Return how far from the top a value of the y axis is drawn."""
+        """Return the distance from the top at which the value `y` is drawn, in units of the drawing."""
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
     # Axes first, so that lines and dots are drawn over them: a line over the whole width at each round number.

@@ -45,9 +45,10 @@ Column = dict[str, Any]
 
 
 def trials_section(data: ReportData) -> Variables:
-    """Return all trials, also of a search, as columns of values: settings, metrics, status.
+    """Return the list of all trials for the page, those of a search too: settings, metrics and status.
 
-    `listed` is what the page's script reads; `omitted` counts the trials beyond `MAX_TRIALS`.
+    `listed` has the columns, which the page's script reads; `omitted` counts the trials beyond `MAX_TRIALS`, which are
+    left out. `logs` is the command that shows a trial's log.
     """
     frame = data.all_trials.head(MAX_TRIALS).reset_index(drop=True)
     if frame.empty:
@@ -139,10 +140,11 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
 
 
 def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
-    """Return the study's metric of each trial at common steps; None where there are no curves.
+    """Return the learning curve of each of `trials`, for the study's metric; None where no curves are known.
 
-    `values` has a list for each trial, None at a step that it lacks; or 0 for a trial without a curve. Where there are
-    too many trials for `CURVE_VALUES`, those whose curves are kept are drawn by lot.
+    `steps` are at most `CURVE_STEPS` steps. `values` has for each trial its values at these steps, None where it has
+    none; for a trial without a curve it has 0 in place of the list. At most `CURVE_VALUES` values are kept: of too many
+    trials, those whose curves are kept are drawn at random, the same ones each time.
     """
     if data.curves is None or data.metric not in data.curves:
         return None
@@ -180,16 +182,20 @@ def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: in
 
 
 def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) -> Column:
-    """Return a column of words, in which each different word is stored once; `at` has each text's place among them.
+    """Return a column of texts for the page's script, in which each different text is stored once (`words`).
 
-    `words` are all words in their order; by default those of `texts` as they are met.
+    `at` has for each row the index of its text in `words`. The argument `words` gives all texts in order; by default
+    they are in the order in which `texts` has them.
     """
     known = {word: i for i, word in enumerate(words or dict.fromkeys(texts))}
     return {"name": name, "words": list(known), "at": [known[text] for text in texts]}
 
 
 def _numbers(name: str, values: "pd.Series[Any]", digits: int = DIGITS) -> Column:
-    """Return a column of numbers rounded to `digits`, whole ones as integers; what is no number is None."""
+    """Return a column of numbers for the page's script, rounded to `digits` significant digits.
+
+    An entry that is no number is None.
+    """
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     shown = (float(f"{number:.{digits}g}") if math.isfinite(number) else None for number in numbers)
     return {

@@ -57,7 +57,10 @@ def main(words: list[str]) -> int:
 
 
 def verify(data: bytes) -> tuple[list[str], Counter[str]]:
-    """Return a line for all that differs within a bundle, and how much was recomputed, by its kind."""
+    """Return a line for each thing that differs within a bundle, and how many numbers, files and so on were checked.
+
+    The second result is kind -> count: `{"files": 12, "records": 5}`.
+    """
     files = read(data)
     differing = list(_differing_files(files))
     # Records and codes must have the content whose digest is in their header.
@@ -150,9 +153,10 @@ class Check:
         self.differing: list[str] = []
 
     def __call__(self, place: str, what: str, stated: Any, computed: Any) -> None:
-        """Count a number of the kind `what`, and note it where the table has another one `stated` than was `computed`.
+        """Compare a number that the table has (`stated`) with the one `computed` from records; note a difference.
 
-        `place` says in words where in the table it stands.
+        `what` is the kind of the number, by which comparisons are counted. `place` says in words where the table has
+        it.
         """
         self.counted[what] += 1
         if not near(stated, computed):
@@ -207,14 +211,14 @@ def check_cell(cell: Entries, plan: list[Entries], check: Check) -> None:
 
 
 def is_at(row: Entries, factors: Entries) -> bool:
-    """Whether `row`, a trial of the plan, has the values `factors` of the arm and the axes, by name."""
+    """Whether `row`, a trial of the plan, is of a cell: it has the arm and the values of axes that `factors` names."""
     return bool({**row["axes"], "arm": row["arm"]}.items() >= factors.items())
 
 
 def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
-    """Compare the difference, the counts and the p of a comparison with the trials that the plan has of both arms.
+    """Compare what the table says of a comparison with the records of both arms: its difference, counts and p.
 
-    `pair` is an entry of the report's `comparisons`.
+    `pair` is an entry of the report's `comparisons`, and `plan` has the trials of the study.
     """
     place = f"{pair['a']} against {pair['b']}"
     # Arm -> (fold, seed, the cell that is averaged over) -> trial, as the plan has them.
@@ -275,9 +279,9 @@ def replicate_differences(values: dict[Any, tuple[float, float]], rounding: floa
 
 
 def measured(record: Entries, metric: str) -> float | None:
-    """Return a record's value of a metric; None where it has none, or one that is not finite, as in the table.
+    """Return the value that a record has of a metric; None where it has none, or where the value is not finite.
 
-    The table calls a metric `metric.NAME` where another column has its name.
+    The table may call the metric `metric.NAME`, as another of its columns is called NAME.
     """
     metrics: Entries = record["metrics"]
     value: float | None = metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
