@@ -109,9 +109,10 @@ def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Return the rows with every type of texts as `string`, of bytes as `binary` and of lists as `list`, at any depth.
+    """Return the table with one Arrow type for texts (`string`), one for bytes (`binary`) and one for lists (`list`).
 
-    Bytes of a fixed length, numbers and truth values stay as they are. `DataError` for any other column.
+    So `large_string` becomes `string`, and a dictionary of texts too, also inside lists. Bytes of a fixed length,
+    numbers and booleans stay as they are. `DataError` for any other type, such as dates.
     """
     for i, field in enumerate(rows.schema):
         kind = _plain_type(field.type, field.name)

@@ -213,11 +213,13 @@ class ArrayColumnWriter:
 
 
 def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return an order of rows in which the test and training rows of every fold are one stretch each, and the starts.
+    """Return an order of rows in which each fold's test rows, and its training rows, are one slice; and the starts.
 
-    `folds` [n] is the fold of each row, 0 to `count` - 1. The order has the rows fold by fold, and then again those of
-    all folds but the last: of three folds 0 1 2 0 1. So the training rows of a fold follow its test rows, and no trial
-    copies them: fold 1 tests on 1 and trains on 2 0. The starts [count + 1] are where each fold begins, and then n.
+    The order has indices of rows. `folds` [n] is the fold of each row, 0 to `count` - 1. In the order come the rows of
+    fold 0, of fold 1 and so on, and then once more those of all folds but the last. With three folds this is 0 1 2 0 1.
+    So fold 1 is tested on the slice 1, and trained on the slice 2 0 behind it; no trial needs a copy of the rows.
+
+    The starts [count + 1] are the positions in the order at which each fold begins, and at last n.
     """
     order = np.argsort(folds, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(folds, minlength=count))])

@@ -230,7 +230,7 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
 
 
 def _named(classes: Sequence[str]) -> str:
-    """Return the first `MOST_CLASSES_NAMED` of these texts on classes in a line, and how many more there are."""
+    """Return the first `MOST_CLASSES_NAMED` texts, and how many more there are: `a, b and 3 classes more`."""
     text = ", ".join(classes[:MOST_CLASSES_NAMED])
     if len(classes) > MOST_CLASSES_NAMED:
         text += f" and {len(classes) - MOST_CLASSES_NAMED} classes more"

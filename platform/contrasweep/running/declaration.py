@@ -147,7 +147,11 @@ def redeclare(
 
 
 def _with_first_verdicts(declared: Config, first: Config) -> Config:
-    """Return the declaration `declared` with the fields of `VERDICT` as in `first`, which verdicts follow."""
+    """Return the fields `declared`, but with those fields on which verdicts depend (`VERDICT`) as they are in `first`.
+
+    `first` are the fields of the study's first declaration, which verdicts follow. A field of `VERDICT` that `first`
+    lacks is left out.
+    """
     before = comparable_fields(first)
     now = comparable_fields(declared)
     # `comparable_fields` keeps of a field only what verdicts depend on. A field that is equal in this stays as it is
@@ -165,11 +169,13 @@ def _grows_after_look(
     recorded: RecordsById,
     spend: bool,
 ) -> bool:
-    """Return whether `plan` adds cells to a table that is complete, which counts as a look.
+    """Return whether `plan` adds cells to a table that is complete, which counts as one more look at the results.
 
-    The user has seen that table, and more cells change the arms' means. `planned_ids` are the trials of the stored
-    plan, and `recorded` the ended trials by id. False where looks.json counts the look: in a study that grows and,
-    without `spend`, where cells get more replicates.
+    The user has seen the complete table, and more cells change the means of its arms. `earlier` is the stored
+    study.json, `planned_ids` are the trials of the stored plan, and `recorded` the ended trials by id.
+
+    False where looks.json counts the look instead: in a study that declares `replicates`, and where, without `spend`,
+    cells get more replicates.
     """
     if not isinstance(plan, GridPlan) or plan.study.replicates is not None:
         return False
@@ -186,7 +192,10 @@ def _grows_after_look(
 
 
 def _log(earlier: StudyDocument) -> tuple[LogEntry, ...]:
-    """Return the log of the study.json `earlier`; where the log is empty, one entry for the first declaration."""
+    """Return the log of declarations in the study.json `earlier`, the oldest first.
+
+    A study.json that was declared once has an empty log. Then the result is one entry, made from its own fields.
+    """
     if earlier.log:
         return earlier.log
     commands = ", ".join(earlier.commands)
@@ -212,9 +221,10 @@ def _check_spend(plan: Plan, changed_verdict: Collection[str]) -> None:
 def _newly_excluded(
     plan: Plan, records: StudyRecords, planned: list[FrameRow], recorded: RecordsById
 ) -> set[int]:
-    """Return the seeds of the stored plan's rows `planned` that `plan` excludes.
+    """Return the seeds that `plan` excludes and that have rows in the stored plan (`planned`).
 
-    Raises `SpecError` where a trial of such a seed has begun. `recorded` has the ended trials by id.
+    Raises `SpecError` where a trial of such a seed has begun: its score may be known, and must not be the reason.
+    `recorded` has the ended trials by id.
     """
     excluded = {row["seed"] for row in planned}.intersection(getattr(plan.study, "excluded", ()))
     if not excluded:
@@ -260,7 +270,10 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
 
 
 def _arms(document: StudyDocument) -> Counter[str]:
-    """Return the declaration of an arm, as text without its name -> how many arms of the study have it."""
+    """Return the declarations of a study's arms, each with the number of arms that have it.
+
+    A declaration is JSON text without the arm's name.
+    """
     return Counter(
         json.dumps(arm, sort_keys=True, default=str)
         for arm in document.spec.get("arms", {}).values()
@@ -318,10 +331,10 @@ def trained_again(
 
 
 def _check_kind(plan: Plan, earlier: StudyDocument, now: Config, changed: Iterable[str]) -> None:
-    """Raise `SpecError` where `plan` is of another kind of study, or changes what a search was made by.
+    """Raise `SpecError` where `plan` is of another type of study than `earlier`, or changes how its search is made.
 
-    `earlier` is the earlier study.json. `now` are the fields as they are declared now, and `changed` the names of those
-    that differ.
+    `earlier` is the study.json in the storage. `now` are the fields as they are declared now, and `changed` the names
+    of the fields that differ. Whether and how a study adds replicates belongs to its type too.
     """
     rule = "a study of which trials have ended stays of its kind"
     if earlier.type != plan.study.type:
@@ -421,7 +434,10 @@ def _short(text: str) -> str:
 
 
 def who() -> str:
-    """Return who asks and on which machine, `ann on laptop`."""
+    """Return the user of this process and the machine, such as `ann on laptop`.
+
+    Where the user's name is not known, it is the machine alone.
+    """
     # a container may have no name for its user
     with contextlib.suppress(OSError, KeyError, ImportError):
         return f"{getpass.getuser()} on {platform.node()}"

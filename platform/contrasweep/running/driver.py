@@ -159,7 +159,10 @@ def run(
 
 
 def _nothing_to_train(study: str, recorded: Collection[Record]) -> str:
-    """Return a line for a run that finds a record of each of its trials: how many have which status."""
+    """Return the message that each trial of `study` has its record, with the number of records by status.
+
+    Where trials have failed it adds that `--retry-failed` runs these again.
+    """
     counts = Counter(record.status for record in recorded)
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     line = f"nothing to train: every trial of {study} has its record, {statuses}"
@@ -185,7 +188,10 @@ def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tupl
 
 
 def _score(results: Results, scoring: GridPlan, options: Config) -> Results:
-    """Run the evaluation of a study's networks, which is another study that nothing tracks; return its results."""
+    """Run the evaluation `scoring`, a study that no tracker shows, and return its results; note it in `results`' study.
+
+    `results` are those of the study whose networks are scored. `options` are those of `run`.
+    """
     results.records.add_evaluation(scoring.study.name)
     return _run_evaluation(scoring, results.records.storage, None, **options)
 

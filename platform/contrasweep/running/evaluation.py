@@ -182,7 +182,10 @@ def _finished(results: Results) -> list[Record]:
 
 
 def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
-    """Return whether every finished trial of the table has scores of the evaluation."""
+    """Return whether each trial of the table that was trained to its end has the scores of the evaluation.
+
+    There must be at least one score for each of the evaluation's datasets.
+    """
     return all(
         any(evaluation.gives(name, prefix) for name in record.metrics)
         for record in _finished(results)
@@ -191,10 +194,11 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
 
 
 def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, str]]:
-    """Return the finished trials of the table that have a checkpoint, as pairs (record, digest of the checkpoint).
+    """Return the trials of the table that can be evaluated, as pairs (record, digest of the newest checkpoint).
 
-    Raises `SpecError` where no trial has one, where the study is an evaluation itself, and where the code of a network
-    is neither shipped nor in `named`.
+    They were trained to their end and have a checkpoint. Raises `SpecError` where there is none, and where the study is
+    an evaluation itself. It is also raised where a network's code is not shipped and is not in `named`, which the user
+    has named.
     """
     if results.document.evaluates:
         raise SpecError(
@@ -228,21 +232,21 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
 
 
 def _metric(evaluation: Evaluation) -> str:
-    """Return the metric of the study that evaluates.
+    """Return the name of the metric by which the study that evaluates is judged.
 
-    With the user's own function it is `evaluated`, else the shipped score `knn1` on the first dataset.
+    It is `evaluated` with the user's own function, and else the shipped score on the first dataset: `DATASET/knn1`.
     """
     return EVALUATED if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
 
 
 def _check_names(study: str, settings: Config, names: Iterable[str], storage: str) -> None:
-    """Raise `SpecError` where an evaluation in the storage makes the names of a new evaluation ambiguous.
+    """Raise `SpecError` where an earlier evaluation makes a name of a new evaluation ambiguous.
 
-    The name `study` may stand for the same settings only. Two functions may not have the same last part of their
-    dotted paths, because scores are named by it.
+    There are two cases. The storage has a study with the name `study` and other settings. Or an earlier evaluation has
+    another function whose dotted path ends with the same name: scores are named by it.
 
     `settings` are those of the new evaluation; their `function` is "" with the shipped score. `names` are the studies
-    to look into: the new one, which may be there already, and earlier evaluations.
+    in the storage that are compared: the new one, if it is there already, and earlier evaluations.
     """
     function = str(settings["function"])
     # Each name once: the new study may be among the earlier evaluations.
@@ -298,7 +302,7 @@ def _content_digest(checkpoint: Path) -> str:
 
 
 def _with_digests(names: Iterable[str], storage: str) -> list[str]:
-    """Return the names of datasets, each with the digest of what was staged, such as `digits#0f3a9c21b7de`."""
+    """Return each dataset's name with the first digits of its staged digest, such as `digits#0f3a9c21b7de`."""
     manifests = {name: find(name, storage=storage) for name in names}
     return [f"{name}#{manifest.digest[:DIGEST_DIGITS]}" for name, manifest in manifests.items()]
 

@@ -60,7 +60,10 @@ def failure_line(
 
 
 def place_of(error: str) -> str:
-    """Return the innermost place of a traceback in the study's own code, such as `method.py:12`; "" where none is."""
+    """Return the last line of the user's own code in the traceback `error`, such as `method.py:12`; "" without one.
+
+    Code of Python and of installed packages is not the user's own.
+    """
     place = ""
     for match in FRAME.finditer(error):
         file = Path(match["file"])
@@ -76,9 +79,10 @@ def lacks_metric(record: Record) -> bool:
 
 
 def unreported_metric(metric: str, record: Record) -> str:
-    """Return the line that ends a study whose trials do not report its metric.
+    """Return the line that ends a study whose trials do not report its metric: what is wrong, and what to do.
 
-    `record` is that of the first trial without the metric. The line names what was reported in its place.
+    `metric` is the name that the study declares. `record` is that of the first trial that ended without the metric. The
+    line lists the metrics that this trial has reported instead, and says how a trainable reports one if there are none.
     """
     hint = choose_from("metrics", list(record.metrics), metric)
     if not record.metrics:

@@ -162,10 +162,11 @@ def prepare(
 
 @contextlib.contextmanager
 def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Iterator[None]:
-    """Restore the files of the earlier declaration where the body of `with` raises an error before a record changes.
+    """Put back the study's earlier declaration where the body of the `with` block refuses the new one.
 
-    An error may come late: stored searches, prices and hosts are read after the new declaration was written. Without
-    `extend` the declaration is the same as before, and nothing is restored.
+    Refused means that the body raises `SpecError` or `BrokenFileError` before any record has changed. Such an error may
+    come late, because stored searches, prices and hosts are read after the new declaration was written. Without
+    `extend` the declaration cannot have changed, and nothing is done.
     """
     if not extend:
         yield
@@ -186,7 +187,7 @@ def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Ite
 
 
 def _content(records: StudyRecords, name: str) -> bytes | None:
-    """Return the content of a file of the study; None where it is not there."""
+    """Return the bytes of the file `name` in the study's folder of the storage; None where there is no such file."""
     try:
         return records.store.read(f"{records.study}/{name}")
     except FileNotFoundError:
@@ -206,7 +207,7 @@ def check_plan(
 
 @dataclass(frozen=True)
 class Decision:
-    """What a run is going to do with the recorded trials. Nothing has been changed yet."""
+    """Which recorded trials a run is going to train again, and why. Nothing is changed before `carry_out`."""
 
     comparison: CodeComparison
     changed: Changed
@@ -335,10 +336,10 @@ def decide(
 def _selected_searches(
     recorded: RecordsById, selected: Collection[str], current: CurrentCode
 ) -> set[str]:
-    """Return the arms whose search starts from the beginning because of the trials `selected` to run again.
+    """Return the arms whose whole search starts from the beginning, because the user selected its trials to run again.
 
-    All trials of such a search are selected, and a selected trial of the arm is of other code: the search chose its
-    candidates by results of that code.
+    That is so where `selected` has all recorded search trials of the arm, and one of its selected trials is of other
+    code. Its candidates were then chosen by results of that code.
     """
     arms = set()
     for trial in selected:
@@ -353,7 +354,10 @@ def _selected_searches(
 def _changed_searches(
     plan: Plan, recorded: RecordsById, comparison: CodeComparison, current: CurrentCode
 ) -> set[str]:
-    """Return the arms of which trials of the search are of other code, by `comparison`."""
+    """Return the arms that have search trials which other code has trained, or begun to train.
+
+    `comparison` says which trials are of other code, and `current` is the code of today.
+    """
     arms = set()
     for change in comparison.changes:
         for trial in change.trial_ids:
@@ -427,7 +431,10 @@ def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: 
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
-    """Return trial id -> record of the plan's trials, with those of its search; other arms are left out."""
+    """Return trial id -> record of the trials of a plan and of its search.
+
+    Records of arms that the plan does not have are left out.
+    """
     etags = records.etags()
     by_id = compact.read_records(records, only=plan.trials_among(etags), etags=etags)
     return {trial: record for trial, record in by_id.items() if record.arm in plan.study.arms}
@@ -466,7 +473,10 @@ def study_document(plan: Plan) -> StudyDocument:
 
 
 def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedStudy:
-    """Return what a tracker shows of the study; `document` is its study.json."""
+    """Return the facts on the study that a tracker shows, such as its datasets, metric and number of trials.
+
+    `document` is the study's study.json, which has its origin.
+    """
     study = plan.study
     return TrackedStudy(
         study.name,

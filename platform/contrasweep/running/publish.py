@@ -82,10 +82,10 @@ def publish(
 
 
 def _states_digest(results: Results, trackers: Trackers) -> str:
-    """Return a digest of the states of the tracking store and of the storage.
+    """Return a digest that changes whenever the tracking store, or the study in the storage, has changed.
 
-    As long as the digest is the same, the store shows what `publish` would write. "" where this cannot be known: the
-    store is no file, or there are other trackers.
+    While it stays the same, `publish` has nothing new to write. It is "" where changes cannot be seen: the tracking
+    store is a server, or there are trackers beside MLflow.
     """
     store = trackers.store.state()
     if not store or trackers.others:
@@ -248,7 +248,11 @@ def clean(results: Results, cleaning: Cleaning) -> None:
 
 
 def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Iterator[str]:
-    """Yield a sentence where the study of `records` starts from networks of `study`, of which some are `deleted`."""
+    """Yield a sentence if another study cannot be trained again once networks of `study` are deleted; else nothing.
+
+    `records` is the other study in the storage. `deleted` are ids of trials of `study` whose networks are to be
+    deleted.
+    """
     document = records.document()
     if document is None:
         return

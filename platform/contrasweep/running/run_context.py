@@ -20,9 +20,10 @@ FAULT: Final = "contrasweep_fault"
 
 
 class PlaceDescription(TypedDict):
-    """What Ray reserves for a trial: resources and node labels, by Ray's names for them.
+    """What Ray reserves for a trial: `resources`, name -> amount, and the `labels` that the node must have.
 
-    `limit_host_memory` says whether the trial is kept to the host memory that was reserved.
+    The names are Ray's own, such as `CPU` and `memory`. `limit_host_memory` says whether the trial may use no more host
+    memory than was reserved.
     """
 
     resources: Mapping[str, float]

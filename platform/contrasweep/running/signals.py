@@ -68,9 +68,9 @@ interruption = Interruption()
 
 
 def attend() -> None:
-    """Install signal handlers of the command line: a first signal interrupts the process, a second ends it at once.
+    """Install the signal handlers of the command line: a first signal interrupts the process, a second ends it at once.
 
-    Until `Interruption.at_once` is cleared, the first one ends it too.
+    While `Interruption.at_once` is true, a first signal ends the process at once too.
     """
     interruption.ends_process = interruption.at_once = True
     # The signals are blocked while the thread starts. It inherits that, so that only the main thread receives signals.
@@ -119,7 +119,11 @@ def _set_handlers() -> dict[int, Any]:
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """Handle a signal: raise KeyboardInterrupt in the main thread, or end the process where nothing must be undone."""
+    """Handle a signal: raise KeyboardInterrupt in the main thread, so that the run is undone in good order.
+
+    With `Interruption.at_once` the process is ended here instead. A second signal raises nothing in the process of the
+    command line, which `_attend` ends.
+    """
     # SIGHUP says that the terminal is gone.
     if number == signal.SIGHUP:
         _leave_terminal()
@@ -168,10 +172,10 @@ def _attend(numbers: int) -> None:
 
 
 def _end_where_swallowed(lost: Any) -> None:
-    """End the process where Python has swallowed the KeyboardInterrupt of a signal.
+    """End the process where Python would only print the KeyboardInterrupt of a signal and go on.
 
-    Python prints an exception that comes out of a destructor or a callback, such as those of import locks, and goes on.
-    It passes the exception here, as `lost`.
+    Python does so with an exception that leaves a destructor or a callback, such as those of import locks. This is the
+    process's `sys.unraisablehook`; `lost` has the exception. Other exceptions are printed as usual.
     """
     if interruption.requested and issubclass(lost.exc_type, KeyboardInterrupt):
         interruption.end_process()
@@ -179,7 +183,7 @@ def _end_where_swallowed(lost: Any) -> None:
 
 
 def _leave_to_parent() -> None:
-    """Reset the signal handlers in a forked child, whose signals do not concern this process."""
+    """Reset the signal handlers in a forked child to the default ones: interrupting the run is left to its parent."""
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
         if signal.getsignal(number) is _interrupt:

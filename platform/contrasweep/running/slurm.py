@@ -51,9 +51,10 @@ TASK_SETUP = (
 
 
 class TaskTrial(NamedTuple):
-    """A trial of a task, with its trainable and its code.
+    """A trial that a task of the array trains, with its trainable and its code.
 
-    `function` is the trainable where the study declared it as a function; None: it is imported by its dotted path.
+    `function` is the trainable where the study declared it as a function. None: the trainable is imported by its dotted
+    path.
     """
 
     trial: Trial
@@ -97,9 +98,10 @@ class Task:
         return ", ".join(ended)
 
     def _train(self, described: TaskTrial, isolation: Isolation) -> str:
-        """Train a trial unless it has its record; return the trial's status at the end.
+        """Train a trial, unless it has its record already; return the status of its record.
 
-        As under Ray, `isolation` sets the states of the process and the global seeds for the trial.
+        As under Ray, `isolation` restores the global states of the process, and seeds the random generators for the
+        trial.
         """
         trial, function, code = described
         records = StudyRecords(self.storage, trial.study, patient=True)

@@ -42,11 +42,11 @@ def answer_signal() -> None:
 
 
 def on_node_of(actor: Any, function: Callable[[int], T], leaving: Callable[[], bool]) -> T | None:
-    """Return `function(pid)`, called on the node of an actor with the id of the actor's process.
+    """Return `function(pid)`, called on the node on which `actor` runs; `pid` is the id of the actor's process.
 
-    None where `actor` is None. On another node the call is a task of Ray that takes no cores, because the trials may
-    hold all of them. `TimeoutError` is raised where it has not answered within `TASK_S` seconds. Once `leaving` returns
-    True, because this process leaves Ray, the answer is not waited for, and None is returned.
+    None where `actor` is None. On another node, the call is a task of Ray that takes no cores, because trials may hold
+    all of them. `TimeoutError` is raised where this task has not answered within `TASK_S` seconds. Once `leaving()`
+    returns True, because this process disconnects from Ray, None is returned without an answer.
     """
     if actor is None:
         return None

@@ -32,12 +32,11 @@ class OtherCodeHere(ContrasweepError):
 
 @functools.cache
 def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]:
-    """Return the installed versions of the distributions that a code uses, by name; check its modules first.
+    """Return package name -> installed version, of the packages that the code `digest` of a study uses.
 
-    `digest` is that of the code. {} where it is "" or not in the storage: then nothing is checked. A process checks
-    each code once.
-
-    Raises `OtherCodeHere` where a module of the code differs in this process.
+    Before that, the modules of the code are compared with those that this process imports: `OtherCodeHere` where one
+    differs. {} where `digest` is "", or the storage does not have this code: then nothing is compared. A process
+    compares each code once.
     """
     version = read_version(StudyRecords(storage, study), digest) if digest else None
     if version is None:
@@ -57,9 +56,9 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
 def checked_function(
     storage: str, study: str, digest: str, load: Callable[[], Callable[..., Any]]
 ) -> tuple[Callable[..., Any], Mapping[str, str]]:
-    """Return the trainable that `load` imports, and the versions that `checked_packages` returns.
+    """Return the trainable that `load()` imports, and the result of `checked_packages`, after a check of the code.
 
-    Raises `OtherCodeHere` where the code differs in this process.
+    Raises `OtherCodeHere` where the code in this process is not the code `digest` of the study.
     """
     # The code is checked before it is imported. Where it differs, it is checked again after the import, because the
     # trainable's module may itself add the right folder to `sys.path`.
@@ -119,5 +118,5 @@ def _digest(module: str) -> str:
 
 
 def _more(differing: Sequence[str]) -> str:
-    """Return the end of a message that names the first of the modules `differing`: how many others differ."""
+    """Return how many modules differ beside the first, as the end of a message: ` and 2 more modules differ`, or ""."""
     return f" and {len(differing) - 1} more modules differ" if len(differing) > 1 else ""

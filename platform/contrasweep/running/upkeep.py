@@ -124,10 +124,11 @@ def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken file.
+    """A broken file of a study.
 
-    `file` is its key in the storage, `problem` its defect, and `repair` its remedy. `of` is the id of the trial, or the
-    digest of the search, that it belongs to; "" for a file of the study itself.
+    `file` is its key in the storage, and `problem` says what is wrong with it. `repair` is the kind of its remedy, and
+    "" where only a backup helps. `of` is the id of the trial, or the digest of the search, to which the file belongs;
+    "" for other files.
     """
 
     file: str
@@ -137,7 +138,7 @@ class Finding:
 
     @property
     def outcome(self) -> str:
-        """Return what `--repair` does about this file."""
+        """Return in words what happens to the file with `verify --repair`, or what the user must do."""
         return {
             "trial": "the trial is archived and runs again",
             "search": "the arm's search is archived and starts anew",
@@ -354,9 +355,9 @@ def _check_checkpoint(records: StudyRecords, folder: str) -> None:
 def _try_read(
     key: str, read: Callable[[], object], *, repair: Repair = "", of: str = ""
 ) -> list[Finding]:
-    """Call `read`; return a list with the finding where it raises `StorageError`, else [].
+    """Call `read()`, which reads the file `key`; return [finding] where it raises `StorageError`, else [].
 
-    A file that is not there gives [] too. `key`, `repair` and `of` are those of the finding.
+    A file that does not exist gives [] too. `repair` and `of` become those of the finding.
     """
     try:
         read()
@@ -368,7 +369,11 @@ def _try_read(
 
 
 def _finding(key: str, error: StorageError, *, repair: Repair, of: str) -> Finding:
-    """Return the finding of an error: a file that could not be reached is not broken, so it has no remedy."""
+    """Return the finding on the file `key` that could not be read because of `error`.
+
+    A `BrokenFileError` gives one with the remedy `repair`. Any other error means that the file could not be reached. It
+    may be sound then, so that its finding has no remedy.
+    """
     if isinstance(error, BrokenFileError):
         return Finding(key, error.problem, repair, of)
     return Finding(key, str(error), of=of)

@@ -56,7 +56,11 @@ class About:
 
 @stored
 class Move:
-    """A move of files to the archive, or back. It is written before it begins, so that it is finished after a crash."""
+    """A move of files to the archive, or back to where they were.
+
+    It is written to moving.json before the first file is copied. So a move that a crash has interrupted can be
+    finished.
+    """
 
     when: Name  # of the folder in archive/
     # Folders, with a slash at their end, and files, both below the study's folder.
@@ -94,10 +98,10 @@ def archive_trials(
 
     Args:
         records: The study's records.
-        trial_ids: The trials, each once or more often.
+        trial_ids: The ids of the trials; an id that comes twice counts once.
         reason: Why they are archived, for readers.
         searches: Arm -> digest of its search, whose candidates move too; None: no search.
-        files: Those of `WHOLE_FILES` that move.
+        files: Files of the study that move, of those in `WHOLE_FILES`.
 
     Returns:
         The name of their folder in archive/: the time in UTC, `2026-01-31T120000`; if there is such a folder already,
@@ -201,19 +205,22 @@ def finish_move(records: StudyRecords) -> None:
     source, target = (study, archive) if move.about else (archive, study)
 
     def keys_of(place: str) -> list[str]:
-        """Return the keys of the files of a folder, or of a file, in `source`."""
+        """Return the keys of the files at `place`, in the folder from which the move takes them."""
         listed = store.list(source + place)
         return [key for key in listed if place.endswith("/") or key == source + place]
 
     def copy(place: str) -> None:
-        """Copy the files of a folder, or a file, from `source` to the same place below `target`."""
+        """Copy the files at `place` from where the move comes from to where it goes.
+
+        A file that has been deleted meanwhile is left out.
+        """
         for key in keys_of(place):
             # A worker that outlives its driver for a moment may delete an older checkpoint.
             with contextlib.suppress(FileNotFoundError):
                 store.copy(key, target + key.removeprefix(source))
 
     def delete(place: str) -> None:
-        """Delete the files of a folder, or a file, in `source`."""
+        """Delete the files at `place` where the move comes from, after they were copied."""
         for key in keys_of(place):
             store.delete(key)
 
@@ -231,7 +238,7 @@ def finish_move(records: StudyRecords) -> None:
 
 
 def _carry_out(records: StudyRecords, move: Move) -> None:
-    """Write the intention of a move, then move the files."""
+    """Write `move` to moving.json, so that it can be finished after a crash; then move the files."""
     MOVE_FILE.write(records.store, f"{records.study}/archive/moving.json", move)
     finish_move(records)
 

@@ -78,7 +78,7 @@ class Attempt:
         self.last_checked = time.monotonic()
 
     def superseded(self, why: str) -> AttemptSuperseded:
-        """Return the error of an attempt that must end; `why` says in words what has happened meanwhile."""
+        """Return the error for this attempt, which must end; `why` is a clause such as `another attempt has begun`."""
         return AttemptSuperseded(
             f"trial {self.trial_id}: {why}, since this process gave no sign; it ends and writes nothing more"
         )

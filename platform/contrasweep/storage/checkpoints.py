@@ -27,7 +27,10 @@ log = logging.getLogger(__name__)
 
 @stored
 class Extra:
-    """What the platform keeps beside a checkpoint, so that a resumed trial has it for its record. None: not known."""
+    """Facts on a trial that are stored with its checkpoint, because the record of the resumed trial needs them.
+
+    A field is None where the fact is not known.
+    """
 
     seconds: Measure = 0.0  # training time over all attempts up to the checkpoint
     started: Time | None = None  # when the first attempt began
@@ -57,7 +60,7 @@ class Saved:
 
     @property
     def place(self) -> str:
-        """The name of the folder of its files."""
+        """The name of the folder with the checkpoint's files, such as `120`, below the trial's checkpoints."""
         return self.folder or str(self.step)
 
     @property
@@ -187,11 +190,11 @@ class Checkpoints:
             self._delete(best)
 
     def _mark(self, saved: Saved) -> None:
-        """Write the marker that names this checkpoint."""
+        """Write the marker `latest.json`, which makes `saved` the trial's newest checkpoint."""
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", saved)
 
     def _delete(self, saved: Saved) -> None:
-        """Delete the files of a checkpoint that no marker names."""
+        """Delete the files of the checkpoint `saved`. The marker must not name this checkpoint any more."""
         for name in saved.files:
             self.store.delete(f"{self.prefix}/{saved.place}/{name}")
 
@@ -207,10 +210,10 @@ class Checkpoints:
             return None
 
     def fetch(self, to: Path) -> Saved | None:
-        """Fetch the files of the checkpoint that the marker names into the folder `to`, and return what is known of it.
+        """Fetch the files of the newest checkpoint into the folder `to`, and return the checkpoint's description.
 
-        Returns None and leaves `to` empty where there is no checkpoint, or where one of its files is missing or
-        damaged. A warning in the log then names the file, and no earlier checkpoint is tried.
+        Return None and leave `to` empty where there is no checkpoint, or where one of its files is missing or damaged.
+        A warning in the log then names the file. No earlier checkpoint is tried, so that training starts over.
         """
         saved = self.latest()
         if saved is None:

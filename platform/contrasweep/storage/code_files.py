@@ -95,9 +95,10 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
 
 
 def code_bytes(records: StudyRecords, digest: str) -> dict[str, bytes]:
-    """Return suffix -> content of each file of the code with this digest: `.json`, and `.zip` if there are sources.
+    """Return the content of the stored files of the code with this digest, by suffix: `.json`, and perhaps `.zip`.
 
-    Raises `StorageError` where the storage has no such code.
+    `.json` describes the modules; `.zip` has the sources and is missing where they were too large. Raises
+    `StorageError` where the storage has no such code.
     """
     if read_version(records, digest) is None:
         raise StorageError(

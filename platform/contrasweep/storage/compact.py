@@ -209,7 +209,7 @@ def compact_finished(records: StudyRecords) -> None:
 
 @contextlib.contextmanager
 def _collected(broken: list[BrokenFileError] | None) -> Iterator[None]:
-    """Add a `BrokenFileError` that is raised in the block to the list `broken`; without a list, let it pass."""
+    """Add a `BrokenFileError` that the body of `with` raises to the list `broken`; where that is None, raise it."""
     try:
         yield
     except BrokenFileError as error:
@@ -226,9 +226,9 @@ def _gather(
     broken: list[BrokenFileError] | None,
     least: int | None = None,
 ) -> pa.Table:
-    """Return the rows of the `wanted` trials, and compact those that were read from the trials' own files.
+    """Return the rows of the `wanted` trials, and write those that were in no compacted file to a new one.
 
-    The rows of a trial are from a part where that is up to date, else from the trial's own file.
+    The rows of a trial are taken from a compacted file (part) that is up to date, else from the trial's own file.
 
     Args:
         records: The study's records.
@@ -236,8 +236,8 @@ def _gather(
         etags: Trial id -> etag of the record, of all trials of the study. Rows of parts with another etag are stale.
         wanted: Ids of trials.
         broken: As in `read_records`.
-        least: Trials are compacted if at least so many were read from their own files; None: as many as make that
-            useful for the next reader.
+        least: A part is written if at least so many trials were read from their own files; None: if they are so many
+            that the next reader gains by it.
 
     Returns:
         A table with the columns of the kind. A trial whose file is broken or missing has no row.
@@ -272,10 +272,10 @@ def _rows_from_own_files(
     trial_ids: list[str],
     broken: list[BrokenFileError] | None,
 ) -> pa.Table:
-    """Return the rows of trials from their own files, with the etag of each trial's record (null: it has no record).
+    """Return the rows of trials from the trials' own files, with the columns `trial_id` and `etag` added.
 
-    A trial without such a file has one row without a step, or no row for the kind `RECORDS`. `broken` is as in
-    `read_records`.
+    `etag` is that of the trial's record, and null where it has no record. A trial that has no file of this kind gets
+    one row whose step is null; with the kind `RECORDS` it gets no row. `broken` is as in `read_records`.
     """
     # Short trials have no system.parquet, and a request for a missing file costs as much as a page of a listing. A page
     # has TRIALS_PER_LISTING trials. So where more trials are read than there are pages, the listing is cheaper.
@@ -286,9 +286,9 @@ def _rows_from_own_files(
         with_files = set(trial_ids)
 
     def fetch(trial_id: str) -> pa.Table | BrokenFileError | None:
-        """Return the rows of a trial, or the error of its broken file; None where its record is missing.
+        """Return the rows of a trial, None where it has no record to read, or the error of its broken file.
 
-        The error is raised below, and not in a thread.
+        The error is returned and not raised, because this runs in a thread; the caller raises it.
         """
         try:
             if trial_id in with_files:
@@ -320,9 +320,10 @@ def _rows_from_own_files(
 
 
 def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
-    """Return the rows in a trial's own file; of a file without rows, one row without a step.
+    """Return the rows in a trial's own file; where the file has none, one row whose step is null.
 
-    `FileNotFoundError` where there is no file, `BrokenFileError` where it is broken.
+    With the kind `RECORDS` that is one row with the bytes of record.json. `FileNotFoundError` where there is no file,
+    `BrokenFileError` where it is broken.
     """
     if kind == RECORDS:
         return pa.table({"record": pa.array([records.record_bytes(trial_id)], pa.large_binary())})
@@ -333,7 +334,7 @@ def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class Part:
-    """A compacted file, without the rows that are stale."""
+    """A compacted file, which has the rows of many trials: those `rows` of it that are up to date."""
 
     key: str
     rows: pa.Table
@@ -341,7 +342,7 @@ class Part:
 
 
 def empty_rows(kind: str) -> pa.Table:
-    """Return a table without rows, with the named columns of the kind (one of `KINDS`)."""
+    """Return a table without rows, with the columns that compacted files of this kind (one of `KINDS`) have."""
     return pa.schema([(column, _TYPES[column]) for column in _COLUMNS[kind]]).empty_table()
 
 
@@ -417,10 +418,10 @@ def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
 
 
 def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
-    """Write the rows `fresh`, of trials that are in no part, together with those of parts that are less than half full.
+    """Write `fresh`, the rows of trials that are in no compacted file, to one or more new ones.
 
-    Those small parts are deleted once the new parts are written. Errors of the storage are ignored, because a reader
-    may not be allowed to write.
+    Of the files `parts`, those that are less than half full are joined with the new ones, and then deleted. Errors of
+    the storage are ignored, because a reader may not be allowed to write.
     """
     small = [part for part in parts if len(part.trials) < PART_TRIALS // 2]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
@@ -437,7 +438,10 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
 
 
 def _name(rows: pa.Table) -> str:
-    """Return the name of a part with these rows: a digest, 32 hexadecimal digits, of its trials and their etags."""
+    """Return the name of a compacted file with these rows: 32 hexadecimal digits.
+
+    It is a digest of the trials' ids and etags. So two processes that compact the same trials write the same file.
+    """
     pairs = set(zip(rows["trial_id"].to_pylist(), rows["etag"].to_pylist(), strict=True))
     text = "\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

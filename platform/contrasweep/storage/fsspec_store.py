@@ -130,9 +130,9 @@ class FsspecStore(ListedStore):
         return path
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
-        """Return the result of `call`. `FileNotFoundError` passes, any other error becomes a `StorageError`.
+        """Return what `call()` returns; its errors become a `StorageError`, except `FileNotFoundError`.
 
-        `what` is a verb, `key` the object, for the message: `storage memory://s: cannot read grid/study.json (...)`.
+        `what` is a verb and `key` the object for the message: `storage memory://s: cannot read grid/study.json (...)`.
         """
         try:
             return call()

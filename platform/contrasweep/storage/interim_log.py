@@ -33,7 +33,7 @@ Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 @stored
 class LookAt:
-    """One comparison of the arms `a` and `b` after one look."""
+    """The comparison of the arms `a` and `b` in one look (interim analysis), with its result."""
 
     context: Context
     a: str
@@ -106,7 +106,10 @@ class LookLog:
         return bool(self.looks) and self.looks[-1].time >= 1
 
     def history(self, context: Context, a: str, b: str) -> list[LookAt | None]:
-        """Return the entry on `a` and `b`, in either order, of each look; None for a look that does not have it."""
+        """Return for each look its comparison of the arms `a` and `b`, the oldest first; None where it has none.
+
+        The arms may be given in either order: a result may be that of b against a.
+        """
         key = context, frozenset((a, b))
         history = []
         for look in self.looks:
@@ -115,16 +118,19 @@ class LookLog:
         return history
 
     def newest(self, context: Context, a: str, b: str) -> LookAt | None:
-        """Return the newest entry that `history` has; None where no look has the comparison."""
+        """Return the comparison of `a` and `b` in the newest look that has one; None where no look has."""
         entries = list(filter(None, self.history(context, a, b)))
         return entries[-1] if entries else None
 
     def replicates_when_stopped(self, cell: str) -> int | None:
-        """Return the number of replicates at which a look first stopped the cell; None while no look has."""
+        """Return how many replicates a cell had at the first look that stopped it; None where none has."""
         return next((look.replicates for look in self.looks if cell in look.stopped), None)
 
     def begun_anew(self) -> Self:
-        """Return the log of a study whose trials are trained again: its looks become earlier ones."""
+        """Return a log without looks, for a study whose trials are all trained again.
+
+        The looks so far are kept in it as `earlier`, and do not count any more.
+        """
         return replace(self, looks=(), earlier=(*self.earlier, *self.looks))
 
     def with_look(self, look: LookTaken) -> Self:
@@ -174,7 +180,8 @@ class Confirmation:
     def goes_on(self, earlier: Self) -> bool:
         """Return whether this confirmation continues `earlier`, perhaps with more arms or further seeds.
 
-        Then the arms of `earlier` have the same configurations here, the folds are the same, and its seeds come first.
+        It does where each arm of `earlier` has the same configuration here, the folds are the same, and the seeds begin
+        with those of `earlier`.
         """
         return (
             all(self.arms.get(arm) == digest for arm, digest in earlier.arms.items())
@@ -202,9 +209,10 @@ def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
 
 
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
-    """Return whether a confirmation would be another draw, of other configurations, seeds or folds.
+    """Return whether `confirmation` would be a new draw: of other configurations, seeds or folds than those recorded.
 
-    False for the first confirmation, for one without arms, and for one that continues the last recorded one.
+    False for the first confirmation of a study, and for one without arms. False too for a part of a recorded one, and
+    for one that continues the last recorded one.
     """
     recorded = read_confirmations(records)
     if not recorded or not confirmation.arms or _is_part(confirmation, recorded):
@@ -213,9 +221,10 @@ def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
 
 
 def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> None:
-    """Record that a confirmation begins now. One that continues the last one replaces it and keeps its `began`.
+    """Record that `confirmation` begins now.
 
-    Nothing is written for a confirmation without arms, or for a part of a recorded one.
+    If it continues the last recorded one, it takes the place of that, and keeps the time when that began. Nothing is
+    written for a confirmation without arms, or for a part of a recorded one.
     """
     recorded = read_confirmations(records)
     if not confirmation.arms or _is_part(confirmation, recorded):
@@ -230,9 +239,10 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
 
 
 def _is_part(confirmation: Confirmation, recorded: Sequence[Confirmation]) -> bool:
-    """Return whether this confirmation is a part of one that is recorded already.
+    """Return whether each arm, fold and seed of `confirmation` is in a confirmation that is recorded already.
 
-    When a run goes on, the searches of its arms end one by one again, so that its confirmation has few arms at first.
+    That is so at first when an interrupted run goes on. The searches of its arms end again one by one, so that its
+    confirmation has few arms in the beginning.
     """
     return any(earlier.goes_on(confirmation) for earlier in recorded)
 

@@ -63,9 +63,10 @@ class JsonFile(Generic[T]):
         return pydantic.TypeAdapter(self.content)
 
     def encode(self, content: T | Mapping[str, object]) -> bytes:
-        """Return the bytes of a file with this content, a dataclass or its members as plain JSON, and the header.
+        """Return the bytes of a file with this content, behind the header with format version and digest.
 
-        It is not checked that members have the type of the content.
+        `content` is an object of the file's dataclass, or a mapping of its fields as plain JSON. Whether a mapping has
+        the right fields is not checked.
         """
         members = content if isinstance(content, Mapping) else asdict(content)  # type: ignore[call-overload]
         # The header is in place of the opening brace, and has the digest of all that follows it.
@@ -133,7 +134,7 @@ def read_plain(
     """
 
     def read() -> Any:
-        """Return the value; its errors are those that `_checked` turns into ours."""
+        """Return the value of the whole content; raise an error that `_checked` turns into a `ContrasweepError`."""
         _check_size(data)
         value = schema.validate_json(data)
         _check_version(value.schema_version, version)
@@ -143,9 +144,10 @@ def read_plain(
 
 
 def _checked(read: Callable[[], T], file: str, remedy: str) -> T:
-    """Return the result of `read`; its errors become a `BrokenFileError` with the file's name and the remedy.
+    """Return what `read()` returns; errors of it mean a broken file, and become a `BrokenFileError`.
 
-    `_OtherFormat` becomes a `StorageError`, because such a file is not broken.
+    The error has the `file`'s name and the `remedy`. Where another release wrote the file in another format it is not
+    broken: that is a `StorageError`.
     """
     try:
         return read()
@@ -178,7 +180,7 @@ class _OtherFormat(Exception):
 
 
 def _digest(body: bytes) -> str:
-    """Return the digest that a file's header has of all that follows it."""
+    """Return the SHA-256, in hexadecimal digits, of `body`: all bytes of a file that follow its header."""
     return hashlib.sha256(body).hexdigest()
 
 

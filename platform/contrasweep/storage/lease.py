@@ -49,7 +49,7 @@ class StudyHeld(ContrasweepError):
 
 @stored
 class Holder:
-    """The process that holds a lease; `Holder()` is one of which nothing is known."""
+    """The process that holds a lease, or held it last. `Holder()` stands for a process of which nothing is known."""
 
     host: Label = ""
     pid: Pid = 0
@@ -188,14 +188,17 @@ class Lease:
         return f"{self.folder}{generation:08d}.json"
 
     def _read(self, key: str) -> Holder:
-        """Return the holder in the lease `key`; where it cannot be read, `Holder()`, of which nothing is known."""
+        """Return the holder that the file `key` of a lease names.
+
+        Where the file is missing or broken, return `Holder()`, which stands for a process of which nothing is known.
+        """
         try:
             return HOLDER_FILE.read(self.store, key)
         except (FileNotFoundError, BrokenFileError):
             return Holder()
 
     def _content(self) -> bytes:
-        """Return the content of the lease's file with the holder as it is now."""
+        """Return the bytes of the lease's file, with this process as the holder."""
         return HOLDER_FILE.encode(self.holder)
 
     def _wait_for_end(self, generation: int, holder: Holder) -> None:
@@ -237,7 +240,11 @@ class Lease:
         )
 
     def _renew(self) -> None:
-        """Renew the lease, in its thread, until it is released or lost; ask a storage that does not answer again."""
+        """Renew the lease every `HEARTBEAT_S` seconds until `release` is called, and then give it back.
+
+        It runs in a thread of its own. It ends earlier where another process has taken the lease over, which `lost`
+        then says. Where the storage does not answer, it is asked again after the next `HEARTBEAT_S`.
+        """
         while not self._end.wait(HEARTBEAT_S):
             now = time.time()  # this clock goes on while the machine sleeps
             try:
@@ -265,9 +272,10 @@ class Lease:
 
 
 def living_holder(records: StudyRecords) -> Holder | None:
-    """Return the living process that holds the study's lease, as a run does before it has begun to train; else None.
+    """Return the process that holds the study's lease, if it lives; None where no living process holds it.
 
-    One of another machine lives if it has renewed the lease within `EXPIRY_S`, by its clock and that of this machine.
+    A process on another machine is taken to live if it has renewed the lease within `EXPIRY_S`, by the clocks of both
+    machines. A run holds the lease before it begins to train, so that it is returned then too.
     """
     _, holder = Lease(records, print).newest()
     lives = holder.lives_here
@@ -277,10 +285,10 @@ def living_holder(records: StudyRecords) -> Holder | None:
 
 
 def stop_listening(records: StudyRecords) -> Holder | None:
-    """Ask the process that is `listening` by the name of the study or campaign to stop, by SIGTERM.
+    """Send SIGTERM to the process of this machine and user that runs the study or campaign, and return that process.
 
-    Return the process without waiting for its end; None where no process listens. The kernel says which process
-    listens, so that no file and no other user can name a wrong one.
+    This does not wait for its end. None where no such process is `listening` by the study's name. The kernel says which
+    process listens, so that no file and no other user can name a wrong one.
     """
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
         asking.setblocking(False)
@@ -323,7 +331,10 @@ def stop_driver(records: StudyRecords) -> Holder:
 
 
 def _socket_name(storage: str, study: str) -> str:
-    """Return the name of the abstract socket at which who runs a study or a campaign listens."""
+    """Return the name of the Unix socket (an abstract one) at which the process that runs a study or campaign listens.
+
+    It is a digest of the name `study` and of the storage's address or real path.
+    """
     place = storage.removeprefix("file://")
     # With links a folder may have several paths, so its real one is taken.
     place = place.rstrip("/") if "://" in place else str(local_path(place).resolve())
@@ -332,9 +343,9 @@ def _socket_name(storage: str, study: str) -> str:
 
 @contextmanager
 def listening(storage: str, study: str) -> Iterator[None]:
-    """Let `stop_listening` find this process by the name of a study or a campaign, also while it holds no lease.
+    """Make this process findable for `stop_listening` in a `with` block, by its storage and its study or campaign.
 
-    Of several processes that listen by one name, the first is found.
+    It need not hold a lease. Where another process listens by the same name already, that one is found instead.
     """
     with socket.socket(socket.AF_UNIX) as listener:
         with suppress(OSError):  # another process listens, or the system has no such sockets

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 
 class ListedStore(ABC):
-    """Base of a `Store` of objects with entity tags, with the methods that follow from `entries`, `write` and `delete`.
+    """Base class of a `Store` whose objects have entity tags, such as a bucket of S3.
 
-    The three are abstract; a subclass has them, and the rest of the methods of a `Store`.
+    It has the methods that follow from `entries`, `write` and `delete`. A subclass must have these three, and all other
+    methods of `Store`.
     """
 
     @abstractmethod

@@ -106,9 +106,10 @@ def opened_table(source: Any, max_values: int = MAX_VALUES) -> pq.ParquetFile:
 
 
 def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
-    """Return the table of a file that `opened_table` has opened; `source` is that file again.
+    """Return the table of a Parquet file that `opened_table` has opened.
 
-    Raises `ValueError` where the texts of all rows take more memory than a table may.
+    `source` is the path or open file that `opened_table` was given; the file is read from it again. Raises `ValueError`
+    where the texts of all rows together have more than `MAX_BYTES`.
     """
     schema = opened.schema_arrow
     texts = [
@@ -168,9 +169,10 @@ def check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check
 
 
 def _check_schema(opened: pq.ParquetFile) -> None:
-    """Raise `ValueError` where the schema of Parquet and Arrow's own schema, which is stored beside it, differ.
+    """Raise `ValueError` where the names or types of a file's columns were damaged.
 
-    Only this shows that the name or type of a column was damaged, because the checksums are of the values.
+    A Parquet file has two schemas: Parquet's own, and that of Arrow in its metadata. They differ then. The checksums of
+    the file do not cover them.
     """
     text = (opened.metadata.metadata or {}).get(b"ARROW:schema", b"")
     stated = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))

@@ -24,7 +24,7 @@ _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_n
 
 
 def axes_of(planned: "pd.DataFrame") -> list[str]:
-    """Return the axes of a plan: its columns behind trial_id and arm, and before fold and seed."""
+    """Return the names of the axes of a stored plan: its columns between `trial_id`, `arm` and `fold`, `seed`."""
     return list(planned.columns[2:-2])
 
 
@@ -81,9 +81,10 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
 
 @contextlib.contextmanager
 def _opened(records: StudyRecords) -> Iterator[pa.Table]:
-    """Give the table of the stored plan; `BrokenFileError` where it is missing or broken.
+    """Yield the table of the stored plan in a `with` block; `BrokenFileError` where it is missing or broken.
 
-    The table counts as broken too where the body of `with` finds a value in it that cannot be read.
+    An error that the body raises because of a value in the table, such as `ValueError`, becomes a `BrokenFileError`
+    too.
     """
     key = f"{records.study}/{PLAN}"
     file = f"{records.store.uri}/{key}"
@@ -97,9 +98,10 @@ def _opened(records: StudyRecords) -> Iterator[pa.Table]:
 
 
 def _frame(table: pa.Table) -> "pd.DataFrame":
-    """Return the plan as a frame, with each axis's values as they were declared; `ValueError` where it is none.
+    """Return the table of a stored plan as a frame: trial_id, arm, the axes, fold, seed.
 
-    Fold is an integer that may be missing (the test split), seed an integer.
+    The values of axes have the types with which they were declared. `fold` has the type Int64, and is missing where a
+    trial is tested on the test split. `ValueError` where the table is no plan.
     """
     import pandas as pd
 

@@ -107,9 +107,10 @@ class Cause(StrEnum):
 
     @property
     def outside(self) -> bool:
-        """Whether the cause is outside the method, so that the trial counts as missing and not as lost by its arm.
+        """Whether the cause lies outside the method, as a lost host does.
 
-        A time limit of the study is not outside, because all arms have the same.
+        Then the trial counts as missing; otherwise it counts as lost by its arm. A time limit of the study does not lie
+        outside, because it is the same for all arms.
         """
         return self not in (Cause.METHOD, Cause.TIME_LIMIT)
 
@@ -197,12 +198,12 @@ def id_of(trial: TrialLike, config: str) -> str:
 
 @lru_cache(maxsize=1024)  # the trials of a study have few different names
 def _texts(*names: str) -> str:
-    """Return the canonical texts of `names`, one on each line."""
+    """Return the names as canonical JSON, one on each line, as a part of the text of which `id_of` makes a digest."""
     return "\n".join(canonical.dumps(name) for name in names)
 
 
 def _number(number: int | None) -> str:
-    """Return the canonical text of a fold or a seed."""
+    """Return a fold or a seed as canonical JSON, such as `3`, or `null` for None."""
     # `str` is quick, and the same for integers. It is not for other types that a caller may give.
     return str(number) if type(number) is int else canonical.dumps(number)
 
@@ -261,7 +262,7 @@ class TrialNotes:
         return replace(self, **stated)
 
     def to_dict(self) -> dict[str, object]:
-        """Return field -> value, without the fields that do not apply."""
+        """Return name of the field -> value; fields that are None are left out."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
@@ -348,7 +349,10 @@ class Record:
         return self.status.failed and self.cause is not None and self.cause.outside
 
     def reported(self, metric: str) -> float:
-        """Return the metric as the trial reported it last; NaN where it did not, or where the value counts as lost."""
+        """Return the value of the metric in the trial's last report.
+
+        NaN where the report lacks the metric, and where the value is infinite or too large to compute with (`LARGEST`).
+        """
         value = self.metrics.get(metric, math.nan)
         return value if abs(value) <= LARGEST else math.nan
 
@@ -361,9 +365,10 @@ class Record:
         return None if math.isnan(value) or not self.status.counts else value
 
     def was_seen(self, metric: str) -> bool:
-        """Whether somebody can have learned something about the method from this trial's values of the metric.
+        """Whether somebody may have learned something about the method from this trial's values of the metric.
 
-        So it is where the trial was trained, or failed by its method after it had reported the metric.
+        That is so where the trial was trained to its end, or was stopped early. It is also so where it failed by its
+        method, or fitted no host, after it had reported the metric.
         """
         return self.status.trained or (metric in self.metrics and not self.missing)
 
@@ -384,9 +389,9 @@ RecordsById = Mapping[str, Record]
 
 
 def _check_id(record: Record) -> Record:
-    """Return `record`; raise `ValueError` where its id does not follow from its settings, data, fold and seed.
+    """Return `record`; raise `ValueError` where its id is not the one that its settings, data, fold and seed have.
 
-    So a record with the id of a planned trial has the fields of that trial, whoever wrote the record.
+    So nobody can write a record with the id of a planned trial and the settings of another one.
     """
     # A quick way for thousands of records: the config as JSON, with 1.0 written as 1. It fails for a setting whose text
     # has ".0" in it; then the canonical text decides.
@@ -415,9 +420,10 @@ def unix_time(seconds: float | None = None) -> float:
 
 
 def _readable(measured: MutableConfig) -> MutableConfig:
-    """Return `measured` cut to the bounds of `Record`, so that a record that is written can be read again.
+    """Return the fields `measured` of a record, with values cut to what a stored record may have.
 
-    A clock may be wrong, an error may have any text, and a setting may have any name.
+    Otherwise a record could be written that cannot be read again. A clock may be wrong, an error may have any length,
+    and a setting may have any name.
     """
     started = unix_time(measured.get("started", 0.0))
     error = measured.get("error")

@@ -100,9 +100,10 @@ class StudyRecords:
         return f"{self.study}/{folder}/{trial_id}/{name}"
 
     def claim(self, document: StudyDocument) -> StudyDocument:
-        """Write `document` with its `origin` to study.json, unless it is there already; return what is written.
+        """Write `document` to study.json, unless it is there already; return it with its `origin`.
 
-        A study keeps the origin that it has; a new one gets a random one. `StorageError` where nothing can be written.
+        `origin` identifies the study: a random text that it gets when it is first written, and keeps. `StorageError`
+        where nothing can be written.
         """
         present = self.document()
         origin = present.origin if present and present.origin else uuid.uuid4().hex
@@ -316,9 +317,9 @@ def encode_items(items: ItemColumns) -> bytes:
 
 
 def _item_checks(items: Iterable[str]) -> dict[str, Check]:
-    """Return a check of the type of each column of items: scores are numbers, the group of an item may be text.
+    """Return for each column of items the check of its type: scores are numbers, but the column `group` may be text.
 
-    In the name of an evaluation's item, such as `mnist/group`, the last part counts.
+    Columns of an evaluation have a prefix, as in `mnist/group`; only the last part of such a name counts.
     """
     return {item: is_value if item.rpartition("/")[2] == GROUP else is_number for item in items}
 

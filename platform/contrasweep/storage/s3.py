@@ -173,7 +173,10 @@ class S3Store(ListedStore):
         source = self._at(key)
 
         def copy(allowance: Allowance) -> None:
-            """Make one attempt; a copy in parts extends its `allowance` by the object's size."""
+            """Make one attempt to copy the object.
+
+            A large object is copied in parts, which extends the `allowance` by the time that its size takes.
+            """
             try:
                 self._client.copy_object(**self._at(to), CopySource=source)
             except raised.ClientError as error:
@@ -229,7 +232,7 @@ class S3Store(ListedStore):
         return False
 
     def _at(self, key: str) -> dict[str, str]:
-        """Return bucket and whole key of an object as arguments for boto3."""
+        """Return the bucket and the whole key of an object as keyword arguments for boto3: `Bucket` and `Key`."""
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     @property
@@ -255,7 +258,10 @@ class S3Store(ListedStore):
             return _connect(os.getpid(), tuple(sorted(variables)), attempts)
 
     def _head(self, key: str) -> Answer | None:
-        """Return size and metadata of an object as the server answers; None where there is no such object."""
+        """Return the server's answer to a HEAD request for an object; None where there is no such object.
+
+        It has the object's size (`ContentLength`) and metadata (`Metadata`), among others.
+        """
         try:
             return self._retry(
                 "read", key, lambda _: dict(self._client.head_object(**self._at(key)))

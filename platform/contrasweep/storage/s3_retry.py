@@ -99,7 +99,7 @@ class Retry:
         self.deadline_s = positive_number("CONTRASWEEP_S3_DEADLINE_S", 180)
 
     def __call__(self, verb: str, key: str, call: Callable[[Allowance], T], size: int = 0) -> T:
-        """Return what `call` returns; make it again after retryable errors.
+        """Call `call(allowance)` and return its result; call it again where it fails with an error that may pass.
 
         Args:
             verb: What the call does to the object, for messages: `read`, `write`, `list`, `delete`, `copy`.
@@ -110,7 +110,7 @@ class Retry:
         Raises:
             FileNotFoundError: There is no such object; not with the verb `write`.
             botocore.exceptions.ClientError: A condition of a write failed, or the server knows no conditions.
-            BrokenFileError: Each time other bytes came than were written.
+            BrokenFileError: In each attempt other bytes arrived than were written.
             StorageError: Anything else, once no attempt is left.
         """
         place = f"{self.uri}/{key}"
@@ -170,9 +170,10 @@ class Retry:
         time.sleep(wait)
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
-        """Return whether a call that has failed `attempt` times is made once more.
+        """Return whether a call that has failed `attempt` times, at last with `error`, is to be made once more.
 
-        `deadline` is the latest time, on the monotonic clock, at which the wait before that may begin.
+        `deadline` is a time on the monotonic clock, after which no further attempt is made. Where the server refuses
+        the credentials, `DENIED_ATTEMPTS` limits the attempts instead.
         """
         if is_refusal(error):
             return attempt < DENIED_ATTEMPTS
@@ -183,10 +184,10 @@ class Retry:
         return time.monotonic() < deadline
 
     def _is_counted(self, error: Exception) -> bool:
-        """Return whether the number of attempts is limited by `attempts`; else the deadline alone limits it.
+        """Return whether `attempts` limits how often a call that failed with `error` is made.
 
-        It is limited where the user has set the number, where the server never answered, and for a damaged object,
-        which waiting does not mend.
+        It does where the user has set that number, where the server has never answered, and for a damaged object, which
+        waiting does not mend. In all other cases the deadline alone limits the calls.
         """
         return self.always_counted or not self.patient or isinstance(error, CorruptedObject)
 

@@ -210,7 +210,7 @@ class LocalStore:
         """
 
         def link(temporary: Path) -> None:
-            """Make the hidden file a second name of the object, or a copy of it."""
+            """Make `temporary` a hard link to the object's file, or a copy where the file system has no hard links."""
             # Two names may share a file, because a file is replaced and never written in place.
             try:
                 # A link is not followed, as Python 3.15 and later do by default: else the file that it leads to would

@@ -33,7 +33,7 @@ Commands = Annotated[
 
 
 class _Budget(pydantic.BaseModel):
-    """The fields of a declared budget; None: that quantity is not limited."""
+    """The limits of a declared budget on trials, epochs and GPU hours. None: that quantity is not limited."""
 
     model_config = SCHEMA
 
@@ -87,7 +87,7 @@ class _DeclaredReplicates(pydantic.BaseModel):
 
 
 class _Declaration(pydantic.BaseModel):
-    """The fields of a whole declaration that are read; other fields are kept unchanged."""
+    """The fields of a study's declaration that are read from study.json. Other fields are kept unchanged."""
 
     model_config = pydantic.ConfigDict(strict=True)
 
@@ -142,9 +142,9 @@ def comparable_fields(spec: Config, free: Collection[str] = ()) -> MutableConfig
 
 @stored
 class LogEntry:
-    """An entry of a study's log: what was declared anew, or trained again, after a trial had ended.
+    """An entry of a study's log: a later declaration, or a second training of trials, after a trial had ended.
 
-    The first entry of a log is the first declaration.
+    The first entry of a log is the study's first declaration.
     """
 
     at: Time
@@ -220,7 +220,7 @@ class StudyDocument:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The names of the scores of evaluations on which the study decides beside its metric; often ()."""
+        """The names of the evaluation scores on which the study decides beside its metric; () where there are none."""
         return _scores(self.spec)
 
     @property
@@ -234,15 +234,18 @@ class StudyDocument:
 
     @property
     def declared(self) -> Config:
-        """The newest declaration, whether or not verdicts depend on it."""
+        """The newest declaration as it was made, with the fields on which no verdict depends yet.
+
+        In `spec`, fields on which verdicts depend (`VERDICT`) are those that verdicts use, which may be older.
+        """
         specs = [entry.spec for entry in self.log if entry.spec is not None]
         return specs[-1] if specs else self.spec
 
     @property
     def spent(self) -> int:
-        """How many looks at the results all entries of the log together count as (`LogEntry.spent`).
+        """The number of looks at the results that the later declarations count as: the sum of `spent` over the log.
 
-        Each look leaves a quarter of the level of all comparisons.
+        Each of them divides the level of all comparisons by 4.
         """
         return sum(entry.spent for entry in self.log)
 
@@ -261,7 +264,7 @@ class StudyDocument:
         return self.alpha / (1 + len(self.scores))
 
     def start(self, arm: str) -> MutableConfig:
-        """Return the arm's field `start` as declared, alone in a mapping; {} where its trials start with new weights.
+        """Return `{"start": ...}`, the declared field `start` of an arm; {} where its trials start with new weights.
 
         For example `{"start": {"study": "pretrain", "arm": "supcon", "trial": ""}}`.
         """
@@ -274,7 +277,10 @@ class StudyDocument:
 
 
 def lines_declared_anew(known: StudyDocument | None, document: StudyDocument) -> list[str]:
-    """Return the `declared_lines` of `document` that are not those of `known`, which is None for a new study."""
+    """Return the sentences of `declared_lines(document)` that `known` does not have, which is an earlier study.json.
+
+    `known` is None for a new study: then all of them are returned.
+    """
     before = declared_lines(known) if known else []
     return [line for line in declared_lines(document) if line not in before]
 
@@ -303,7 +309,10 @@ def declared_lines(document: StudyDocument) -> list[str]:
 
 
 def _entry_line(document: StudyDocument, entry: LogEntry) -> str:
-    """Return the sentence on a later declaration in the log; "" where it asked for no other verdicts."""
+    """Return the sentence below the table on an entry of the log: what was declared anew, and what verdicts follow.
+
+    "" where the entry changed nothing on which verdicts depend, and counts as no look.
+    """
     # A training that was repeated without counting as a look changes no verdict.
     if entry.again and not entry.spent:
         return ""
@@ -337,7 +346,7 @@ def _entry_line(document: StudyDocument, entry: LogEntry) -> str:
 
 
 def _shown(document: StudyDocument, name: str) -> str:
-    """Return the value of the field `name` (of `VERDICT`) that verdicts use, as text; `none` where it has none."""
+    """Return as text the value of a field of `VERDICT` that verdicts use, such as `0.05`; `none` without one."""
     if name == "evaluate":
         return ", ".join(document.scores) or "none"
     value = getattr(document, name)

@@ -366,7 +366,10 @@ IMAGE_PAIRS = Importer(
 
 
 def _published_hra(settings: Settings) -> Published:
-    """Return the description of HRA, whose side is that of LOCAL's Table 1 unless the settings name another."""
+    """Return the description of the dataset HRA that the paper LOCAL gives.
+
+    Its images have 512 pixels a side, unless the settings have another size.
+    """
     side = settings.size or 512
     return published_images({"train": 3_389}, 5, (side, side, 3), SIDES)
 

@@ -63,7 +63,10 @@ class Overdue:
         self._firsts: defaultdict[str, _Mean] = defaultdict(_Mean)
 
     def started(self, trial_id: str, arm: str, trained: float, now: float) -> None:
-        """Start the clock of a trial that begins at the time `now`, or resumes after `trained` seconds of training."""
+        """Start the clock of a trial at the time `now`.
+
+        `trained` is for how many seconds the trial was trained before, 0 for a new trial.
+        """
         self._clocks[trial_id] = _Clock(arm, now, trained)
 
     def reported(self, trial_id: str, count: int, trained: float, now: float) -> None:
@@ -143,10 +146,11 @@ class Overdue:
         return late
 
     def _usual(self, clock: _Clock) -> float | None:
-        """Return the seconds that usually pass before a trial's next report; None where its arm has no report yet.
+        """Return the seconds that usually pass before the trial of `clock` reports next; None where nothing is known.
 
-        From its second report on, these are the mean of its own intervals. Before, they are the arm's mean: of
-        intervals, or, before the first report, of the times from start to first report.
+        After two reports of the trial, they are the mean of its own intervals from report to report. After one report,
+        they are the mean of the intervals of all trials of its arm. Before any, they are the arm's mean time from start
+        to first report.
         """
         if clock.reports > 1:
             return (clock.heard - clock.first) / (clock.reports - 1)
@@ -188,11 +192,11 @@ class Accounts:
 
     @property
     def fault(self) -> str:
-        """Why nothing more may run; empty while there is no reason."""
+        """The reason why no further trial may run: that of `stop`, or that the lease is lost; "" without one."""
         return self._fault or self.lease.lost
 
     def stop(self, reason: str) -> None:
-        """Let no further trial start; of several reasons the first one is kept."""
+        """Let no further trial start, for this `reason`. A reason that was given earlier is kept in its place."""
         self._fault = self.fault or reason
 
     def closing(self) -> bool:
@@ -211,10 +215,10 @@ class Accounts:
         return active
 
     def started(self, active: ActiveTrial, gpus: float) -> None:
-        """Start the clocks of a trial that a worker begins or resumes: that of silence, and that of the budget.
+        """Start the clocks of a trial that a worker begins or resumes: one for its silence, and one for the budget.
 
-        `gpus` is the number of its GPUs, or a share of one. The clock of silence goes on from the seconds that the
-        trial has trained so far.
+        `gpus` is the number of GPUs that the trial has, such as 2, or .25 for a share of one. The time that the trial
+        has trained so far counts towards its time limit.
         """
         self.overdue.started(
             active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic()
@@ -222,14 +226,15 @@ class Accounts:
         self.budget.started(active.trial.id, gpus)
 
     def waits(self, trial_id: str) -> None:
-        """Stop the clocks of a trial that has lost its worker, until another one begins it again."""
+        """Stop the clocks of a trial that has lost its worker. `started` starts them again with another worker."""
         self.overdue.ended(trial_id)
         self.budget.waits(trial_id)
 
     def reported(self, active: ActiveTrial, reports: list[Row], seconds: float) -> bool:
-        """Count the reports of a worker, after `seconds` of training in all.
+        """Count the reports that a worker has sent; return whether the trial has reached a new step.
 
-        Return whether the trial has reached a new step; after a lost host it repeats earlier ones.
+        `seconds` is how long the trial was trained in all. A trial that has lost its host repeats the steps since its
+        checkpoint, which are not new.
         """
         active.seconds = seconds
         self.overdue.reported(active.trial.id, len(reports), seconds, time.monotonic())

@@ -22,9 +22,10 @@ from contrasweep.tuning.sweep_source import SweepSource
 
 
 class InterimSource(Source):
-    """The trials of the first stage, which the source `inner` hands out, and then the stages that the looks grant.
+    """Hands out the trials of the first stage from the source `inner`, and then those of each further stage.
 
-    In a sweep the inner source also hands out the trials of the search.
+    After each stage comes a look (interim analysis), which decides what the next stage has. In a sweep `inner` also
+    hands out the trials of the search, before the first stage ends.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class InterimSource(Source):
         return self.inner.keep_going(trial_id, reports)
 
     def done(self, record: Record) -> None:
-        """Pass the record of a trial on to the inner source."""
+        """Note that a trial has ended with this record, and tell the inner source."""
         self.running.discard(record.trial_id)
         self.inner.done(record)
 
@@ -111,7 +112,10 @@ class InterimSource(Source):
         return self.inner.warnings()
 
     def _advance(self) -> None:
-        """Take the looks that are due, until there are trials to run or nothing is open."""
+        """Go on to the next stage that has trials to run, and take each look on the way there; or to the end.
+
+        A stage whose trials all have records already is passed at once. Each stage is written to the stored plan.
+        """
         while not self.over and not self.waiting:
             # The stored plan has the trials up to this stage, so that the table shows them.
             plan = self.plan

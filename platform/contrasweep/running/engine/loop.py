@@ -1,6 +1,6 @@
 """The loop over the trials of a run, for any engine: which trial is next, what it reports, and how it ends.
 
-Next are new trials of the source, those that wait for a larger host, and those that run again.
+The next trial may be a new one of the source, one that waited for a larger host, or one that runs again.
 """
 
 import time
@@ -66,9 +66,9 @@ too few results."""
 
 @dataclass(frozen=True)
 class Infeasible:
-    """A candidate that fits no host and therefore ends.
+    """A trial of the queue, `candidate`, that fits no host and ends without being trained.
 
-    `record` is its record of an earlier run on the same hosts; None: there was no such run.
+    `record` is the record that it got in an earlier run on the same hosts; None where it has none.
     """
 
     candidate: NextTrial
@@ -78,9 +78,10 @@ class Infeasible:
 class TrialQueue:
     """The trials of a source, in the order in which they run.
 
-    A trial that fits no host waits as long as a larger host may join, and is then infeasible. If a larger host joins
-    later, infeasible trials run after all, those of earlier runs too, unless their search has gone on without them. The
-    queue changes no records, except that it removes the record of a trial that runs again.
+    A trial that fits no host waits as long as a larger host may join the cluster; then it ends as infeasible. If a
+    larger host joins after that, infeasible trials run after all, also those of earlier runs. Only a search that has
+    gone on without such a trial refuses it. The queue deletes the record of a trial that runs again, and changes no
+    other record.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class TrialQueue:
         self._arms_too_late: set[str] = set()
 
     def next(self, *, running: bool) -> NextTrial | Infeasible | Finished | None:
-        """Return the next trial that fits a host, or an infeasible one; `Finished` if none is left; None: ask later.
+        """Return the next trial to run, or one that ends as infeasible; `Finished` if none is left; None: ask later.
 
-        `running` says whether any trial runs. Once no larger host is expected, waiting trials are infeasible. A search
-        should know this before it suggests more, so its waiting trials are returned at once. Those of a fixed list of
-        trials are returned when no trial runs any more.
+        Trials whose worker was lost come first, then those that have waited for a host, then those of the source.
+
+        `running` says whether any trial runs. Once no larger host is expected, waiting trials are infeasible. Those of
+        a search are returned at once, because the search should know this before it suggests more. Those of a fixed
+        list are returned when no trial runs any more.
         """
         # Trials that were running when their worker or the engine was lost come first.
         if self.requeued:
@@ -157,7 +160,10 @@ class TrialQueue:
         return self._infeasible(self._stop_waiting(self.waiting[0]))
 
     def _suggested(self) -> NextTrial | Finished | None:
-        """Return what the source has next. Arms of a search pause while enough of their candidates wait for a host."""
+        """Return the next trial of the source; `Finished`: it has none any more; None: it has none now.
+
+        In a search, an arm with `MAX_WAITING_PER_ARM` trials that wait for a larger host suggests none meanwhile.
+        """
         counts = Counter(candidate.trial.arm for candidate in self.waiting)
         return self.source.next(
             {arm for arm, count in counts.items() if count >= MAX_WAITING_PER_ARM}
@@ -170,7 +176,10 @@ class TrialQueue:
             self.placements.grow(inventory)
 
     def ended_infeasible(self, candidate: NextTrial, record: Record) -> None:
-        """Note that a trial ended as infeasible, with this record; it may run after all once a larger host joins."""
+        """Note that the trial of `candidate` has ended as infeasible with `record`.
+
+        It may run after all once a larger host joins.
+        """
         self._ended_here[candidate.trial.id] = candidate
         self.infeasible_records[candidate.trial.id] = record
 
@@ -201,9 +210,10 @@ class TrialQueue:
         self.hosts.request({self.placements.footprints.of(trial).footprint for trial in unplaced})
 
     def _retried(self) -> NextTrial | None:
-        """Return a trial that was infeasible in this run but fits a host that has joined since; None if there is none.
+        """Return a trial that ended as infeasible in this run and fits a host that has joined since; None without one.
 
-        A search that has gone on without the trial refuses it (`Source.retry`), which is said once for its arm.
+        Its source must agree (`Source.retry`). Where a search has gone on without the trial, a message says so, once
+        for each arm.
         """
         # No host has joined since the last time.
         if self._tried_on == self.placements.inventory:
@@ -225,13 +235,19 @@ class TrialQueue:
         return None
 
     def _reopened(self, candidate: NextTrial) -> NextTrial:
-        """Return a candidate that may run; delete its record where it was infeasible before."""
+        """Return `candidate`, which is about to run.
+
+        If it has a record because it was infeasible earlier, the record is deleted.
+        """
         if self.infeasible_records.pop(candidate.trial.id, None) is not None:
             self.records.reopen(candidate.trial.id)
         return candidate
 
     def _infeasible(self, candidate: NextTrial) -> Infeasible:
-        """Return a candidate as infeasible, with its record where the same hosts refused it before."""
+        """Return `candidate` as infeasible.
+
+        Where it ended so on the same hosts before, the result has that record. Any other record of it is deleted.
+        """
         if self._refused_here(candidate.trial.id):
             return Infeasible(candidate, self.infeasible_records[candidate.trial.id])
         return Infeasible(self._reopened(candidate), None)
@@ -239,7 +255,7 @@ class TrialQueue:
     def _refused_here(self, trial_id: str) -> bool:
         """Return whether a trial has ended as infeasible on exactly these hosts before, in this run or an earlier one.
 
-        One that fits by its estimate may have done so, because its memory ran out there.
+        Even a trial that fits by its estimated memory may have: it ran out of memory there.
         """
         record = self.infeasible_records.get(trial_id)
         return record is not None and record.notes.refused_by == str(self.placements.inventory)
@@ -263,7 +279,8 @@ class TrialLoop:
     ) -> None:
         """Make the loop of one run.
 
-        `unreported` is the study's metric while no trial has reported it, and "" once one has.
+        `unreported` is the name of the study's metric if no trial has reported it yet, and else "". With a name, the
+        loop stops the run if trials end without the metric (see `_end`).
         """
         self.queue = queue
         self.accounts = accounts
@@ -336,10 +353,10 @@ class TrialLoop:
             self.progress.lost(trial_id)
 
     def placed_again(self, waiting: Iterable[str]) -> list[ActiveTrial]:
-        """Place trials anew that were handed out and wait; return those that have another place now.
+        """Choose places anew for trials that have not begun; return those that need other resources than before.
 
-        `waiting` are their ids. Where hosts are started by demand, many trials wait, and little was known of their
-        memory when they were placed first.
+        `waiting` are the ids of these trials. Where an autoscaler starts hosts, many trials wait, and little was known
+        of their memory when they got their first places.
         """
         self.queue.poll_hosts()
         if not self.placements.places_outdated:
@@ -364,7 +381,7 @@ class TrialLoop:
         return True
 
     def notes(self, active: ActiveTrial) -> TrialNotes:
-        """Return the notes for the record of a running trial: those of its source and of its present place."""
+        """Return the notes for the record of an active trial: those of its source, and those on its place, if any."""
         placed = active.trial.id in self.placements.placed
         return active.notes.joined(self.placements.notes(active.trial)) if placed else active.notes
 
@@ -394,10 +411,9 @@ class TrialLoop:
         return active is not None and self.accounts.reported(active, reports, seconds)
 
     def _notice(self, arm: str, trial: str, notices: Mapping[str, str]) -> None:
-        """Say notices on a trial, each once for its arm.
+        """Show messages about a trial to the user, each kind of message only once for an arm.
 
-        `trial` is the trial's name for people, such as `a lr=0.1 seed=1`. `notices` are sentences by a name; a name
-        that the arm had before is not said again.
+        `trial` is the trial's name for people, such as `a lr=0.1 seed=1`. `notices` is name of the kind -> sentence.
         """
         for name, sentence in notices.items():
             if (arm, name) not in self._noticed:
@@ -405,10 +421,10 @@ class TrialLoop:
                 self.progress.say(f"{trial}: {sentence}")
 
     def _compare_with_floors(self, record: Record) -> None:
-        """Say once of an arm that it scores below a floor on the same fold of the same dataset.
+        """Tell the user, once for each arm and floor, that the arm scores below the floor.
 
-        A floor is an arm whose trainable has the attribute `floor = True`, such as nearest neighbours by raw pixels. Of
-        each arm the first trial on a fold counts.
+        A floor is an arm whose trainable has the attribute `floor = True`, such as nearest neighbours by raw pixels.
+        Compared are the first trials of the arm and of the floor on the fold and the dataset of `record`.
         """
         study = self.placements.footprints.study
         scores = self._scores[record.data.digest, record.fold]
@@ -442,7 +458,7 @@ class TrialLoop:
         return not self.accounts.closing()
 
     def lost(self, trial_id: str, reason: str) -> None:
-        """Note and say that the worker of a trial is lost for `reason`, and that the trial starts again."""
+        """Note that a trial has lost its worker and starts again, and tell the user, with the `reason`."""
         self.accounts.waits(trial_id)
         active = self.accounts.active.get(trial_id)
         if active is not None:
@@ -452,15 +468,16 @@ class TrialLoop:
             )
 
     def worker_recorded(self, trial_id: str, data: bytes) -> None:
-        """Keep the record that a worker has sent as bytes, so that `ended` need not read it from the storage."""
+        """Keep the record that a trial's worker has sent as JSON, so that `ended` need not read the storage."""
         active = self.accounts.active.get(trial_id)
         if active is not None:
             active.record = self.records.parsed(trial_id, data)
 
     def ended(self, trial_id: str) -> None:
-        """End a trial that the engine has finished: its worker has written the record, or it was stopped early.
+        """End a trial that the engine has finished: its worker has written the record, or its source stopped it early.
 
-        A trial that has no record and was not stopped stays active, such as when Tune ended by a fault.
+        In the second case its record is written here, with the status `pruned`. A trial of neither case stays active:
+        Tune has ended it by a fault of its own.
         """
         active = self.accounts.active.get(trial_id)
         if active is None:
@@ -480,9 +497,9 @@ class TrialLoop:
         *,
         cause: Cause | None = None,
     ) -> None:
-        """End a trial whose worker could not write a record: write it here, from the reports in the storage.
+        """End a trial whose worker could not write its record, which is written here from the stored reports.
 
-        Where the worker wrote a record before it was lost, that one is used.
+        Where the worker has written a record before it was lost, the trial ends with that one.
 
         Args:
             trial_id: The trial; nothing is done where it has ended.
@@ -509,10 +526,11 @@ class TrialLoop:
         return active.record or self.records.read_one(active.trial.id)
 
     def _end(self, record: Record) -> None:
-        """End a trial by its record, and stop the run where it makes no sense to go on.
+        """End a trial by its record: tell its source and the user, and free its place.
 
-        There are two such cases. The trial ended without the study's metric, and no trial has reported the metric yet.
-        Or many trials, of all arms, have failed before they reported anything.
+        The run is stopped where going on is useless, in two cases. The trial was trained to its end without the study's
+        metric, and no trial has reported the metric yet. Or many trials have failed before any report, at least one of
+        each arm.
         """
         # A trial without an account has ended before.
         if not self.accounts.end(record):

@@ -40,7 +40,7 @@ class Placements:
         return trial.id in self.placed or bool(self.footprints.options(trial))
 
     def grow(self, inventory: Inventory) -> None:
-        """Place trials on the hosts of `inventory` from now on."""
+        """Choose places on the hosts of `inventory` from now on, because hosts have joined."""
         self.footprints.grow(inventory)
         self.inventory = inventory
         self.places_outdated = True
@@ -76,7 +76,8 @@ class Placements:
     def place_description(self, trial: Trial) -> PlaceDescription:
         """Return the place of `trial` as plain values, for its worker and for `bundles`.
 
-        A trial without a GPU whose arm declares its resources is kept to its host memory.
+        `limit_host_memory` is true where the arm declares its resources and has no GPU: the trial may then use no more
+        host memory than it has reserved.
         """
         placement = self.place(trial)
         declared = self.footprints.study.arms[trial.arm].resources
@@ -87,12 +88,12 @@ class Placements:
         }
 
     def _requested(self, trial: Trial, placement: Placement) -> Placement:
-        """Return the place with the resources that Ray is asked for.
+        """Return `placement` with the resources that Ray is asked for, which may include more host memory.
 
-        With a GPU, or with resources that the arm declares, this is `placement` itself. Without both, the trial's cores
-        have a part of the memory of a host: cores times GiB per core, on the host with the fewest GiB per core. Ray is
-        asked for at least a quarter of this. Small trials then ask for the same resources whatever is learned of their
-        memory, and Ray lets one take over the process of the last.
+        With a GPU, or where the arm declares its resources, it stays as it is. Otherwise Ray is asked for at least a
+        quarter of the memory that goes with the trial's cores. This memory is cores times GiB per core, on the host
+        with the fewest GiB per core. So small trials ask for the same resources whatever is learned of their memory,
+        and Ray can run one after the other in one process.
         """
         if placement.gpu or self.footprints.study.arms[trial.arm].resources:
             return placement

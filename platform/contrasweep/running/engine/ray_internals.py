@@ -45,17 +45,20 @@ def adapt(say: Callable[[str], object]) -> None:
 
 
 def forgive_lost_hosts() -> None:
-    """Keep Tune from counting the loss of a host as a failure. Ray itself does so only for an announced loss."""
+    """Make Tune not count the loss of a host as a failure of the trial.
+
+    Ray itself leaves out only losses that the cluster has announced (preemption).
+    """
     ray.exceptions.RayActorError.preempted = property(
         lambda error: error._preempted or HOST_LOST.search(str(error)) is not None
     )
 
 
 def replace_refusing_workers(say: Callable[[str], object]) -> None:
-    """Make Tune replace a worker that answers `TuneTrial.reset` with a text, because it cannot take the next trial.
+    """Make Tune replace a worker whose `TuneTrial.reset` returns a text: the reason why it cannot take the next trial.
 
-    The worker is stopped, and the trial waits for a new one. Tune alone would end the trial. `say` receives each text
-    once.
+    Tune stops the worker, and the trial waits for a new one. Without this change, Tune would end the trial. `say`
+    receives each different text once.
     """
     told_texts = set[str]()
 
@@ -106,7 +109,10 @@ def waiting_for_resources(controller: Any) -> list[Any]:
 
 
 def request_again(controller: Any, trial: Any, resources: Any) -> None:
-    """Let Tune request the bundles `resources` for a trial of `waiting_for_resources`, in place of its earlier ones."""
+    """Make Tune ask Ray for the resources `resources` for a waiting trial, in place of those that it asked for before.
+
+    `trial` is one of `waiting_for_resources`.
+    """
     tune = controller._tune_controller
     # The trial's actor, which has not begun, is given up with its request.
     actor = tune._trial_to_actor.pop(trial)
@@ -142,7 +148,7 @@ def forget_authentication() -> None:
 
 
 def place_of(actor: Any) -> tuple[int, str]:
-    """Return the process id of an actor and the id of its node."""
+    """Return the id of an actor's process, and the hexadecimal id of the node of Ray on which it runs."""
     entry = state.actors(actor._actor_id.hex())
     return int(entry["Pid"]), entry["Address"]["NodeID"]
 

@@ -48,9 +48,10 @@ class RayWatch:
         self._stop = threading.Event()
 
     def start(self, *, own: bool) -> None:
-        """Begin to watch if this is the main thread, because no other thread can be interrupted.
+        """Start to watch Ray, in a thread. Do nothing outside of the main thread: no other thread could be interrupted.
 
-        With `own`, Ray is this process's: it is reached by the loopback, whatever becomes of a laptop's network.
+        With `own`, this process has started Ray itself. Ray is then reached by 127.0.0.1, which works even if a
+        laptop's network changes.
         """
         if threading.current_thread() is not threading.main_thread():
             return
@@ -74,7 +75,11 @@ class RayWatch:
         self._stop.set()
 
     def _work(self, watched: Mapping[str, str], own: bool) -> None:
-        """Connect to each of `watched`, name -> `host:port`, again and again until one is gone or this leaves Ray."""
+        """Connect to each of `watched` every `POLL_S` seconds, until `leave` is called or one does not answer.
+
+        `watched` is name -> `host:port`; with `own` the host is 127.0.0.1. Where one has not answered for `PATIENCE_S`,
+        the main thread is interrupted.
+        """
         seen = dict.fromkeys(watched, time.monotonic())  # when each took a connection last
         while not self._leaving.wait(POLL_S):
             for name, address in watched.items():
@@ -232,8 +237,9 @@ def cluster_hosts(
 ) -> tuple[Inventory, Hosts]:
     """Return the hosts to run on, and the `Hosts` that tells which hosts join later.
 
-    `inventory` are the hosts of the connected Ray. On a cluster this waits for a host that a trial fits, and says so by
-    `on_message`; `missing` is as in `wait_for_hosts`.
+    `inventory` are the hosts that Ray has now. On this machine these are all. On a cluster this waits until there is a
+    host that a trial fits: `missing(inventory)` returns the footprint that fits none, or None. `on_message` receives a
+    line on what is waited for.
     """
     if _address() == "local":
         return inventory, Hosts()

@@ -81,7 +81,7 @@ def train(
         peaks = learned.read(records, records.finished())
 
         def spent() -> str:
-            """Return which budgets are used up, where trials are left; else ""."""
+            """Return a text on the budgets that are used up while trials are left; else ""."""
             state = progress.state
             if state.total is not None and state.done >= state.total:
                 return ""
@@ -90,7 +90,7 @@ def train(
         with interruptible(), connected() as detected, progress.shown(spent):
 
             def unplaced(inventory: Inventory) -> Footprint | None:
-                """Return the smallest footprint of the trials if none of them fits a host; None if one does."""
+                """Return the smallest footprint (memory and cores) of the trials if none fits a host; else None."""
                 footprints = Footprints(study, inventory, peaks)
                 smallest = footprints.smallest_if_none_fits(plan.example_trials)
                 return footprints.of(smallest).footprint if smallest else None

@@ -163,7 +163,10 @@ def _fit(
     max_concurrent: int | None,
     own_process: bool,
 ) -> None:
-    """Run Tune once, until it has no trial left, and catch no error of Tune; for the arguments see `run_trials`."""
+    """Run Tune once, until it has no trial left. Errors of Tune are not caught.
+
+    The arguments are those of `run_trials`.
+    """
     # Tune reads from the environment how many trials may wait for resources at once. `auto` is one, or
     # `max_concurrent`.
     os.environ.update(TUNE_ENVIRONMENT)
@@ -292,9 +295,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        """Prepare the retry of a failed trial, with more memory where it ran out of it. Tune decides on a retry later.
+        """Prepare a failed trial for its next attempt: with more memory where it has run out of memory.
 
-        The loss of a host is no failure of the trial (see `ray_internals`), until the trial has lost too many hosts.
+        Whether there is a next attempt is decided by Tune, later. Tune does not count the loss of a host as a failure
+        (see `ray_internals`). But a trial that has lost too many hosts is given up at its next failure.
         """
         loop = self.loop
         active = loop.accounts.active.get(trial.config["id"])
@@ -371,9 +375,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self.watch_at = 0.0  # monotonic time
 
     def on_step_begin(self, *, trials: list[RayTrial], **info: Any) -> None:
-        """Check running trials and their workers, in each turn of Tune's loop.
+        """Check the running trials and their workers; Tune calls this in each turn of its loop.
 
-        Says why trials wait where none runs. Raises KeyboardInterrupt after a signal.
+        Where no trial runs, a message says what is waited for. Raises KeyboardInterrupt where a signal has come.
         """
         interruption.check()
         self._safely(self._watch, trials)
@@ -388,7 +392,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(self, *, trial: RayTrial, result: StepResult, **info: Any) -> None:
-        """Pass new reports and a record on, and remove them from the result, which Tune keeps to the end of the run."""
+        """Pass the new reports and the record in `result` on to the loop, and remove both from `result`.
+
+        They are removed because Tune keeps each trial's last result in memory to the end of the run.
+        """
         record = result.pop("record", None)
         if record:
             self._safely(self.loop.worker_recorded, result["id"], record)
@@ -430,7 +437,11 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             )
 
     def _watch(self, trials: list[RayTrial]) -> None:
-        """Say which place a trial waits for, where no trial has run for a while: hosts left, or are not there yet."""
+        """Tell the user what the next trial waits for, where no trial has run for `IDLE_S` seconds.
+
+        That is a place on a host: hosts have left, or have not joined yet. The message is repeated every
+        `IDLE_REPEAT_S` seconds.
+        """
         now = time.monotonic()
         active = self.loop.accounts.active
         if now < self.watch_at:
@@ -503,12 +514,18 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
 
 
 def _reason(error: str) -> str:
-    """Return one line on an error that left no record: what its traceback says was raised, or what was lost."""
+    """Return one line on why a worker has ended without a record; `error` is the traceback that Tune has.
+
+    It is `its memory ran out`, the error that was raised, or `its worker or host was lost`.
+    """
     if out_of_memory.exhausted_memory(error):
         return "its memory ran out"
     return error_of(error.strip()) if _raised(error) else "its worker or host was lost"
 
 
 def _raised(error: str) -> bool:
-    """Return whether a living worker raised the error: then Ray begins the traceback with certain words."""
+    """Return whether a living worker has raised `error`, and not Ray because the worker was lost.
+
+    The first words of the traceback show it.
+    """
     return ray_internals.RAISED.match(error) is not None

@@ -92,7 +92,10 @@ class Watchdog:
                 self._in_thread(self._say_silent, trial_id, silence, actors[trial_id])
 
     def _prepare_end(self, trial_id: str, reason: str, actor: Any) -> None:
-        """Read the stack of a trial that is out of time, and keep the text of its error for the next `check`."""
+        """Read the stacks of a trial that is out of time, and keep the text of its error, which the next `check` uses.
+
+        The text has the stacks, `reason`, and where in the code the trial is.
+        """
         stack, where = self._stack(trial_id, actor)
         self._ready[trial_id] = f"{stack}\n{reason}{where}\n".lstrip()
 
@@ -110,7 +113,10 @@ class Watchdog:
             ray.kill(actor, no_restart=True)
 
     def _find_task_wait(self, trial_id: str, actor: Any) -> None:
-        """Look whether a late trial waits for a task of Ray, and say so once for its arm."""
+        """Tell the user, once for each arm, if a late trial waits for a task of Ray that may never start.
+
+        Nothing is said where the stacks of its process cannot be read.
+        """
         try:
             stack = on_node_of(actor, spied, lambda: self._ended) or ""
         except Exception as error:  # its host may be cut off
@@ -171,5 +177,5 @@ class Watchdog:
 
 
 def _running(tune_trials: Iterable[RayTrial]) -> dict[str, RayTrial]:
-    """Return trial id -> Tune's trial, of the trials that run."""
+    """Return the trials of Tune that are running, by the ids of our trials (not Tune's own ids)."""
     return {trial.config["id"]: trial for trial in tune_trials if trial.status == "RUNNING"}

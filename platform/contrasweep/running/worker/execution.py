@@ -64,7 +64,10 @@ UPLOAD_SHARE = 0.05
 
 @dataclass
 class Advance:
-    """The progress that `advance` returns: rows of the new reports (step, time, metrics), and the record at the end."""
+    """What `Execution.advance` returns: the rows (step, time, metrics) of new `reports`, and the `record`.
+
+    `record` is None until the trial has ended.
+    """
 
     reports: list[Row] = field(default_factory=list)
     record: Record | None = None
@@ -80,9 +83,9 @@ class Reports:
     """The reports of one trial, those of its earlier attempts too, and how many of them the storage has."""
 
     def __init__(self, trial: Trial, records: StudyRecords, saved: Saved | None) -> None:
-        """Read the reports up to the checkpoint `saved`.
+        """Read the reports of earlier attempts up to the checkpoint `saved`, from which the trial goes on.
 
-        Without a checkpoint, or where these reports are not whole, `rows` is empty and the trial starts over.
+        Without a checkpoint, or where some of these reports are missing, `rows` is empty and the trial starts over.
         """
         self.trial = trial
         self.records = records
@@ -284,9 +287,10 @@ class RecordedConfig(canonical.Config):
     """
 
     def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
-        """Wrap a config. `place` is the dotted key of a nested mapping; "" is the whole config.
+        """Wrap `config`, the whole config or a mapping nested in it.
 
-        `read` collects the dotted keys that are read, those of nested mappings too; None: a new set.
+        `place` is the dotted key of a nested mapping, such as `optimizer`; "": `config` is the whole config. `read` is
+        the set to which dotted keys are added as they are read; nested mappings share it. None: a new set.
         """
         super().__init__({})
         self.place = place
@@ -311,7 +315,7 @@ class RecordedConfig(canonical.Config):
         return tuple(unused)
 
     def _at(self, key: str) -> str:
-        """Return the dotted key of `key` within the whole config."""
+        """Return the dotted key that `key` of this mapping has in the whole config: `optimizer.lr` for `lr`."""
         return f"{self.place}.{key}".lstrip(".")
 
     def _note(self, *keys: object) -> None:
@@ -345,12 +349,12 @@ class RecordedConfig(canonical.Config):
     values = MutableMapping.values  # type: ignore[assignment]
 
     def items(self) -> Any:
-        """Return all keys with their values, which count as read."""
+        """Return all keys with their values, as `dict.items` does; all of these keys count as read."""
         self._note(*dict.keys(self))
         return super().items()
 
     def copy(self) -> MutableConfig:
-        """Return a plain copy; all settings count as read."""
+        """Return a plain dict with the same settings, in which reading is not noted; all settings count as read now."""
         return self._all()
 
     def __or__(self, other: Any) -> Any:
@@ -663,7 +667,10 @@ class Execution:
         self._due = time.monotonic() + max(UPLOAD_EVERY_S, took_s / UPLOAD_SHARE)
 
     def _store_newest(self) -> None:
-        """Store the checkpoint that waits. An error is logged: the trial then resumes from an earlier checkpoint."""
+        """Store the checkpoint that waits to be uploaded.
+
+        An error is only logged. The trial then resumes from an earlier checkpoint, if it must resume.
+        """
         try:
             self._drain()
         except ContrasweepError as error:
@@ -708,7 +715,10 @@ class Execution:
             raise
 
     def _exit_if_terminated(self) -> None:
-        """Raise `SystemExit` where this process was told to end by a signal, unless the trial has its record."""
+        """Raise `SystemExit` where a signal has told the process to end and the trial has no record.
+
+        This attempt is closed before that.
+        """
         if self.termination.requested and not self.finished:
             self.close()
             raise SystemExit(1)

@@ -74,7 +74,11 @@ class State(NamedTuple):
 
 
 def _state_of_calls(name: str, library: str, read: str, write: str) -> State:
-    """Return the state that two functions of a library get and set; `read` and `write` are the functions' names."""
+    """Return the state that the function `read` of a library returns, and its function `write` sets.
+
+    For example `torch.get_num_threads` and `torch.set_num_threads`. `name` is the state's name in messages; `read` and
+    `write` are names of functions.
+    """
     return State(
         name,
         lambda: getattr(sys.modules[library], read)(),
@@ -84,10 +88,13 @@ def _state_of_calls(name: str, library: str, read: str, write: str) -> State:
 
 
 def _state_of_attributes(name: str, library: str, *paths: str) -> State:
-    """Return the state that consists of attributes of a library; `paths` are their dotted paths within the library."""
+    """Return the state that consists of some attributes of a library: its value is the list of their values.
+
+    `paths` are the dotted paths of the attributes within `library`. `name` is the state's name in messages.
+    """
 
     def holder(path: str) -> Any:
-        """Return the object that has the last part of `path` as an attribute."""
+        """Return the object that has the attribute at `path`: `backends.cudnn` for `backends.cudnn.enabled`."""
         return functools.reduce(getattr, path.split(".")[:-1], sys.modules[library])
 
     def write(values: Iterable[Any]) -> None:
@@ -160,7 +167,7 @@ def _loggers() -> Values:
 
 
 def _set_loggers(value: Values) -> None:
-    """Restore the values of each logger; a logger that is not in `value` gets those of `NEW_LOGGER`."""
+    """Give each logger its values in `value` (see `_loggers`); a logger that is not there gets `NEW_LOGGER`."""
     for name in {*_loggers(), *value}:
         logger = logging.root if name == "root" else logging.getLogger(name)
         level, logger.propagate, logger.disabled, handlers, filters = value.get(name, NEW_LOGGER)
@@ -385,10 +392,10 @@ class Isolation:
         return reason
 
     def _left_behind(self) -> str:
-        """Return the end of a sentence on what the trial closed or left running; "" where it did neither.
+        """Return what the trial closed or left running, such as `left a thread behind`; "" where it did neither.
 
-        A trial may close a standard stream, or leave threads or processes that do not end within `GRACE_S` seconds.
-        Those from before the trial do not count.
+        A trial may close standard output or error, or leave threads or processes that do not end within `GRACE_S`
+        seconds. Those that were there before the trial do not count.
         """
         deadline = time.monotonic() + GRACE_S
         for attempt in range(1000):  # more turns than there is time for
@@ -442,7 +449,10 @@ class Isolation:
             sys.modules["torch"].manual_seed(seed)
 
     def _imported(self, library: str) -> None:
-        """Note the states of a library after its import, as those of the present trial and of all later ones."""
+        """Note the states of a library right after its import. `begin` and `end` restore them for later trials.
+
+        They also count as expected for the present trial, and torch is seeded for it.
+        """
         self._reference |= _read_states(library)
         self._expected |= _read_states(library)
         if library == "torch":
@@ -483,7 +493,10 @@ def _write_states(expected: Values) -> None:
 
 @dataclass
 class _Importing:
-    """A finder of modules that calls `on_import` with the name of each module in `names` after its import."""
+    """An import hook, which stands in `sys.meta_path`.
+
+    It calls `on_import(name)` after the import of each module in `names`.
+    """
 
     names: set[str]
     on_import: Callable[[str], None]
@@ -522,7 +535,7 @@ def _watch_threads() -> None:
 
     @functools.wraps(start)
     def noting(thread: threading.Thread) -> None:
-        """Start a thread, and note it where the user's code has called `start`."""
+        """Start a thread, and add it to `_user_threads` if the user's own code has started it, and not a library."""
         # The innermost caller outside of Python itself.
         frame: Any = sys._getframe(1)
         while frame is not None and _owner(frame.f_code.co_filename) == "python":
@@ -568,7 +581,10 @@ def _is_helper(child: int) -> bool:
 
 
 def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the name and the attributes of each module and class of a library that a trial may patch."""
+    """Yield (name, attributes by name) of each module and class in which a trial may replace attributes of a library.
+
+    They are the modules of `LIBRARIES` and `TORCH` that are imported, `torch.Tensor`, and the classes of `torch.nn`.
+    """
     for name in (*LIBRARIES, *TORCH):
         if name in sys.modules:
             yield name, vars(sys.modules[name])
@@ -580,11 +596,11 @@ def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _patched(library: str, before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Return the name of an attribute that a trial has replaced, removed or added in a library; "" if there is none.
+    """Return the name of an attribute of a library that a trial has replaced, removed or added; "" if there is none.
 
-    `before` and `now` are the attributes of the library by name. Replaced functions and classes count, and in NumPy all
-    public names. Additions that libraries make themselves do not count: private names, modules, and values that the
-    library defines.
+    `before` and `now` are all attributes of the library by name. Of replaced attributes, functions and classes count,
+    and in NumPy all public names. What libraries add to themselves does not count: private names, modules, and values
+    that the library itself defines.
     """
     # In most cases all names have the same objects as before.
     if len(before) == len(now) and all(map(operator.is_, before.values(), now.values())):
@@ -677,9 +693,9 @@ class _Checksum:
         self.value = self.size = 0
 
     def write(self, data: Any) -> int:
-        """Add data to the checksum, and return the number of its bytes.
+        """Add `data`, which pickle writes, to the checksum, and return the number of its bytes.
 
-        Raises `OverflowError`, which ends the pickling, after more than `DIGEST_BYTES` bytes.
+        Raises `OverflowError` after more than `DIGEST_BYTES` bytes in all, which ends the pickling.
         """
         size = memoryview(data).nbytes
         self.size += size

@@ -97,7 +97,10 @@ class Output:
         process = os.getpid()
 
         def write_and_leave(status: int) -> NoReturn:
-            """Write the line, and end the process; forked children usually end by `os._exit`, and write none."""
+            """End the process by `os._exit`, after a line to the trial's log which says so.
+
+            In a forked child the line is not written: children usually end in this way.
+            """
             if os.getpid() == process:
                 with contextlib.suppress(OSError):
                     os.write(2, f"{EXIT_CALLED} with {status}\n".encode())
@@ -110,7 +113,7 @@ class Output:
         return self
 
     def abandon(self) -> None:
-        """Send nothing more to the storage, because the log belongs to a later attempt now."""
+        """Send no more of this log to the storage, because a later attempt of the trial writes its own log there."""
         self._abandoned = True
 
     def close(self) -> None:
@@ -140,9 +143,9 @@ class Output:
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def _run(self) -> None:
-        """Until the log closes, shorten it, and send it to the storage from time to time.
+        """Shorten the log, and send it to the storage if it has changed, again and again until the log closes.
 
-        After an error both are tried again. In a local storage the log need not be sent.
+        After an error both are tried again. In a local storage the log is the stored file itself and is not sent.
         """
         while not self._stopping.wait(CHECK_S):
             with contextlib.suppress(OSError):

@@ -22,9 +22,9 @@ from contrasweep.storage.records import StudyRecords
 
 
 def assigned_notes(inventory: Inventory) -> TrialNotes:
-    """Return notes on the GPUs of the actor that calls this: their number, their type, and the price of its place.
+    """Return notes on what the calling actor has reserved: how many GPUs, their type, and the price per hour.
 
-    The type is None without a GPU. The price is None where the inventory has no price.
+    The type is None without a GPU. The price is None where the inventory states no price.
     """
     context = ray.get_runtime_context()
     resources = context.get_assigned_resources()
@@ -93,7 +93,11 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             return {"id": self.described["id"], "reports": [], FAULT: str(error)}
 
     def _step(self) -> StepResult:
-        """Train on for a while; return Tune's result, which has `done` if the trial has its record."""
+        """Train on, about `chunk_s` seconds or up to the next report; return the result for Tune.
+
+        The result has the new `reports`. It has `done` if the trial has its record, also where an earlier worker wrote
+        it.
+        """
         # A trial may have its record, because its worker was lost before it reported that. The storage is not asked
         # about a trial that trains in this actor already.
         record = self.records.read_one(self.described["id"]) if self.execution is None else None
@@ -123,7 +127,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """Save nothing for Tune: checkpoints are in the storage, and `_begin` finds the newest one."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """See `save_checkpoint`."""
+        """Load nothing: `_begin` finds the newest checkpoint in the storage."""
 
     def _begin(self) -> Execution:
         """Import the trial's code, and begin its execution with its log and its limits on memory."""
