@@ -29,10 +29,10 @@ METHODS = "contrasweep.trainables:METHODS"
 
 
 def methods() -> dict[str, str]:
-    """Return the shipped methods, and those of installed packages: short name -> dotted path.
+    """Return the methods that an arm can name: short name -> dotted path, of this package and of installed ones.
 
-    A shipped method takes precedence over one of a package with the same name. Raises `SpecError` where two packages
-    have a method of one name.
+    A shipped method takes precedence over one of another package with the same name. Raises `SpecError` where two
+    packages have a method of the same name.
     """
     return {
         **{name: path_of("methods", name) for name in installed("methods")},
@@ -144,7 +144,10 @@ class Arm:
         self._check_start_points()
 
     def _find_trainable(self) -> None:
-        """Replace a short name, or a path with an adapter before it, by the trainable's dotted path."""
+        """Set `trainable` to a dotted path where it is a short name, or a path with an adapter before it.
+
+        `contrastive` is a short name, and `optuna:package.module:f` has an adapter. A function stays as it is.
+        """
         if not isinstance(self.trainable, str):
             # A trainable's name is part of its trials' identity.
             if not hasattr(self.trainable, "__qualname__"):
@@ -164,7 +167,10 @@ class Arm:
             object.__setattr__(self, "trainable", known_methods[self.trainable])
 
     def _check_fixed_or_searched(self) -> None:
-        """Raise `SpecError` where the config sets a searched key too, or contradicts one."""
+        """Raise `SpecError` where the space searches a key that the config sets.
+
+        Also where one of the two sets a plain value, and the other a key inside it.
+        """
         fixed = dotted.leaves(self.config)
         for name, parameter in self.space.items():
             problem = dotted.clash(spaces.settings(name, parameter), fixed, name)

@@ -13,10 +13,11 @@ from contrasweep.study.replicates import Above0, Positive
 
 @checked
 class ArmBudget:
-    """The limits on the search of each arm; the first one that is reached ends the search. None: no such limit.
+    """The limits on the search of each arm; the first limit that is reached ends the search. None: no such limit.
 
-    `trials`: configurations, each trained once a search fold. `epochs`: steps as the trainable reports them, over all
-    trials. `gpu_hours`: training time x share of a GPU; where there is no GPU, hours of a slot.
+    `trials` is a number of configurations, each of which is trained once on each search fold. `epochs` are steps as the
+    trainable reports them, over all trials. `gpu_hours` are training hours times the share of a GPU; where there is no
+    GPU, hours of a slot.
     """
 
     trials: Positive | None = None
@@ -44,27 +45,34 @@ MOST_SILENT = 10
 
 
 def gpu_hours(record: Record) -> float:
-    """Return training time x share of a GPU, in hours; on a host without GPUs these are hours of a slot."""
+    """Return the GPU-hours of a trial: its training hours times its number of GPUs, which may be a share of one.
+
+    A trial without a GPU counts as with one: the result are then hours of a slot of the host.
+    """
     # A trial without a GPU counts as if it had a whole one.
     return record.seconds * (record.notes.gpus or 1.0) / 3600
 
 
 def _steps(record: Record) -> int:
-    """Return the last step that a trial has reported; 1 where it reported at step 0 alone."""
+    """Return the number of steps that a trial has trained, which is its last reported step.
+
+    It is 1 where the trial has only reported at step 0, and 0 where it has reported nothing.
+    """
     return record.step or int(bool(record.metrics))
 
 
 @dataclass
 class Spending:
-    """The account of one arm.
+    """What the search of one arm has spent of its budget, and whether more fits in.
 
     A trial of a new configuration is expected to have as many steps as the arm's longest trial so far. A configuration
     is started only where its expected steps, and those that running trials may still need, fit into the budget. So no
     trial is cut short for the budget, and the budget holds. No length is known before the first trial has ended.
 
-    A running trial counts by the steps that it has reported, at the arm's mean hours a step; its record then has the
-    true hours. A trial that ended before its first report counts as one step; where its method is the cause, as many as
-    the arm's longest trial. Else an arm that fails at once would be searched for ever.
+    A running trial counts by the steps that it has reported, times the arm's mean hours a step. Once it has ended, the
+    hours in its record count. A trial that ended before its first report counts as one step. If its method is the
+    cause, it counts as many steps as the arm's longest trial. Otherwise an arm that fails at once would be searched for
+    ever.
     """
 
     budget: ArmBudget
@@ -80,7 +88,7 @@ class Spending:
         self.steps[trial] = max(step, self.steps.get(trial, 0))
 
     def end(self, record: Record) -> None:
-        """Count an ended trial, with the hours in its record; without any step, note why it was silent."""
+        """Count a trial that has ended, with the hours in its record. If it has no step, note why it never reported."""
         self.report(record.trial_id, _steps(record))
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
@@ -92,15 +100,16 @@ class Spending:
             self.longest = max(self.longest, record.step)
 
     def reopen(self, trial: str) -> None:
-        """Count an ended trial as running again: its hours are forgotten, its steps stay counted."""
+        """Count a trial that has ended as running again: its hours do not count until it ends, but its steps do."""
         self.hours.pop(trial, None)
         self.silent.pop(trial, None)
 
     @property
     def hopeless(self) -> bool:
-        """Whether `MOST_SILENT` trials or more have ended without a report, and no ended trial ever reported anything.
+        """Whether the arm's trials all end without a report, so that it makes no sense to search on.
 
-        Trials that ended for a cause outside them, as a lost host, are not among these.
+        That is so once `MOST_SILENT` trials have, and none of those that have ended has ever reported a step. Trials
+        that a cause outside them has ended, such as a lost host, are not counted.
         """
         count = sum(why != "outside" for why in self.silent.values())
         return count >= MOST_SILENT and not any(self.steps[trial] for trial in self.hours)
@@ -112,25 +121,32 @@ class Spending:
 
     @property
     def _unreported(self) -> int:
-        """Steps that count for trials without a report: 1 each; where the method is the cause, the longest trial's."""
+        """The steps that are counted for trials that ended without a report: 1 for each trial.
+
+        Where the method is the cause, the trial counts as many steps as the arm's longest one.
+        """
         return sum(max(1, self.longest) if why == "method" else 1 for why in self.silent.values())
 
     @property
     def gpu_hours(self) -> float:
-        """Return the GPU-hours of ended trials, and of running ones their steps so far at the arm's hours a step."""
+        """Return the GPU-hours that the arm has spent: of ended trials, and an estimate for running ones.
+
+        The estimate is the steps that they have reported, times the arm's mean GPU-hours a step.
+        """
         running = sum(n for trial, n in self.steps.items() if trial not in self.hours)
         return sum(self.hours.values()) + self._pace * (running + self._unreported)
 
     @property
     def _pace(self) -> float:
-        """Return the GPU-hours that a step of the arm has taken on average; 0 before the first trial has ended."""
+        """Return the mean GPU-hours that a step of the arm's ended trials has taken; 0 where none has ended."""
         steps_ended = sum(self.steps[trial] for trial in self.hours)
         return sum(self.hours.values()) / steps_ended if steps_ended else 0.0
 
     def room(self, configs: int, running: Iterable[str]) -> bool:
-        """Return whether the budget has room for one more configuration, after `configs` that were started before.
+        """Return whether the budget has room for one more configuration.
 
-        The trials in `running`, by id, run now or are about to start. False too where the search is hopeless.
+        `configs` is the number of configurations so far. `running` are the ids of trials that run, or wait to start.
+        False too where the search is hopeless.
         """
         if self.hopeless:
             return False

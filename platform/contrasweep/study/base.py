@@ -91,9 +91,10 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
 
 
 def _as_metric(name: str) -> str:
-    """Return the name of a metric unchanged; `SpecError` where another column of the table has it.
+    """Return the name of a metric unchanged; `SpecError` where no metric can have this name.
 
-    Also where it is empty or has a sign that cannot be printed.
+    That is the name of another column of the table, an empty one, one that cannot be printed, and one of more than 200
+    characters.
     """
     if name in (*TABLE_COLUMNS, *MEASURED_COLUMNS):
         raise SpecError(
@@ -234,7 +235,10 @@ class StudyBase(ABC):
             )
 
     def _check_names(self) -> None:
-        """Raise `SpecError` for a name of study or arm that means something else, and for a start from this study."""
+        """Raise `SpecError` for a name of the study or of an arm that means something else, or a start from this study.
+
+        The study's name may be no folder of the storage, and an arm's name may not look like a trial's id.
+        """
         if self.name.lower() in STORAGE_FOLDERS:
             raise SpecError(
                 "no study has this name, which is a folder of the storage",
@@ -258,7 +262,11 @@ class StudyBase(ABC):
                 )
 
     def _check_evaluations(self) -> None:
-        """Raise `SpecError` where evaluations lack the checkpoints they need, or their scores cannot be decided."""
+        """Raise `SpecError` where the study's evaluations cannot be run, or the study cannot decide by their scores.
+
+        They cannot be run where no checkpoints are kept, two functions have the same name, or a name is too long. A
+        score is declared once; a study with `replicates` decides by no score.
+        """
         # `keep: none` deletes the checkpoints that these two fields need.
         for field, is_set in (
             ("evaluate", self.evaluate),
@@ -305,7 +313,11 @@ class StudyBase(ABC):
 
     @property
     def level(self) -> float:
-        """The level of the comparisons of one metric: `alpha`, divided among all that the study decides."""
+        """The level (alpha) for the comparisons of one metric.
+
+        It is the study's `alpha`, divided by the number of metrics that the study decides: its own and the declared
+        scores.
+        """
         return self.alpha / (1 + sum(len(evaluation.metrics) for evaluation in self.evaluate or ()))
 
     def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:

@@ -62,11 +62,12 @@ def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
 
 
 def merge(*configs: Config) -> MutableConfig:
-    """Merge nested configs; a value of a later config replaces that of an earlier one.
+    """Return the nested configs merged into one; a value of a later config replaces that of an earlier one.
 
-    Mappings are merged setting by setting. Where a mapping meets text, the text is the component's name: {"name":
-    "ocl", "margin": 1} and "scl" give {"name": "scl", "margin": 1}. Any other value replaces what was there. The
-    configs are not changed; without any, the result is empty.
+    Mappings are merged setting by setting. A component may be a mapping or its name alone, as text. Where one meets the
+    other, the text becomes the mapping's `name`. So {"name": "ocl", "margin": 1} and then "scl" give {"name": "scl",
+    "margin": 1}. Any other value replaces what was there. The configs are not changed; without any, the result is
+    empty.
     """
     merged: MutableConfig = {}
     for config in configs:
@@ -83,9 +84,9 @@ def merge(*configs: Config) -> MutableConfig:
 
 
 def holds(value: Any, wanted: Any) -> bool:
-    """Whether the setting `value` is what is `wanted`; a component with settings may have more than is wanted.
+    """Return whether the value of a setting agrees with `wanted`; a component may have more settings than wanted.
 
-    {"name": "ocl", "margin": 1} holds "ocl" and {"margin": 1}; "ocl" holds {"name": "ocl"}.
+    {"name": "ocl", "margin": 1} agrees with "ocl" and with {"margin": 1}; "ocl" agrees with {"name": "ocl"}.
     """
     # A component with settings: each setting that is wanted must be there, with what is wanted of it.
     if isinstance(value, Mapping):
@@ -115,8 +116,9 @@ def leaves(*configs: Config) -> set[Leaf]:
 def clash(first: Iterable[Leaf], other: Iterable[Leaf], named: str = "") -> str:
     """Return why two sets of settings cannot be combined, as the end of a sentence; "" where they can.
 
-    The end is `both set loss.margin` or `contradict each other: ...`; of several reasons it gives the first. `named` is
-    a key that the caller's sentence names already: where both set this one, the end is `SAME_KEY`, without the key.
+    It is `both set loss.margin` or `contradict each other: ...`; of several reasons the first one is returned. `named`
+    is a key that the caller's sentence has already. Where both sets have this key, the result is `SAME_KEY`, which does
+    not repeat it.
     """
     others = sorted(other)
     for key, is_text in sorted(first):

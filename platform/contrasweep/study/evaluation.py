@@ -60,11 +60,11 @@ class Evaluation:
     def check(
         self, resolve: Callable[[str], Manifest], place: str = "", without: Collection[str] = ()
     ) -> None:
-        """Raise `SpecError` where a dataset has no images with labels, or the function is not there.
+        """Raise `SpecError` where a dataset has no images with labels, or the function cannot be found.
 
-        `resolve` returns the manifest of a dataset by its name; its error for one that is not staged is passed on. The
-        `SpecError` is at `place`; where that is "", at the option of `contrasweep evaluate`. Datasets in `without` are
-        not looked at.
+        `resolve(name)` returns the manifest of a dataset; its error for one that is not staged is raised unchanged.
+        `place` is where the error says the value was declared; "": the option of `contrasweep evaluate`. Datasets in
+        `without` are not checked.
         """
         for name in self.data:
             manifest = None if name in without else resolve(name)
@@ -87,9 +87,10 @@ class Evaluation:
         return tuple(f"{dataset_name(name)}/{suffix}" for name in self.data) or (suffix,)
 
     def gives(self, metric: str, prefix: str) -> bool:
-        """Whether `metric` may be the name of a score of this evaluation that begins with `prefix`, one of `prefixes`.
+        """Return whether `metric` can be the name of a score of this evaluation with `prefix`, one of `prefixes`.
 
-        Behind the prefix, names of a function's scores may have any text; names of the shipped scores have no slash.
+        After the prefix, the name of a score of the user's function may be any text. The name of a shipped score has no
+        slash, as in `mnist/knn1`.
         """
         name = metric.removeprefix(prefix)
         if not metric.startswith(prefix) or not name:

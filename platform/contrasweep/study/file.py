@@ -50,8 +50,8 @@ def load_study(name: str, sets: Sequence[str] = ()) -> Study:
 def load_studies(name: str, sets: Sequence[str] = ()) -> list[Study]:
     """Return the studies called `name`, in the order in which they run: all of a file with `studies`, else one study.
 
-    Raises `SpecError` as `load_study`. It is raised too where studies of a file have the same name, and where one
-    starts from itself or from one after it.
+    Raises `SpecError` as `load_study` does. It is raised too where two studies of a file have the same name. So it is
+    where an arm starts from networks of its own study or of a later one.
     """
     if not name.endswith(YAML):
         return [load_study(name, sets)]
@@ -83,13 +83,13 @@ def load_declared(
     place: str,
     sets: Sequence[str] = (),
 ) -> T:
-    """Return the object that `name` means.
+    """Return the object that `name` means, from a module or from a file.
 
     Args:
         name: `module:NAME` or `FILE.yaml`.
         kinds: The classes that the object at `module:NAME` may have.
-        build: Makes the object from the fields of a file and `name`. With `sets`, an imported object is built anew from
-            its fields too.
+        build: `build(fields, name)` makes the object from the fields of a file. With `sets`, an object of a module is
+            built anew from its fields too.
         place: The argument that names the object, for errors: `STUDY`.
         sets: Changes of fields, each a `path=value`.
 
@@ -129,9 +129,10 @@ def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
 
 
 def named_by(study: Study, configs: Iterable[Config] = ()) -> list[object]:
-    """Return the values by which the author of a study names code: what `trust.check_named` takes as `named`.
+    """Return all values in which the author of a study may name code, for the argument `named` of `trust.check_named`.
 
-    These are the study's own fields, the dotted paths of its trainables, and `configs`, those of its trials.
+    These are the study's fields as plain values, the dotted paths of its trainables, and `configs`, those of its
+    trials.
     """
     return [to_plain(study), [arm.path for arm in study.arms.values()], *configs]
 
@@ -178,10 +179,11 @@ def to_plain(value: Any) -> Any:
 
 
 def with_commands(fields: MutableConfig) -> MutableConfig:
-    """Declare the commands in plain fields of a study, a campaign or an arm as a file does; return the fields.
+    """Change plain fields so that an arm's command stands where a file has it; return the fields.
 
-    An arm has its command in the config, as a setting of the trainable that runs commands; a file has it in fields of
-    the arm. `with_sets` then accepts the same paths as for a file.
+    `fields` are those of a study, a campaign or an arm. Such an arm has its command in its config, as a setting of the
+    trainable that runs commands. A file has it in fields of the arm: `command`, `metrics` and so on. So `with_sets`
+    accepts the same paths for both.
     """
     # The arms of a study, then the incumbent of a campaign; where there is none, `fields` may be those of an arm.
     for arm in (*fields.get("arms", {}).values(), fields.get("incumbent", fields)):
@@ -228,9 +230,9 @@ def parse_set(text: str, option: str = "--set") -> tuple[list[str], Any]:
 
 
 def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
-    """Return the object at `module:NAME`, which is of one of `kinds`; `SpecError` where there is no such object.
+    """Return the object at `module:NAME`, which must be of one of the classes `kinds`; `SpecError` without one.
 
-    `place` names the argument; in small letters it is what errors call the object.
+    `place` is the name of the argument, such as `STUDY`. Errors call the object by it in small letters: `study`.
     """
     module_name, colon, attribute = name.partition(":")
     noun = place.lower()  # `study` of STUDY
@@ -282,11 +284,11 @@ def _read_yaml(path: Path) -> MutableConfig:
 
 
 def _set(target: Any, path: list[str], value: Any, error_place: str, field: str = "") -> None:
-    """Put `value` at `path` below `target`, step by step.
+    """Set the value at `path` inside `target`, a mapping or list of a study's fields; `target` is changed.
 
-    `field` is the field of the study that `target` lies in, such as `config` ("": the study itself). `error_place` is
-    the place that errors name: the option with its path. Raises `SpecError` where the path leads into a plain value or
-    past a list.
+    `path` is a list of names, as in `["data", "folds"]`. `field` is the field of the study that `target` is, or is a
+    part of, such as `config`; "": `target` is the study itself. `error_place` is the place that errors name: the option
+    with its path. Raises `SpecError` where the path leads into a plain value, or to an entry that a list lacks.
     """
     key, path_left = _next_key(target, path, error_place, field)
     in_config = field == "config"
@@ -308,11 +310,11 @@ def _set(target: Any, path: list[str], value: Any, error_place: str, field: str 
 
 
 def _next_key(target: Any, path: list[str], error_place: str, field: str) -> tuple[Any, list[str]]:
-    """Return the key (for a list the index) of `target` with which `path` begins, and the rest of the path.
+    """Return the key of `target` that `path` begins with, and the rest of the path; for a list, the index.
 
-    Keys may have dots: the longest one that `target` has is taken. Where it has none, the key is new. A new key is the
-    next name of the path; in the fields of `FLAT` it is the whole path. Raises `SpecError` at `error_place` where
-    `target` is a plain value, or a list without this index.
+    A key may have dots: of the keys of `target` the longest that fits is taken. Where none fits, the key is new: the
+    first name of the path, or in the fields of `FLAT` the whole path. `field` is that of `_set`. Raises `SpecError` at
+    `error_place` where `target` is a plain value, or a list without this index.
     """
     if isinstance(target, dict):
         new_key = ".".join(path) if field in FLAT else path[0]

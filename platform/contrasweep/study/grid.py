@@ -27,7 +27,10 @@ DATA_AXIS = "data"
 
 
 def _with_datasets_named(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return `axes` unchanged; raise `SpecError` where a value of the axis `data` is no name."""
+    """Return `axes` unchanged; raise `SpecError` where a value of the axis `data` is no text.
+
+    Its values are names of datasets.
+    """
     for i, name in enumerate(axes.get(DATA_AXIS, ())):
         if not isinstance(name, str):
             hint = "null names none" if name is None else "for example digits-lt"
@@ -57,7 +60,7 @@ class CellConfig(NamedTuple):
 
 
 class DeclaredCell(NamedTuple):
-    """A cell as the grid or a sub-grid declares it; several may come to the same `CellConfig`."""
+    """A cell as the grid or a sub-grid declares it. Two of them may give the same `CellConfig`."""
 
     arm: str
     axes: MutableConfig  # axis -> value
@@ -65,7 +68,10 @@ class DeclaredCell(NamedTuple):
 
 
 class PlacedGrid(NamedTuple):
-    """A grid or sub-grid, with what it takes over from those around it."""
+    """A grid or sub-grid with its place in the study.
+
+    It has also the arms and settings that come from the grids around it.
+    """
 
     place: str  # in the study; "": the grid itself
     arms: list[str]
@@ -167,9 +173,10 @@ class AblationGrid(StudyBase):
             self._check_keys(placed)
 
     def _check_keys(self, placed: PlacedGrid) -> None:
-        """Raise `SpecError` where two axes of a grid clash, or an axis and the config of an arm (`dotted.clash`).
+        """Raise `SpecError` where the axes of a grid or sub-grid cannot be used.
 
-        Also for an axis that cannot have its name, and for an arm that the study does not have.
+        That is where two axes set the same key, or an axis and the config of an arm do (`dotted.clash`). It is also
+        where an axis has a name that it cannot have, or a value twice, and where an arm is not in the study.
         """
         place_of_axes = f"{placed.place}.axes".lstrip(".")
         axes = axis_leaves(axis_groups(placed.grid))
@@ -230,7 +237,7 @@ class AblationGrid(StudyBase):
             raise SpecError("an axis is a setting's name", place=place[:100], value=axis)
 
     def _check_repeats(self) -> None:
-        """Raise `SpecError` where repeats of the folds are declared twice, or without folds."""
+        """Raise `SpecError` where both `repeats` and `replicates` repeat the folds, or where there are no folds."""
         # `replicates` adds seeds or repeats.
         of_repeats = self.replicates is not None and self.replicates.of == "repeats"
         if of_repeats and self.repeats is not None:
@@ -249,13 +256,16 @@ class AblationGrid(StudyBase):
             )
 
     def _most_seeds(self) -> int:
-        """Return the largest number of seeds that a cell may get, excluded ones counted."""
+        """Return how many seeds a cell has at most.
+
+        With `replicates` of seeds these are the seeds at the last look, else all declared ones.
+        """
         if self.replicates and self.replicates.of == "seeds":
             return self.replicates.most
         return len(self.seeds)
 
     def _most_partitions(self) -> int:
-        """Return the largest number of partitions into folds that a cell may get."""
+        """Return how many partitions of the data into folds a cell has at most: 1 without repeats."""
         if self.replicates and self.replicates.of == "repeats":
             return self.replicates.most
         return self.repeats or 1
@@ -278,18 +288,21 @@ class AblationGrid(StudyBase):
 
     @property
     def axis_names(self) -> list[str]:
-        """All axes in order of declaration: the product's, the zips', then the sub-grids'."""
+        """The names of all axes: those of the grid, then those of its sub-grids, each once.
+
+        In a grid, the axes of `axes` come before those of `zipped`.
+        """
         groups = (group for placed in self._grids() for group in axis_groups(placed.grid))
         return list(dict.fromkeys(axis for group in groups for axis in group))
 
     def _grids(self) -> Iterator[PlacedGrid]:
-        """Yield the grid and its sub-grids at any depth, in table order."""
+        """Yield the grid and then its sub-grids at any depth, in the order of the table's rows."""
         return flattened(PlacedGrid("", list(self.arms), self, {}))
 
     def cell_count(self) -> int:
-        """Return how many cells the grid has; a cell that comes twice is counted twice.
+        """Return how many cells the grid declares; a cell that is declared twice is counted twice.
 
-        A grid that only holds sub-grids, without axes of its own, has no cells beside theirs.
+        A grid that has sub-grids and no axes of its own has only the cells of these.
         """
         total = 0
         for _, arms, grid, _ in self._grids():
@@ -300,9 +313,9 @@ class AblationGrid(StudyBase):
         return total
 
     def cells(self) -> Iterator[DeclaredCell]:
-        """Yield each cell in table order; a cell may come more than once.
+        """Yield each declared cell, in the order of the table's rows; the same cell may be declared more than once.
 
-        A grid without axes has one cell for each arm, unless it only holds sub-grids.
+        A grid without axes has one cell for each arm; but one that has sub-grids too has only the cells of these.
         """
         for _, arms, grid, added in self._grids():
             groups = axis_groups(grid)
@@ -347,7 +360,10 @@ def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
 
 
 def axis_groups(grid: AblationGrid | SubGrid) -> list[dict[str, list[Any]]]:
-    """Return the groups of axes that are multiplied: one for each axis of the product, then the zipped ones."""
+    """Return the groups of axes that are multiplied with each other, each as axis -> values.
+
+    First come the axes of `axes`, each a group of its own, and then the groups of `zipped`.
+    """
     return [*({axis: values} for axis, values in grid.axes.items()), *grid.zipped]
 
 

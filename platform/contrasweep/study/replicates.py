@@ -52,9 +52,9 @@ class Replicates:
             )
 
     def check_seeds(self, seeds: Sequence[int], place: str) -> None:
-        """Raise `SpecError` at `place` for more seeds than the last look needs: no cell would ever train them.
+        """Raise `SpecError` at `place` where more seeds are declared than a cell can get at its last look (`most`).
 
-        Also where later looks, whose seeds follow the largest one, would need a seed of 2**63 or more.
+        It is also raised where the seeds of later looks, which go on from the largest one, would reach 2**63.
         """
         if len(seeds) > self.most:
             raise SpecError(
@@ -86,6 +86,9 @@ class Replicates:
 
 
 def extended(seeds: Sequence[int], count: int) -> list[int]:
-    """Return `count` seeds: the first of `seeds`; where these are too few, then numbers from the largest upwards."""
+    """Return the first `count` of `seeds`. Where these are too few, further seeds go on from the largest one.
+
+    `[0, 7]` and 4 give `[0, 7, 8, 9]`.
+    """
     following = max(seeds) + 1
     return [*seeds[:count], *range(following, following + max(0, count - len(seeds)))]

@@ -24,10 +24,10 @@ When = Config
 
 
 class _Range:
-    """What a range of real numbers (`Float`) and a range of integers (`Int`) have in common.
+    """Base class of `Float`, a range of real numbers, and `Int`, a range of integers.
 
-    `numbers` are the Python types of its values, and `number` makes one of them. `unit` is the step where none is
-    declared; None: any value. Both classes define `at` themselves.
+    `numbers` are the Python types of its values, and `number` is the one that makes a value. `unit` is the distance of
+    its values where no `step` is declared; None: any value. The subclasses define `at`.
     """
 
     low: Any
@@ -55,21 +55,24 @@ class _Range:
             raise SpecError("a logarithmic range takes no step", place="step", value=self.step)
 
     def grid(self, n: int) -> list[Any]:
-        """Return at most `n` distinct values, evenly spread on the own scale, with both ends; for 1 the middle."""
+        """Return at most `n` different values from `low` to `high`, evenly spread on the range's linear or log scale.
+
+        For `n` 1 it is the middle of the scale.
+        """
         return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
 
     def value(self, index: int) -> Any:
-        """Return the value after `index` steps from `low`; without a step, `low` itself.
+        """Return the value that lies `index` steps above `low`. For a range without steps, that is `low` itself.
 
-        It is reckoned in decimals: 0.1 and two steps of 0.1 give 0.3, where floats would give a little more.
+        It is computed in decimals: 0.1 and two steps of 0.1 give 0.3, where floats would give a little more.
         """
         step = Fraction(str(self.step or self.unit or 0))
         return self.number(Fraction(str(self.low)) + index * step)
 
     def index(self, value: Any) -> int:
-        """Return how many steps lie between `low` and the allowed value that is nearest to `value`.
+        """Return the number of steps from `low` to the value of the range that is nearest to `value`.
 
-        Only for a parameter with steps; at most the number of its last value.
+        The parameter must have steps. A value above the range gives the number of the last step, one below it 0.
         """
         step = Fraction(str(self.step or self.unit))
         steps = (Fraction(value) - Fraction(str(self.low))) / step
@@ -242,19 +245,20 @@ def active(when: When | None, config: Config) -> bool:
 
 
 def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool:
-    """Return whether the parameter `name` exists, given the nested config `fixed` and the values already `drawn`.
+    """Return whether the parameter `name` exists for these values of other settings, by its condition `when`.
 
-    `drawn` is dotted name -> value. It must have the values of all parameters that `when` names and that exist.
+    `fixed` is the nested config of the settings that are not searched. `drawn` is dotted name -> value of the searched
+    ones so far; it must have all that `when` names and that exist.
     """
     when = space[name].when
     return not when or active(when, dotted.merge(fixed or {}, dotted.expand(drawn)))
 
 
 def drawn_from(space: Space, config: Config) -> MutableConfig:
-    """Return the values that the nested `config` has for the settings of `space`, by dotted key.
+    """Return the values that the nested `config` has for the searched settings of `space`, by dotted key.
 
-    A setting that `config` lacks, or that does not exist under the others, is left out. A component whose defaults were
-    filled in is given as the option of the choice from which it came.
+    A setting that `config` lacks, or whose condition is not met, is left out. A component in `config` may have more
+    settings than the option of a `Choice` names, such as defaults. Then the option is returned.
     """
     drawn = {}
     for name, parameter in space.items():
@@ -282,9 +286,10 @@ def sample(space: Space, point: Sequence[float], fixed: Config | None = None) ->
 
 
 def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) -> MutableConfig:
-    """Return a configuration, dotted name -> value, made of `value(name)` for each parameter that exists.
+    """Return a configuration, dotted name -> `value(name)`, of each parameter that exists.
 
-    Whether a parameter exists is decided by `fixed` and by the parameters before it; conditional ones come last.
+    Whether one exists follows from `fixed`, the nested config that is not searched, and from the values before it. A
+    parameter comes after those that its condition names.
     """
     config: MutableConfig = {}
     for name in ordered(space):
@@ -348,7 +353,10 @@ def settings(name: str, parameter: Float | Int | Choice) -> set[dotted.Leaf]:
 
 
 def _place(u: float, count: int | None) -> int:
-    """Return in which of `count` equal parts of [0, 1] `u` lies, counted from 0; a `count` of None is one part."""
+    """Return the index, from 0, of the part of [0, 1] that `u` lies in, if it is cut into `count` equal parts.
+
+    A `count` of None means one part, so that the index is 0.
+    """
     parts = count or 1
     return min(parts - 1, math.floor(u * parts))
 
@@ -382,10 +390,11 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 def product(
     space: Space, fixed: Config, values: Mapping[str, list[Any]], most: int | None = None
 ) -> dict[str, MutableConfig]:
-    """Return every different configuration that these `values` make, by its canonical text, the last varying fastest.
+    """Return each different configuration that can be made of `values`, by its canonical text.
 
-    `values` is parameter -> the values that it takes. A parameter that does not exist under the others is left out of a
-    configuration. After `most` + 1 configurations no more are made (None: all are made).
+    `values` is parameter -> the values that it takes; the last parameter varies fastest. A parameter whose condition is
+    not met is left out of a configuration. With `most`, at most `most` + 1 configurations are made: one more than
+    `most` shows that there are too many.
     """
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
@@ -398,9 +407,10 @@ def product(
 
 
 def levels(parameter: _Range | Choice) -> int | None:
-    """Return how many values a parameter has, of which `value(0)` is the first; None if it is continuous.
+    """Return the number of values that a parameter can have, the first of which is `value(0)`; None if any number.
 
-    A range with equal ends has one value. Where whole steps do not reach `high`, the last value lies below it.
+    A range with equal ends has one value. Where steps from `low` do not reach `high` exactly, the last value lies below
+    it.
     """
     if isinstance(parameter, Choice):
         return len(parameter.options)

@@ -76,7 +76,10 @@ class Sweep(StudyBase):
         self._check_search()
 
     def _check_confirmation(self) -> None:
-        """Raise `SpecError` where the seeds and folds of the confirmation are not new to the search, or too many."""
+        """Raise `SpecError` where the confirmation would use the search's seed, or no fold is left for it.
+
+        It is also raised for folds that the study does not have, for a fold named twice, and for too many trials.
+        """
         seeds = self.replicates.most if self.replicates else len(self.confirm_seeds)
         check_trial_count(len(self.arms), seeds * (self.folds or 1))
         if self.search_seed in self.all_seeds:
@@ -115,10 +118,10 @@ class Sweep(StudyBase):
             )
 
     def _check_search(self) -> None:
-        """Raise `SpecError` where there is not one budget, or it has no room for the start points of an arm.
+        """Raise `SpecError` where the search has no budget or two of them, or an arm more start points than it allows.
 
-        Also for an arm that starts from a checkpoint, a setting with the name of a column, and levels of a setting that
-        no arm searches.
+        It is also raised for an arm that starts from a checkpoint, and for a setting with the name of a column of
+        tables. So it is for options of the searcher or the pruner that do not go with the study.
         """
         if self.trials_per_arm is None and self.budget is None:
             raise SpecError(
@@ -176,7 +179,7 @@ class Sweep(StudyBase):
 
     @property
     def all_seeds(self) -> list[int]:
-        """The seeds that the confirmation may use: with `replicates` as many as the last look needs."""
+        """The seeds of the confirmation. With `replicates` these are as many as a cell has at the last look."""
         if self.replicates:
             return extended(self.confirm_seeds, self.replicates.most)
         return list(self.confirm_seeds)

@@ -53,9 +53,9 @@ def find_trainable(arm: Arm, place: str) -> Function:
 
 @functools.cache
 def _stand_in(path: str) -> Function:
-    """Return the stand-in for a trainable that cannot be imported here: called, it fails as the import does.
+    """Return a function in place of a trainable that cannot be imported here; called, it raises the import's error.
 
-    It is one object for each path, because functions are compared to tell arms of one name apart.
+    The same path always gives the same object, because functions are compared to tell two of one path apart.
     """
     return functools.partial(import_path, path)
 
@@ -139,10 +139,10 @@ def _pytorch_note(study: Study) -> str:
 
 
 def unread_of_command(arm: Arm) -> list[str]:
-    """Return the dotted keys of an arm's settings that its command is not given and cannot ask for.
+    """Return the dotted keys of an arm's settings that its command cannot know, because nothing passes them to it.
 
-    No placeholder names them, and no code that the command names reads CONTRASWEEP_TRIAL. Empty for another trainable,
-    and where no code of the command is known.
+    No placeholder names such a key, and no code of the command reads the file CONTRASWEEP_TRIAL. [] for an arm without
+    a command, and where the code of the command is not known.
     """
     command = arm.config.get(COMMAND) or ()
     code = [source.data for source in _sources(arm)] if command else []
@@ -201,7 +201,10 @@ def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study)
 
 
 def _unread_flags(name: str, settings: list[str], code: bytes) -> Iterator[str]:
-    """Yield a sentence where a command passes over unknown flags, and its `code` does not name all of `settings`."""
+    """Yield a sentence where a command's script ignores unknown flags, and does not mention some of `settings`.
+
+    Such a script calls `parse_known_args`; `code` is the source of all scripts. `name` is that of the arm.
+    """
     # A script that calls this says nothing of a flag that it does not know.
     if b"parse_known_args(" not in code:
         return
@@ -221,7 +224,10 @@ def _unread_flags(name: str, settings: list[str], code: bytes) -> Iterator[str]:
 
 
 def _unnamed_files(name: str, sources: Iterable[Source]) -> Iterator[str]:
-    """Yield a sentence on the first of a command's scripts that may read files which nobody has named, if any may."""
+    """Yield a sentence if a script of a command may run or read files that no code names; else nothing.
+
+    It is on the first such script, which imports `subprocess` or `hydra`, for example. `name` is that of the arm.
+    """
     for source in sources:
         if source.module.startswith(FILE_PREFIX) and source.file.endswith(".py"):
             _, imported = parsed(source.data)
@@ -280,9 +286,9 @@ class SettingsOfArms:
         return self._built[function, config.text]
 
     def resolve(self, arm: str, config: Config, data: Manifest) -> Config:
-        """Return the whole config of a trial of `arm` on `data`: `config`, the defaults, and what the dataset decides.
+        """Return the whole config of a trial of `arm` on `data`: `config`, with defaults and what the dataset decides.
 
-        `config` itself where the trainable has no settings. Raises `SpecError` at the arm's config.
+        It is `config` itself where the trainable has no settings. Raises `SpecError` at the arm's config.
         """
         # The dataset's content decides, so that its name makes no difference.
         key = (self.functions[arm], config.text, data.digest)
@@ -301,10 +307,10 @@ def resolved(function: Function, config: Config, data: Manifest) -> Config:
 
 
 def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Function]) -> None:
-    """Raise `SpecError` where two arms have different functions of one dotted path, such as closures of one factory.
+    """Raise `SpecError` where two arms have different functions with the same dotted path.
 
-    `functions` has the generator function of each arm. A trial knows its trainable by the path alone, so the second
-    function would never be trained.
+    Closures that one function returns are such functions. A trial knows its trainable by the path alone, so the second
+    function would never be trained. `functions` is arm -> its generator function.
     """
     first: dict[str, str] = {}  # dotted path -> the first arm that has it
     for name, arm in arms.items():
@@ -357,7 +363,10 @@ def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
 
 
 def _place(error: SpecError, arm: str, axes: Collection[str]) -> str:
-    """Return where the wrong setting was declared: "axes" if it lies in one of `axes`, else the arm's config."""
+    """Return the place at which the error says that a setting was declared: `axes`, or the config of the arm.
+
+    It is `axes` where the setting that `error` names is one of `axes`, or lies inside one.
+    """
     # With a dot at the end, so that an axis matches its own key and those inside it.
     place = f"{error.place}."
     return "axes" if any(place.startswith(f"{axis}.") for axis in axes) else f"arms.{arm}.config"
@@ -406,7 +415,10 @@ def check_trainable(function: Function, place: str) -> None:
 
 
 def as_generator(function: Function) -> Function:
-    """Return a trainable as a generator function: as it is, or a plain function that calls `contrasweep.report`."""
+    """Return the trainable as a generator function, which yields its reports.
+
+    A generator function is returned as it is. A plain function, which calls `contrasweep.report`, is wrapped.
+    """
     return function if _generates(function) else generator(function)
 
 

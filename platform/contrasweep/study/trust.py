@@ -15,10 +15,11 @@ _WORD = re.compile(r"\w[\w-]*")
 def check_named(stored: object, named: object, place: str, hint: str) -> None:
     """Raise `SpecError` at `place` where values of a storage name code or an address that the user has not named.
 
-    Code and addresses have a colon, as `package.module:function` and `s3://bucket` have. So each text of `stored` with
-    a colon must stand in `named`, the values of the user. The words of a command must stand there too, and those of its
-    settings that are more than a word, such as files. `hint`, which ends with `, or `, says how else the user can
-    name them.
+    Code and addresses have a colon: `package.module:function`, `s3://bucket`. So each text with a colon in `stored`
+    must be in `named` too, the values that the user has given. The same holds for the words of a command, and for
+    settings of a command that are no plain word, such as files.
+
+    `hint` ends with `, or ` and says how else the user can name them.
     """
     users_texts = set(_texts(named))
     # Our own package must not be allowed as a whole: it has code that a storage may not choose.
@@ -36,7 +37,7 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
 
 
 def _naming(value: object) -> Iterator[str]:
-    """Yield the texts among nested values that may name code or an address; keys are not among them."""
+    """Yield the texts in the nested `value` that may name code, a program, a file or an address; not its keys."""
     if isinstance(value, Mapping) and "command" in value:
         # Any word of a command may be a program.
         yield from _texts(value["command"])

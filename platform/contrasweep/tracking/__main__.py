@@ -39,9 +39,9 @@ class DriverListener:
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
 
     def outcome(self, seconds: float) -> Outcome | None:
-        """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`.
+        """Return how the study has ended as soon as that is known; None if it is not known after `seconds`.
 
-        A driver that ended without a word is `lost`, and its study "interrupted".
+        Where the driver has ended without a word, `lost` becomes true, and the outcome is "interrupted".
         """
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
         # Standard input ends with the driver, unless a process that the driver has forked keeps it open. So the end of
@@ -52,16 +52,19 @@ class DriverListener:
         return self._outcome
 
     def leave_output(self) -> None:
-        """Close this process's copy of the driver's standard error, once the driver has ended.
+        """Close standard error of this process, which it shares with the driver, if the driver has ended.
 
-        Else whoever reads that as a pipe would wait for this process too.
+        Otherwise a program that reads the driver's standard error through a pipe would wait for this process too.
         """
         if os.getppid() != self._parent:
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 2)
 
     def _listen(self) -> None:
-        """Wait for the driver's word, or the end of the input; this process works at full priority from then on."""
+        """Wait for the driver's word on standard input, or for the end of the input, and set the outcome.
+
+        From then on, training needs no processor any more, so this process gives up its low priority.
+        """
         word = sys.stdin.readline().strip()
         _be_nice(0)
         self.lost = not word
@@ -70,10 +73,10 @@ class DriverListener:
 
 
 def main() -> None:
-    """Run followers for all trackers, and the notifier, until the driver has ended and everything is shown.
+    """Show the study on all trackers, and notify, until the driver has ended and everything is shown.
 
-    The first line of standard input says as JSON what is shown and where. The second line is the driver's word at its
-    end.
+    The first line of standard input is JSON: what to show, and where. The second line is the driver's word at its end.
+    Answers for the driver are printed as lines of JSON.
     """
     # These signals reach all processes of a job. They tell the driver to stop; this process ends after it.
     for number in SIGNALS:
@@ -133,7 +136,7 @@ def _be_nice(niceness: int) -> None:
 
 
 def _say(answer: object) -> None:
-    """Print `answer` as a line of JSON for the driver."""
+    """Print `answer` as a line of JSON for the driver; do nothing where the driver has gone."""
     with contextlib.suppress(OSError):  # the driver did not wait for it
         print(json.dumps(answer), flush=True)
 

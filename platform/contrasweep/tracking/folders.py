@@ -112,7 +112,10 @@ class WandbTracker:
         run.define_metric("system/*", step_metric="system/seconds")
 
     def _id(self, trial_id: str) -> str:
-        """Return the id of a trial's run: the trial's id, with digits of the study's origin if that is known."""
+        """Return the id of a trial's run: the trial's id, a hyphen, and the first digits of the study's origin.
+
+        Without an origin it is the trial's id alone. The origin tells studies of the same name in two storages apart.
+        """
         return f"{trial_id}-{self.study.origin[:ORIGIN_DIGITS]}".rstrip("-")
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:

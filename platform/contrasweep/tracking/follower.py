@@ -74,11 +74,11 @@ class Follower:
         self._kept = time.monotonic()  # when the storage was last told what the tracker has
 
     def look(self, *, last: bool = False, seconds: float = math.inf) -> None:
-        """Read the storage once, and show what is new, for about `seconds` seconds.
+        """Read the storage once, and show on the tracker what is new, for about `seconds` seconds.
 
-        Records that are not shown by then stay in `waiting`. The `last` look also shows reports of trials that were
-        interrupted. Raises `TrackingError` where the tracker cannot be reached, `StorageError` where the storage cannot
-        be read.
+        Ended trials that are not shown by then stay in `waiting`. With `last`, reports of trials that were interrupted
+        are shown too. Raises `TrackingError` where the tracker cannot be reached, and `StorageError` where the storage
+        cannot be read.
         """
         self._read_records()
         if not self._connected:
@@ -102,7 +102,7 @@ class Follower:
                     self._keep()
 
     def close(self, outcome: Outcome) -> None:
-        """Tell the tracker how the study stands, as the last call.
+        """Tell the tracker how the study has ended, or that it still runs. Nothing may be shown after this call.
 
         `TrackingError` where the tracker cannot be reached.
         """
@@ -180,7 +180,10 @@ class Follower:
         return f"{self.target.name} lacks {part} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
 
     def refusals(self) -> str:
-        """Return how many trials the tracker does not show, and the first of them with the reason, in a line."""
+        """Return how many trials the tracker has refused, with the ids of the first of them and the reasons, in a line.
+
+        For example `2 trials: 3f2a (...); 9c1d (...)`.
+        """
         first_refused = list(self.refused.items())[:TRIALS_NAMED]
         named = [f"{trial_id} ({' '.join(why.split())[:300]})" for trial_id, why in first_refused]
         if len(self.refused) > TRIALS_NAMED:
@@ -188,10 +191,10 @@ class Follower:
         return f"{plural(len(self.refused), 'trial')}: {'; '.join(named)}"
 
     def read_changed(self) -> list[Record]:
-        """Return the records that are new or have changed since the last call.
+        """Return the records that are new in the storage, or have changed, since the last call.
 
-        What was known of their trials is forgotten, and what was known of trials whose record is gone. A trial whose
-        record is broken counts as one that the tracker refused.
+        What this follower knows of their trials is forgotten, so that they are shown anew. So is what it knows of
+        trials whose record is gone. A trial whose record is broken counts as refused by the tracker.
         """
         etags = self.records.etags()
         for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again
@@ -214,7 +217,7 @@ class Follower:
         return list(records_read.values())
 
     def _read_records(self) -> None:
-        """Read what is new in the storage, and put into `waiting` what the tracker does not show yet."""
+        """Read the new records of the storage, and add those that the tracker does not show yet to `waiting`."""
         if records := self.read_changed():
             for record in records:
                 if not (self._connected and self.target.shows(record)):
@@ -222,7 +225,7 @@ class Follower:
             self.target.learn(records)  # may fail, where the tracker or the storage is away
 
     def _drop(self, trial_id: str) -> None:
-        """Forget all that is known of a trial whose record is gone or has changed, so that it is shown anew."""
+        """Forget all that this follower knows of a trial, because its record has changed or is gone."""
         for known in (
             self._etags,
             self.ended,
@@ -235,7 +238,11 @@ class Follower:
             known.pop(trial_id, None)
 
     def _running(self, last: bool) -> list[RunningTrial]:
-        """Return the running trials of the newest run; in the `last` look also those of a run that has ended."""
+        """Return the trials that run now by live.json and have no record.
+
+        Of a run that has ended there are none. But with `last` its trials without a record are returned, which were
+        interrupted. The tracker is told here, once, that the study runs.
+        """
         state = read_live(self.records)
         if state is None or (state.ended and not last):
             return []
@@ -246,7 +253,7 @@ class Follower:
         return [trial for trial in state.running.values() if trial.trial_id not in self._etags]
 
     def _show_running(self, entry: RunningTrial) -> None:
-        """Show a running trial where it has reported since the last time; else nothing is read or sent."""
+        """Show a trial that runs, with its reports. Do nothing if it has made no report since it was shown last."""
         trial_id = entry.trial_id
         begun = self._trials.get(trial_id) or read_begun(self.records, trial_id)
         if begun is None or entry.step <= self._steps.get(trial_id, -1):
@@ -291,9 +298,10 @@ class Follower:
         return True
 
     def _failed(self, trial_id: str, error: Exception, retryable: bool) -> bool:
-        """Count a try that failed; return whether the trial is given up, which is noted with the error.
+        """Count a failed try to show a trial; return whether the trial is given up, and so counts as refused.
 
-        A trial is given up after `MAX_TRIES` tries, and at once where another try cannot work (not `retryable`).
+        A trial is given up after `MAX_TRIES` tries. It is given up at once if another try cannot work (`retryable` is
+        false).
         """
         self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
         if retryable and tries < MAX_TRIES:
@@ -306,7 +314,10 @@ class Follower:
         return True
 
     def _refuse(self, trial_id: str, error: Exception) -> None:
-        """Note that the tracker does not show a trial, and why; a line is printed for the first such trial alone."""
+        """Note that the tracker does not show a trial, and the error that says why.
+
+        For the first such trial a line is printed to standard error; further ones are only counted.
+        """
         if not self.refused:
             print(
                 f"{self.target.name} does not show trial {trial_id} ({error})",
@@ -316,7 +327,7 @@ class Follower:
         self.refused[trial_id] = str(error)
 
     def _keep(self) -> None:
-        """Let the tracker write to the storage what it has by now."""
+        """Let the tracker write to the storage what other processes need to know of it, such as links."""
         self._kept = time.monotonic()
         self.target.keep()
 
@@ -343,10 +354,11 @@ def follow_all(
     outcome: Callable[[float], Outcome | None],
     on_left: Callable[[int], None] | None = None,
 ) -> list[threading.Thread]:
-    """Start a thread for each follower, so that none waits for another, and return the threads.
+    """Start a thread for each follower, so that a slow tracker delays no other, and return the threads.
 
-    `outcome` is the argument of `Follower.follow`. `on_left` is called once the study is over, with the number of
-    trials that the tracker which lacks most still lacks. What goes wrong in a thread is kept in the follower's `error`.
+    `outcome` is the argument of `Follower.follow`. Once the study is over, `on_left` is called again and again with the
+    number of trials that are still to be shown. Of several trackers it is the largest number. An error in a thread is
+    kept in the follower's `error`.
     """
     left: dict[str, int] = {}
 
@@ -354,7 +366,7 @@ def follow_all(
         """Follow the study for one tracker, and keep what went wrong."""
 
         def count(waiting: int) -> None:
-            """Note how many trials this tracker lacks, and pass `on_left` the largest number of all trackers."""
+            """Note that this tracker lacks `waiting` trials; pass `on_left` the largest number of any tracker."""
             left[follower.target.name] = waiting
             if on_left is not None:
                 on_left(max(left.values()))

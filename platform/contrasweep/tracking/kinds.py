@@ -28,10 +28,10 @@ TRACKER_METHODS = ("start", "report", "finish", "close")
 
 @dataclass(frozen=True)
 class Trackers:
-    """Checked addresses of the trackers of a study.
+    """The checked addresses at which a study is shown.
 
-    `store` is the address of MLflow (or none), `others` are those of other trackers. `notify` are commands that are
-    told of events; they track nothing.
+    `store` is MLflow's address (it may be `none`), and `others` are the addresses of other trackers. `notify` are
+    commands that are told of events; they show no trials.
     """
 
     store: TrackingAddress
@@ -49,9 +49,9 @@ class Trackers:
 
 
 def tracking_of(tracking: Addresses, declared: Addresses) -> Addresses:
-    """Return the addresses to use: `tracking`, or where that is OF_STUDY those `declared` by the study.
+    """Return the addresses to use: `tracking`, unless that is OF_STUDY, which means what the study has `declared`.
 
-    Where the study declares none (None), it is the default, MLflow's file.
+    A study that declares none (None) has the default, MLflow's file `sqlite:///mlflow.db`.
     """
     if tracking != OF_STUDY:
         return tracking
@@ -86,9 +86,9 @@ def checked_tracking(
 
 
 def parted(tracking: Addresses) -> tuple[list[str], list[str]]:
-    """Return MLflow's addresses, and those of other trackers, in order; the word `none` and "" are left out.
+    """Return two lists, in order: MLflow's addresses, and those of other trackers. Nothing is checked.
 
-    One text may hold several, with commas between them. Nothing is checked.
+    A text may hold several addresses with commas between them. The word `none` and empty texts are left out.
     """
     texts = tracking.split(",") if isinstance(tracking, str) else list(tracking or ())
     uris = [text.strip() for text in texts if text.strip() not in ("", NONE)]
@@ -104,7 +104,10 @@ def _is_mlflow(uri: str) -> bool:
 
 
 def _checked(uri: str) -> str:
-    """Return the address of a tracker that is not MLflow's; `SpecError` where it cannot work."""
+    """Return `uri`, the address of a tracker that is not MLflow's, unchanged; `SpecError` where it cannot work.
+
+    It cannot where its class lacks a method, its folder is missing from the address, or its package is not installed.
+    """
     kind, _, folder = uri.partition(":")
     if kind not in FOLDERS:
         _check_class(uri)

@@ -23,7 +23,11 @@ _PAGE = re.compile(r"(https?://[!-~]+)?")
 
 
 def _check_page(url: str) -> str:
-    """Return `url` if it is a web address or ""; else raise ValueError: a report links to no scripts or local files."""
+    """Return `url` if it is a web address or ""; else raise ValueError.
+
+    A report links to such addresses, which the storage may have from anybody: they must lead to no script or local
+    file.
+    """
     if not _PAGE.fullmatch(url) or len(url) > 2000:
         raise ValueError("the address of a run's page is no web address")
     return url
@@ -59,16 +63,20 @@ LINKS_FILE = JsonFile(Links, 2, "`contrasweep sync` writes it again")
 def write_links(
     records: StudyRecords, tracking: TrackingAddress, study: str | None, runs: Mapping[str, str]
 ) -> None:
-    """Write where the runs are: the store, the address of the study's page (None: it has none), and trial id -> page.
+    """Write the addresses of the study's pages in MLflow to the storage, for reports.
 
-    Nothing is written where `runs` is empty.
+    `tracking` is the store, `study` the address of the study's page (None: it has none), and `runs` trial id -> address
+    of its page. Nothing is written where `runs` is empty.
     """
     if runs:
         _write(records, Links(tracking, study or "", dict(sorted(runs.items()))))
 
 
 def write_shown(records: StudyRecords, shown: str) -> None:
-    """Keep `shown`, the state of the store at which it showed all of the study; nothing where it has no links."""
+    """Write to the storage that MLflow's store shows all of the study when it is in the state `shown`.
+
+    Nothing is written for a study whose `runs` are not known (`write_links`).
+    """
     links = read_links(records)
     if links.runs and links.shown != shown:
         _write(records, replace(links, shown=shown))

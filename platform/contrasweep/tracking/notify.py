@@ -74,9 +74,10 @@ class Notifier:
             self._send("silent", _silent(state, f"for {duration(self._watched.silent_s)}"), state)
 
     def close(self, outcome: Outcome, *, lost: bool) -> None:
-        """Tell what is new since the last look, and how the run ended.
+        """Tell the commands what is new since the last `look`, and how the run has ended.
 
-        `lost` says that its driver has ended without a word. That is told as silence, unless silence was told already.
+        With `lost`, the driver has ended without a word. The event is then `silent` and not `end`, unless `silent` was
+        told already.
         """
         with contextlib.suppress(StorageError):
             self.look()
@@ -90,11 +91,11 @@ class Notifier:
             self._send("silent", text, state)
 
     def join(self, seconds: float) -> bool:
-        """Wait until all is delivered or given up, for `seconds` at most, and return whether it is."""
+        """Wait, for `seconds` at most, until each event is delivered or given up; return whether all are."""
         return not wait(self._sent, seconds).not_done
 
     def _state(self) -> RunState | None:
-        """Return the state of this run; None before it has one."""
+        """Return the state of this run in live.json; None as long as there is none, or only that of an earlier run."""
         state = read_live(self.records)
         # An older state in the storage is that of an earlier run.
         return None if state is None or state.began < self.began else state
@@ -128,10 +129,10 @@ def _tell(command: str, message: Message) -> None:
 
 
 def decided(log: LookLog, before: int) -> str:
-    """Return what the looks after the first `before` decided, as text; "" where they decided nothing.
+    """Return what the looks of `log` have decided, as text, without the first `before` looks; "" for nothing.
 
-    For example `look 2 at 12 seeds decided: ocl better than supcon by 0.0213`. A comparison is named at the look
-    that decided it first, and at no later one.
+    For example `look 2 at 12 seeds decided: ocl better than supcon by 0.0213`. A comparison is named at the look that
+    decided it first, and at no later one.
     """
     lines = []
     decided_keys = set()
@@ -159,7 +160,7 @@ def _verdict(comparison: LookAt) -> str:
 
 
 def _silent(state: RunState, since: str) -> str:
-    """Return the text on a run without a sign of life; `since` ends it, as `for 3 min` or `any more`."""
+    """Return the message on a run that gives no sign of life; `since` is how long: `for 3 min`, or `any more`."""
     where = f"from process {state.pid} on {state.host}"
     return f"no sign of life {where} {since}; `contrasweep run` goes on from what is recorded"
 

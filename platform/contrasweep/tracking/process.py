@@ -36,7 +36,7 @@ class TrackingProcess:
     """
 
     def __init__(self, trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> None:
-        """Start the process, and tell it what to show: `trackers` where, `study` how, `records` from which storage."""
+        """Start the process that shows `study` on `trackers` from the storage of `records`, and send it these facts."""
         setup = {
             "store": trackers.store,
             "others": trackers.others,
@@ -108,10 +108,10 @@ class TrackingProcess:
 
 @dataclass
 class TrackingState:
-    """How a study stands, and what its trackers lack.
+    """What `following` yields: `outcome`, which the driver sets, and `gap`, which it reads afterwards.
 
-    The driver sets `outcome` before it leaves `following`; `gap` is a line on what was not shown by then, "" for
-    nothing.
+    `outcome` is how the study has ended; the driver sets it before it leaves the `with` block. `gap` is a line on what
+    the trackers had not shown when the block ended; "": they had shown all.
     """
 
     outcome: Outcome = "interrupted"

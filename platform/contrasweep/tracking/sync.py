@@ -47,7 +47,7 @@ TOLD_PREFIX = "told-"
 
 @stored
 class Told:
-    """What a tracker has received."""
+    """The content of told-<tracker>.json: which trials a tracker has received."""
 
     tracker: Label  # its address
     # Trial id -> digest of the record that the tracker has received as the trial's end.
@@ -58,7 +58,11 @@ TOLD_FILE = JsonFile(Told, 1, "the next run tells the tracker everything again")
 
 
 class _Sent(NamedTuple):
-    """What was sent of a trial: the time of its first report, and the newest row of its reports and its system use."""
+    """What a tracker was sent of a running trial.
+
+    `first` is the time of the trial's first report. `report` and `use` are the newest rows of its reports and of its
+    system use that were sent.
+    """
 
     first: float
     report: Row
@@ -96,7 +100,7 @@ class ToldTracker(Target):
             self.tracker = _tried(self.build)
 
     def shows(self, record: Record) -> bool:
-        """Return whether the tracker has received the end of this trial, with this very record."""
+        """Return whether the tracker was told the end of this trial, with exactly this record."""
         return self.told.get(record.trial_id) == record_digest(record)
 
     def doubt(self, trial_id: str) -> None:
@@ -121,9 +125,10 @@ class ToldTracker(Target):
     def _send(
         self, trial: Record, rows: list[Row], metrics: Callable[[Row], Row], last: Row
     ) -> Row:
-        """Send the tracker those `rows` that are after `last`, as `metrics` gives them; return the newest row.
+        """Send the tracker those of `rows` that are new since the row `last`; return the newest row.
 
-        A row of the step of `last` is sent again where it was revised since.
+        New is a row of a later step, and a row of the same step with other values. `metrics(row)` returns the metrics
+        that are sent for a row.
         """
         for row in rows:
             # As texts, since NaN is not equal to itself.
@@ -134,7 +139,10 @@ class ToldTracker(Target):
         return max(newest, last, key=step_of)
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Send the tracker the trial's reports that it lacks, then its end, and note that it was told."""
+        """Send the tracker the reports of the trial that it lacks, and then the trial's end.
+
+        Note that it has received the end, so that it is not sent again.
+        """
         self.show_running(record, record.started, files)
         _tried(self.tracker.finish, record)
         self._last.pop(record.trial_id, None)
@@ -231,9 +239,10 @@ def sync(
     *,
     complete: bool | None = None,
 ) -> list[SyncSummary]:
-    """Bring `trackers` up to the storage; `StorageError` if one does not take it.
+    """Bring each of `trackers` up to date with the storage, and return what was done for each.
 
-    A trial that a tracker refuses, or whose files cannot be read, stops none of the others.
+    A trial that a tracker refuses, or whose files cannot be read, does not stop the others; at last it raises
+    `StorageError`. So does a tracker that cannot be reached.
 
     Args:
         records: The study's records.
@@ -288,9 +297,10 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
 def _sync(
     records: StudyRecords, target: Target, planned: int | None, complete: bool | None
 ) -> SyncSummary:
-    """Bring one tracker up to the storage, and return what was missing there; arguments and errors are those of `sync`.
+    """Bring one tracker up to date with the storage, and return what was added, mended and removed there.
 
-    `planned` is how many trials the study has (None: not known; then it counts as complete).
+    `planned` is the number of trials that the study has; None: it is not known, and the study counts as complete. The
+    other arguments and the errors are those of `sync`.
     """
     began = time.time()
     follower = Follower(records, target)

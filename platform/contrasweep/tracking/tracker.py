@@ -59,7 +59,7 @@ class TrackingError(Exception):
 
 
 class DatasetFacts(TypedDict):
-    """The address of a dataset (`uri`, "": not known), and split -> number of its rows."""
+    """Facts on a dataset: its address `uri` ("": not known), and `rows`, split -> number of rows."""
 
     uri: str
     rows: Mapping[str, int]
@@ -130,7 +130,7 @@ class TrackedStudy:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """The files of a trial as they are when they are first asked for: each is read once, and kept."""
+    """The stored files of a trial. Each one is read when it is first asked for, and kept in memory."""
 
     records: StudyRecords
     trial_id: str
@@ -167,7 +167,10 @@ class TrialFiles:
 
 @dataclass(frozen=True)
 class EndedTrial:
-    """The facts that a follower keeps on each trial that has a record; `ended` is in unix seconds."""
+    """The few facts that a follower keeps in memory of a trial that has a record.
+
+    `ended` is in unix seconds.
+    """
 
     status: Status
     ended: float
@@ -188,7 +191,10 @@ def record_digest(record: Record) -> str:
 
 
 def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
-    """Return a row of system use as metrics; MLflow shows names below `system/` in a tab of their own."""
+    """Return a row of system use as metrics: `system/` before the name of each quantity.
+
+    MLflow shows metrics with such names in a tab of their own.
+    """
     return {f"system/{name}": value for name, value in metrics_of(row).items()}
 
 

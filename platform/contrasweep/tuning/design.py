@@ -50,7 +50,10 @@ class SweepDesign:
 
     @property
     def search_folds(self) -> list[int | None]:
-        """Return the folds of the search: fold 0 unless the study names others; [None] for the dataset's own splits."""
+        """Return the folds on which the search tries configurations: those that the study names, or [0].
+
+        [None] for a study without folds, whose search uses the dataset's own splits.
+        """
         return [None] if self.study.folds is None else list(self.study.search_folds or [0])
 
     @cached_property
@@ -91,7 +94,7 @@ class SweepDesign:
 
     @cached_property
     def shared_fields(self) -> MutableConfig:
-        """Return the study as plain values, without its arms and without the fields that change no result."""
+        """Return the fields of the study on which results depend, except its arms, as plain values."""
         plain: MutableConfig = to_plain(self.study)
         return {
             key: value for key, value in plain.items() if key != "arms" and key not in NO_RESULT

@@ -41,9 +41,9 @@ class Source(ABC):
 
     @abstractmethod
     def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
-        """Return the next trial; None: there is none before the next result; `Finished`: there will be no other one.
+        """Return the next trial; None: there is none before another result; `Finished`: there will be none any more.
 
-        The arms in `paused_arms` suggest nothing new, because enough of their candidates wait for a host.
+        The arms in `paused_arms` suggest nothing new meanwhile, because enough of their trials wait for a host.
         """
 
     def retry(self, trial_id: str) -> bool:

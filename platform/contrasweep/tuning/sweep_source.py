@@ -49,7 +49,7 @@ class Candidate:
 
     @property
     def whole(self) -> bool:
-        """Return whether each trial has ended, early or not."""
+        """Return whether each trial has ended, whether trained to its end, stopped or failed."""
         return len(self.records) == len(self.trials)
 
     @property
@@ -112,7 +112,10 @@ class ArmSearch:
         self._restore()
 
     def next(self) -> NextTrial | None:
-        """Return a trial to start now; None where none can. `over` says whether another one may follow later."""
+        """Return a trial to start now; None where there is none at present.
+
+        After None, `over` says whether there may be another trial later.
+        """
         self._promote()
         # A new candidate may bring no trial, because all of its trials have a record already. At the end of asking, the
         # pruner may resume trials.
@@ -150,10 +153,10 @@ class ArmSearch:
         self._close_if_spent()
 
     def retry(self, trial_id: str) -> bool:
-        """Let a trial that ended as infeasible run again, which the caller then starts; return whether it may run.
+        """Let a trial that ended as infeasible run again; return whether it may. The caller then starts it.
 
-        False where the search is over, its budget has no room, or the trial has no record. The searcher is told the new
-        outcome of its candidate once the trial has ended.
+        It may not where the search is over, where its budget has no room, or where the trial has no record. Once the
+        trial has ended again, the searcher is told the new outcome of its candidate.
         """
         candidate = self.candidate_of[trial_id]
         if self.over or trial_id not in candidate.records or not self._room_again(candidate):
@@ -224,7 +227,7 @@ class ArmSearch:
         return True
 
     def _close_if_spent(self) -> None:
-        """Close the search where its budget has no room for another candidate, and never will have."""
+        """End the asking (`_close`) where the budget has no room for another candidate and cannot get room any more."""
         # While trials run, a budget of epochs or hours may get room again: they may take less than was assumed. A
         # budget of configurations gets no room once all are asked for.
         running = self._running
@@ -242,10 +245,13 @@ class ArmSearch:
         return self.searcher.ask()
 
     def _restore(self) -> None:
-        """Continue from the candidates and records in the storage; trials without a record wait to run again.
+        """Continue the search from the candidates and records in the storage.
 
-        The searcher gets the candidates, and then their outcomes, in the order of their numbers. With declared slots an
-        outcome is told before the candidate that was chosen by it in the first run.
+        Trials without a record wait to run again. The searcher is told the candidates and their outcomes, in the order
+        of their numbers. Without declared slots it gets all candidates first. With slots it gets each outcome before
+        the first candidate that was chosen by it in the first run.
+
+        `BrokenFileError` where a stored candidate is not in the arm's space.
         """
         in_order = self.study.slots is not None
         remedy = self.records.remedy(_REMEDY)
@@ -306,16 +312,16 @@ class ArmSearch:
         return self.records.read(ids - self.run_again)
 
     def _room_again(self, candidate: Candidate) -> bool:
-        """Return whether the budget has room for an existing candidate, as if it were asked for only now."""
+        """Return whether the budget has room to run `candidate` again, as if it had not been asked for yet."""
         # The candidate itself counts neither among the candidates nor among the running trials.
         trial_ids = {trial.id for trial in candidate.trials}
         running = [trial_id for trial_id in self._running if trial_id not in trial_ids]
         return self.spending.room(len(self.candidates) - 1, running)
 
     def _leave_infeasible(self) -> None:
-        """Keep the records of infeasible trials for which no budget is left, so that these trials do not run again.
+        """Leave infeasible trials as they have ended where the budget has no room to run them again.
 
-        Later candidates may have spent it.
+        Later candidates may have spent the budget. Such trials keep their records, and do not wait any more.
         """
         for candidate in self.candidates:
             # Trials that would run again: `_take` removes all others from `run_again`.
@@ -364,9 +370,9 @@ class ArmSearch:
         self.pruner.add(trial.id, number, trial.fold or 0)
 
     def _take(self, record: Record) -> None:
-        """Pass the record of a trial to its candidate, the spending and the pruner.
+        """Note that a trial has ended with `record`: in its candidate, in what the arm has spent, and in the pruner.
 
-        The searcher is told by `_tell`, once the whole candidate has ended.
+        The searcher is not told here, but by `_tell` once all trials of the candidate have ended.
         """
         self.run_again.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
@@ -376,7 +382,10 @@ class ArmSearch:
         self.pruner.on_end(record.trial_id, stopped=status.stopped_early, failed=not status.counts)
 
     def _promote(self) -> None:
-        """Let the stopped trials that the pruner resumes wait again, to go on from their checkpoints."""
+        """Hand out again the stopped trials that the pruner lets resume; they go on from their checkpoints.
+
+        Their records are deleted, because a trial with a record is finished.
+        """
         for trial_id in self.pruner.resumable():
             candidate = self.candidate_of[trial_id]
             # A trial without a record waits or trains already. The record is deleted, also in the storage, because a
@@ -393,15 +402,14 @@ class ArmSearch:
     def _due(self) -> int:
         """Return how many of the first candidates must have ended before the next one is asked for.
 
-        0 without declared slots. With slots, the n-th candidate (from 1) waits for the first n - slots candidates. It
-        is chosen by their outcomes alone, whichever others have ended. Candidates without trials of their own take no
-        slot, and are not counted in this.
+        Without declared slots it is 0. With slots, the n-th candidate (from 1) waits for the first n - slots
+        candidates, and is chosen by their outcomes alone. So it does not matter which of the others have ended.
+        Candidates that share the trials of earlier ones take no slot, and are not counted in n.
         """
         if self.study.slots is None:
             return 0
-        last = (
-            self._different_configs - self.study.slots
-        )  # the number of the last one that must have ended
+        # The number of the last candidate that must have ended.
+        last = self._different_configs - self.study.slots
         numbers = [candidate.number for candidate in self.candidates]
         return numbers.index(last) + 1 if last >= 0 else 0
 
@@ -436,16 +444,20 @@ class ArmSearch:
             )
 
     def _close(self) -> None:
-        """Ask for no more candidates; the pruner decides on trials that waited for more, and the others train on."""
+        """Ask the searcher for no more candidates, and tell this to the pruner; running trials train on.
+
+        The pruner then decides on paused trials that waited for further candidates.
+        """
         self.closed = True
         self.pruner.on_search_end(self._different_configs)
         self._tell()
 
 
 class SweepSource(Source):
-    """Hands out trials of all arms' searches in turn, and of an arm's confirmation once its search is over.
+    """Hands out the trials of a Sweep: those of the arms' searches in turn, and those of the confirmations.
 
-    Each time an arm's search has ended, `on_best_found` is called with the plan whose `best` has this arm too.
+    The confirmation of an arm begins once its search is over. Then `on_best_found` is called with the design, whose
+    `best` has this arm too.
     """
 
     adaptive = True
@@ -474,10 +486,10 @@ class SweepSource(Source):
         self._begin()
 
     def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
-        """Return a trial of the searches, which take turns, or else of the confirmation that has most trials left.
+        """Return the next trial: of the searches, which take turns, and else of the confirmation with most trials left.
 
-        Arms in `paused_arms` are skipped. None where there is no trial before the next result; `Finished` where all
-        have been handed out.
+        Arms in `paused_arms` are skipped. None where there is no trial before another result; `Finished` where all
+        trials have been handed out.
         """
         self._begin()
         for _ in range(len(self.turns)):
@@ -513,7 +525,10 @@ class SweepSource(Source):
             search.done(record)
 
     def retry(self, trial_id: str) -> bool:
-        """Return whether an infeasible trial runs after all: one of a search if that says so, others always."""
+        """Return whether a trial that ended as infeasible runs after all.
+
+        A trial of a confirmation always does; one of a search if the search allows it (`ArmSearch.retry`).
+        """
         search = self._search_of(trial_id)
         return search is None or search.retry(trial_id)
 
@@ -548,9 +563,9 @@ class SweepSource(Source):
         )
 
     def _begin(self) -> None:
-        """Begin the confirmations of arms whose search is over, if they have not begun yet.
+        """Begin the confirmation of each arm whose search has ended since the last call.
 
-        An arm without a best configuration has no trials to confirm.
+        An arm without a best configuration has no trials to confirm. Trials that have a record are left out.
         """
         ended = [
             arm

@@ -41,7 +41,7 @@ class UsersPart:
         users_method = getattr(self.__dict__["part"], method)
 
         def call(*args: object, **options: object) -> Any:
-            """Call the user's method."""
+            """Call the user's method with these arguments; an error that it raises becomes a `SpecError`."""
             with errors_named(f"{self.name} fails in {method}", self.kind):
                 return users_method(*args, **options)
 

@@ -53,10 +53,10 @@ class TrackingAddress(str):
         return local_path(path, "tracking").resolve()
 
     def state(self) -> str:
-        """Return a text that changes when a sqlite file is written to; "" for a server, which has to be asked.
+        """Return a text that changes whenever a sqlite file is written to: inode, time and size.
 
-        It is "" too for a file that is not there yet. The write-ahead log of the file counts, because writes go there
-        first.
+        The file's write-ahead log counts too, because sqlite writes there first. It is "" for a file that does not
+        exist, and for a server, which would have to be asked.
         """
         if not self.is_sqlite or not self.sqlite_path.exists():
             return ""
@@ -70,14 +70,17 @@ class TrackingAddress(str):
         return self.rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
 
     def artifact_root(self, study: str) -> str | None:
-        """Return where a study's artifacts go: beside a sqlite file; None: the server decides."""
+        """Return the address of the folder for a study's artifacts: `mlartifacts/<study>` beside the sqlite file.
+
+        None for a server, which decides on this itself.
+        """
         if self.is_server:
             return None
         return (self.sqlite_path.parent / "mlartifacts" / study).as_uri()
 
 
 def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
-    """Return the checked address, in a form that holds for any working directory.
+    """Return the checked address of MLflow's store. The path of a sqlite file becomes an absolute one.
 
     `none` stands for no tracking. Without `connect` servers are not asked, because another machine will use them.
     `SpecError` for an address of no known kind of store, `StorageError` where nothing can be written to it.

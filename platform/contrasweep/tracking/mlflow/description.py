@@ -160,9 +160,9 @@ def system_points(record: Record) -> list[Point]:
 
 
 def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
-    """Return rows of `StudyRecords.metrics` as points; `keys` maps the name of a metric to its key in MLflow.
+    """Return a `Point` for each metric in each of `rows`, which are reports with step, time and metrics.
 
-    Values that are text are left out.
+    `keys` is name of the metric -> its key in MLflow. Values that are text are left out.
     """
     return [
         Point(keys[name], float(value), milliseconds(row["time"]), step_of(row))
@@ -173,10 +173,10 @@ def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
 
 
 def study_note(study: TrackedStudy, pages: tuple[str, str], table: str = "") -> str:
-    """Return the study's description (Markdown): its text, the result table, its facts, and how to read the page.
+    """Return the text on a study's page in MLflow, as Markdown: description, result table, facts, how to read the page.
 
-    `pages` are the addresses of the views with the trials of the table and with all trials. `table` is the table as
-    Markdown ("": none yet).
+    `pages` are two addresses: the view with the trials of the table, and the view with all trials. `table` is the
+    result table as Markdown; "": there is none yet.
     """
     description = "\n".join(map(markdown_text, study.description.splitlines()))
     goal = f"Best by {markdown_text(study.metric)} ({study.mode})." if study.metric else ""

@@ -22,9 +22,10 @@ def runs_of(
 ) -> list[FrameRow]:
     """Return a row for each finished run: `run` (its name), its parameters, and the last value of each metric.
 
-    `address` is that of the store, `experiment` the experiment's name there. `of_curve` is given a run's history, a row
-    for each step with the text `NaN` for a value that is no number, and returns the row whose values are taken; None:
-    the last value of each metric counts. No further page of runs is read once there are `MOST_RUNS`.
+    `address` is that of the store, `experiment` the experiment's name there. With `of_curve` the metrics' values come
+    from it instead: it is given the history of a run as a frame, and returns a frame of one row. The history has a row
+    for each step, the column `step` and one for each metric. It has the text `NaN` for a value that is no number. No
+    further page of runs is read once there are `MOST_RUNS`.
 
     Raises:
         SpecError: There is no such experiment, or no such file of sqlite; or the experiment is one of our studies.

@@ -85,11 +85,11 @@ RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 @dataclass
 class Run:
-    """A trial's run on the server.
+    """What is known of a trial's run in MLflow.
 
-    `tags` are its tags by name, `params` the names of its params, `keys` those of its metrics. `newest` is the newest
-    step of each metric that was looked at, with its value; None: MLflow has to be asked for them. `ended` is in unix
-    milliseconds; 0: the run has not ended.
+    `tags` are its tags by name, `params` the names of its params, `keys` the keys of its metrics. `newest` is key ->
+    (newest step, its value), of the metrics that were compared; None: MLflow was not asked for them yet. `ended` is in
+    unix milliseconds; 0: the run has not ended.
     """
 
     run_id: str
@@ -101,13 +101,13 @@ class Run:
 
     @property
     def is_final(self) -> bool:
-        """Whether the run shows a finished trial's record."""
+        """Whether the run shows the record of a trial that has ended, and not a running trial."""
         return DIGEST_TAG in self.tags
 
     def forget_content(self) -> None:
-        """Drop the lists of what the run has, to save memory: only a run that still gets values needs them.
+        """Forget keys, params, newest values and most tags of the run, to save memory: it gets no more values.
 
-        The `Run` itself stays until the end of the study, with the tags that are read of an ended run.
+        The `Run` itself stays until the end of the study, with the few tags that are still read.
         """
         self.keys = set()
         self.params = set()
@@ -193,7 +193,10 @@ class Server(Target):
         self.client.update_run(self.parent_id, status="RUNNING")
 
     def learn(self, records: Collection[Record]) -> None:
-        """Add the settings of these trials to the params that every run has, and read again what the table has."""
+        """Add the settings of these trials to the params that every run shows.
+
+        Read anew, too, which trials the study's table has.
+        """
         keys = (key for record in records for key in dotted.flatten(record.config))
         self.study = replace(self.study, keys=tuple(dict.fromkeys([*self.study.keys, *keys])))
         self._read_table()
@@ -207,7 +210,7 @@ class Server(Target):
         )
 
     def doubt(self, trial_id: str) -> None:
-        """Forget what is known of a trial's run after a failed call, so that MLflow is asked again."""
+        """Let MLflow be asked again for a trial's run before it is used, because a call has failed."""
         self._ask_again.add(trial_id)
 
     def show_running(self, trial: Record, started: float, files: TrialFiles) -> None:
@@ -225,9 +228,10 @@ class Server(Target):
         self.log(run, missing, self._missing_params(run, description))
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Add what the trial's run lacks, and end it with the status of the record.
+        """Send MLflow what the run of an ended trial lacks, and end the run with the status of the record.
 
-        The digest of the record is logged with the last values, so that a run that has it lacks none.
+        A run that is missing is made. The digest of the record is logged with the last values. So a run that has it is
+        known to have all others.
         """
         # Scores of evaluations of the trial's network count as its metrics.
         record = compact.with_scores(record, self._evaluations)
@@ -253,10 +257,10 @@ class Server(Target):
         run.forget_content()
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Set tags and status of the study's own run; `ended` are the trials with a record.
+        """Set tags and status of the study's own run; `ended` is trial id -> facts of each trial with a record.
 
-        Unless the study still runs, its run is ended. Runs of trials that have begun and not ended are then marked as
-        waiting for the next time that the study runs.
+        Unless `outcome` says that the study still runs, its own run is ended. Runs of trials that have begun and not
+        ended are then marked as waiting, since the next run of the study goes on with them.
         """
         self._match_storage()
         statuses = Counter(trial.status for trial in ended.values())
@@ -320,13 +324,17 @@ class Server(Target):
         return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}"
 
     def _pages(self) -> tuple[str, str]:
-        """Return the pages of the study, below the UI's address: with the trials of its table, and with all."""
+        """Return the addresses of two views of the study, below that of the UI.
+
+        The first view has the trials of the study's table, the second one all trials.
+        """
         return study_page(self.experiment_id), study_page(self.experiment_id, VIEW + ALL_SUFFIX)
 
     def _experiment(self) -> str:
-        """Return the id of the study's experiment with its views; a missing one is made, a deleted one restored.
+        """Return the id of the study's experiment in MLflow, and give it the study's views.
 
-        Its name is that of the study, with the beginning of the origin behind it where the name is taken.
+        A missing experiment is made, a deleted one is restored. Its name is that of the study. Where another experiment
+        has this name already, the first digits of the study's origin follow it.
         """
         study = self.study
         experiment = find_experiment(self.client, study)
@@ -389,10 +397,9 @@ class Server(Target):
         self.log(Run(self.parent_id, {}), tags=tags)
 
     def _match_storage(self) -> None:
-        """Make MLflow agree with the storage.
+        """Delete the runs of ended trials that have no record any more, for example because they were archived.
 
-        The runs of trials whose records are gone, such as archived ones, are deleted. Each other run is tagged with
-        whether the table has its value.
+        Each other run gets a tag that says whether the study's table has its value.
         """
         # The records are listed after the runs were: a trial that has ended in between is not taken for a removed one.
         recorded = self.records.finished()
@@ -404,7 +411,7 @@ class Server(Target):
         self._read_table()
 
     def _read_table(self) -> None:
-        """Read which trials the table is planned to have, and mark the runs for which that has changed."""
+        """Read from the stored plan which trials the study's table has, and change the tags of runs that differ."""
         self.table = {row["trial_id"] for row in planned_rows(self.records)}
         for trial_id, run in self.runs.items():
             tags = self._status_tags(trial_id, run.tags.get("status", ""))
@@ -412,7 +419,7 @@ class Server(Target):
                 self.log(run, tags={TABLE_TAG: tags[TABLE_TAG]})
 
     def _status_tags(self, trial_id: str, status: str) -> dict[str, str]:
-        """Return the tags with the status of a trial and whether the table has its value, or will have it."""
+        """Return two tags of a trial's run: its status, and whether the study's table has its value or will have it."""
         has_value = trial_id in self.table and status in (*COUNTING, RUNNING)
         return {"status": status, TABLE_TAG: "yes" if has_value else "no"}
 
@@ -442,9 +449,10 @@ class Server(Target):
                 return
 
     def _remember(self, trial_id: str, run: Run) -> None:
-        """Remember a run as that of its trial. A lost answer to `create_run` makes two runs: one is deleted.
+        """Keep `run` as the run of its trial; where the trial has another run already, delete one of the two.
 
-        The finished one stays; of two alike the older one.
+        A trial may have two runs where the answer to `create_run` was lost. One that shows an ended trial stays, else
+        the older one. Runs come here the newest first.
         """
         other = self.runs.get(trial_id)
         # The search gives the newest first, so that of two alike the one that comes later, the older, replaces it.
@@ -463,10 +471,10 @@ class Server(Target):
         points: Sequence[Point],
         tags: Mapping[str, str],
     ) -> tuple[Run, Sequence[Point]]:
-        """Return the trial's run and which of `points` it lacks.
+        """Return the trial's run in MLflow, and those of `points` that the run lacks.
 
-        A run that is missing is made, at `started` (unix seconds) and with `tags`. One that shows an earlier record, or
-        other values than the trial's, is replaced.
+        A missing run is made; it begins at `started` (unix seconds) and has `tags`. A run that shows an earlier record
+        of the trial, or has another value at a step, is deleted and made anew.
         """
         trial_id = description.trial_id
         run = self.find(trial_id) if trial_id in self._ask_again else self.runs.get(trial_id)
@@ -484,10 +492,10 @@ class Server(Target):
         return created, self._missing(created, points) or ()
 
     def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
-        """Return those of `points` that the run lacks; None where it has another value for any of the others.
+        """Return those of `points` that the run lacks; None where it has another value at a step than a point.
 
-        MLflow is asked once for each run, and `run.newest` keeps the newest steps. A value of the newest step that was
-        revised since then counts as missing: MLflow shows the later one of two values of a step.
+        MLflow is asked once for each run; after that, `run.newest` has the newest step of each metric. A value of that
+        newest step that has been revised since counts as lacking: of two values of a step, MLflow shows the later one.
         """
         # MLflow need not be asked twice: what this process has logged since is in `newest`. A metric that is not there
         # counts as one at step -1.
@@ -548,7 +556,7 @@ class Server(Target):
         return mlflow_keys(filter(None, names))
 
     def _points(self, files: TrialFiles) -> list[Point]:
-        """Return what the storage has of a trial's metrics and system use over time, one value a metric and step."""
+        """Return the points of a trial's stored reports and of its system use, one for each metric and step."""
         once: dict[tuple[str, int], Point] = {}
         for point in row_points([*files.reports, *_used(files)], self._keys(files)):
             once.setdefault((point.key, point.step), point)
@@ -557,9 +565,10 @@ class Server(Target):
     def _missing_summary(
         self, run: Run, record: Record, files: TrialFiles, points: Sequence[Point]
     ) -> list[Point]:
-        """Return the points that a record adds to the trial's `points`, if the run lacks them.
+        """Return the points that the record adds to the trial's `points`, without those whose key the run has already.
 
-        These are duration, memory, and metrics that no report has.
+        These are the trial's duration and memory, and metrics of the record that no report has, such as scores of
+        evaluations.
         """
         keys = self._keys(files, record)
         at = milliseconds(record.ended)
@@ -582,10 +591,9 @@ class Server(Target):
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Log points, params and tags in as few calls as MLflow takes, and note in `run` what it has by then.
+        """Log points, params and tags in as few calls as MLflow allows, and add them to what `run` is known to have.
 
-        The tags go with the last call: a run that has them has all that was logged with them. Other tags of the run do
-        not change.
+        The tags go with the last call. So a run that has them has all that was logged with them. Its other tags stay.
         """
         from mlflow.entities import Metric, Param, RunTag
 
@@ -647,21 +655,21 @@ def study_page(experiment_id: str, view: str = VIEW) -> str:
 
 
 def _used(files: TrialFiles) -> list[Row]:
-    """Return what a trial used over time as rows of reports, with metrics below `system/`."""
+    """Return the rows of a trial's system use, with `system/` before the name of each quantity."""
     return [
         {"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system
     ]
 
 
 def _is_later(point: Point, step: int, value: float) -> bool:
-    """Return whether a point is of a later step than `step`, or another value of that step than `value`."""
+    """Return whether `point` has a later step than `step`, or the same step and another value than `value`."""
     return point.step > step or (point.step == step and not _same(value, point.value))
 
 
 def _same(shown: float, ours: float) -> bool:
-    """Whether the value that MLflow shows is ours.
+    """Whether `shown`, the value that MLflow returns, stands for `ours`, the value that was logged.
 
-    It keeps the largest number in place of an infinite one; some stores show that as infinite again.
+    MLflow keeps the largest float in place of an infinite one. Some stores return it as infinite again.
     """
     if math.isinf(ours):
         return shown in (ours, math.copysign(LARGEST_VALUE, ours))

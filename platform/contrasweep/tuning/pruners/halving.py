@@ -56,17 +56,18 @@ class FoldHalving(Pruner):
         self.halted: set[str] = set()
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Note the configuration of `trial`. A trial that runs again keeps it, and counts as not ended."""
+        """Note to which configuration `trial` belongs. A trial that runs again does not count as ended any more."""
         self.ended.pop(trial, None)
         if trial not in self.config_of:
             self.config_of[trial] = config
             self.trials[config].append(trial)
 
     def on_report(self, trial: str, step: int, value: float) -> bool:
-        """Return True below the next rung; at the rung False while it is undecided, else whether the trial goes on.
+        """Return whether `trial` goes on after this report: True below the next rung of its bracket.
 
-        The last trial of a bracket to report at a rung decides it, and goes on at once if its configuration does. A
-        value that is not finite, or beyond `LARGEST`, counts as the worst.
+        At the rung it is False as long as other trials of the bracket have not reported there; the trial pauses. The
+        last one to report decides the rung, and goes on at once if its configuration does. A value that is not finite,
+        or beyond `LARGEST`, counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         self._advance(self._bracket(trial))
@@ -78,10 +79,10 @@ class FoldHalving(Pruner):
         return goes_on
 
     def on_end(self, trial: str, *, stopped: bool = False, failed: bool = False) -> None:
-        """Note that `trial` halts at a rung (`stopped`) or has ended.
+        """Note that `trial` pauses at a rung (`stopped`), or that it has ended.
 
-        With an end, rungs of its bracket that waited only for this trial are decided. At rungs that it did not reach
-        its last value counts; a failed trial counts as the worst at all rungs.
+        The end of a trial decides the rungs of its bracket that waited for this trial alone. At rungs that it did not
+        reach, its last value counts. A `failed` trial counts as the worst at all rungs.
         """
         if stopped:
             self.halted.add(trial)
@@ -103,7 +104,7 @@ class FoldHalving(Pruner):
         """
 
         def order(trial: str) -> tuple[int, int]:
-            """Return the number of the trial's configuration, and which of its trials this is."""
+            """Return the sort key of a trial: its configuration, and its index among the trials of this."""
             config = self.config_of[trial]
             return config, self.trials[config].index(trial)
 
@@ -120,9 +121,10 @@ class FoldHalving(Pruner):
         return self.config_of[trial] // self.bracket_size
 
     def _alive(self, bracket: int) -> list[int]:
-        """Return the configurations of a bracket that may go on.
+        """Return the numbers of the bracket's configurations that have passed all of its rungs decided so far.
 
-        Before its first rung is decided these are all, also those that were not asked for yet.
+        Before the first rung is decided these are all of its configurations, also those that the searcher has not
+        suggested yet.
         """
         if bracket not in self.alive:
             end = int(min(self.total, (bracket + 1) * self.bracket_size))
@@ -130,9 +132,11 @@ class FoldHalving(Pruner):
         return self.alive[bracket]
 
     def _goes_on(self, trial: str) -> bool:
-        """Return whether a trial trains on: its configuration is alive, and the trial has not reached the next rung.
+        """Return whether a trial trains on now.
 
-        The last configuration of a bracket has no more rungs, because there is none to compare it with.
+        It does where its configuration has passed all rungs so far, and the trial has not reached the next rung. Where
+        a single configuration of the bracket is left, its trials train on to their end: there is none to compare it
+        with.
         """
         bracket = self._bracket(trial)
         alive = self._alive(bracket)
@@ -145,7 +149,7 @@ class FoldHalving(Pruner):
         return rung
 
     def _advance(self, bracket: int) -> None:
-        """Decide every rung of a bracket at which all of its configurations have a value."""
+        """Decide the next rungs of a bracket, as long as each configuration that is left has a value there."""
         while True:
             alive = self._alive(bracket)
             # A single configuration has no rungs, and where all trials have ended there is none to stop.

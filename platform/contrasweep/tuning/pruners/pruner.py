@@ -57,7 +57,7 @@ def first_from(history: History, rung: float) -> float | None:
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """Raise `SpecError` where the value of the pruner's option `name` is no whole number, or below `least`."""
+    """Raise `SpecError` where `value`, the pruner's option `name`, is no whole number, or is less than `least`."""
     if type(value) is not int or value < least:  # True is an int too
         raise SpecError(
             f"{name} must be a whole number of at least {least}",
@@ -90,7 +90,10 @@ class OwnPruner(UsersPart):
         self.on_search_end(1)
 
     def on_report(self, trial: str, step: int, value: float) -> bool:
-        """Return whether `trial` goes on. Raises `SpecError` where the pruner gives no truth value."""
+        """Return whether `trial` goes on, as the user's pruner says.
+
+        Raises `SpecError` where that returns neither True nor False.
+        """
         # `__getattr__` returns the method of the user's object; `self.on_report` would be this method.
         goes_on = self.__getattr__("on_report")(trial, step, value)
         if not isinstance(goes_on, bool):

@@ -26,10 +26,10 @@ class StoppingRule(Pruner):
         self.folds[trial] = fold
 
     def on_report(self, trial: str, step: int, value: float) -> bool:
-        """Return whether `trial` goes on, as `should_continue` says.
+        """Return whether `trial` goes on: what `should_continue` returns.
 
-        The trial is compared with all others of its fold, ended and stopped ones too. A value that is not finite, or
-        beyond `LARGEST`, counts as the worst.
+        The trial is compared with all other trials of its fold, also with those that have ended or were stopped. A
+        value that is not finite, or beyond `LARGEST`, counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if abs(value) <= LARGEST else -math.inf
         peers = {
@@ -76,9 +76,9 @@ class Asha(StoppingRule):
         self.decisions: dict[tuple[str, int], bool] = {}  # trial and step -> whether it went on
 
     def on_report(self, trial: str, step: int, value: float) -> bool:
-        """Return whether `trial` goes on; the answer at a step that it has reported before is that of the first time.
+        """Return whether `trial` goes on. A second report of the same step gets the answer that the first one got.
 
-        So a trial that lost its host, and trains some steps again, is judged once at a rung.
+        A trial that has lost its host trains some steps again. So each trial is judged once at a rung.
         """
         if (trial, step) not in self.decisions:
             self.decisions[trial, step] = super().on_report(trial, step, value)

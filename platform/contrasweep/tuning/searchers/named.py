@@ -25,7 +25,7 @@ def _quasi_random(problem: Problem) -> Searcher:
     from scipy.stats import qmc
 
     def points() -> Iterator[Any]:
-        """Yield points of the unit cube without end."""
+        """Yield points of the unit cube without end, with a coordinate in [0, 1) for each parameter."""
         sobol = qmc.Sobol(max(1, len(problem.space)), rng=np.random.default_rng(problem.seed))
         # Sobol points are balanced at powers of two: first 2^6 points, and then each time as many as before.
         yield from sobol.random_base2(6)
@@ -50,9 +50,10 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
     most = budget or FINITE_LIMIT
 
     def grid(counts: Mapping[str, int]) -> dict[str, MutableConfig]:
-        """Return the configurations of a grid, by their canonical text; `counts` is setting -> number of levels.
+        """Return the configurations of the grid with `counts` (setting -> number of levels), by their canonical text.
 
-        Of a grid with more than `most` configurations only the first `most` + 1 are returned.
+        A setting that is not in `counts` has 2 levels. Where the grid has more than `most` configurations, only `most`
+        + 1 are returned, which shows that it is too large.
         """
         values = {name: space[name].grid(counts.get(name, 2)) for name in space}
         return product(space, problem.fixed, values, most)
@@ -186,6 +187,9 @@ def _startup(problem: Problem) -> int:
 
 
 def _listed(problem: Problem, points: Iterator[Any]) -> ListSearcher:
-    """Return the searcher of the configurations at `points` of the unit cube, with a coordinate for each parameter."""
+    """Return a searcher that suggests the configurations at `points` of the unit cube, one after the other.
+
+    A point has a coordinate from 0 to 1 for each parameter of the space.
+    """
     configs = (sample(problem.space, list(map(float, point)), problem.fixed) for point in points)
     return ListSearcher(problem.space, problem.fixed, configs)

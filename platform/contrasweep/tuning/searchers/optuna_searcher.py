@@ -137,7 +137,7 @@ class OptunaSearcher:
                 self.study.tell(trial, value)
 
     def replay(self, config: MutableConfig) -> None:
-        """Make Optuna suggest `config` next, so that its outcome can be told."""
+        """Count `config` as asked for, as if Optuna had suggested it, so that its outcome can be told."""
         self.study.enqueue_trial(
             {name: coordinate(self.space[name], value) for name, value in config.items()}
         )
@@ -145,7 +145,10 @@ class OptunaSearcher:
         self._open(canonical.dumps(config), trial, config)
 
     def _ask(self, attempt: int = 0) -> tuple[Any, MutableConfig]:
-        """Return a trial of Optuna and the configuration that it suggests, after `attempt` repeated suggestions."""
+        """Return a new trial of Optuna, and the configuration that it suggests.
+
+        `attempt` is how many suggestions for this ask were repetitions; it changes the sampler's seed.
+        """
         # The seed follows from the numbers of asks and attempts alone, so that a resumed search, which knows nothing
         # of repeated suggestions, draws the same configurations.
         if self.fresh:
@@ -159,7 +162,10 @@ class OptunaSearcher:
             )
 
     def _open(self, text: str, trial: Any, config: MutableConfig) -> MutableConfig:
-        """Note that `config`, with the canonical `text`, was asked for as Optuna's `trial`; return `config`."""
+        """Note that `config` was asked for, so that its outcome can be told; return `config`.
+
+        `text` is its canonical text, and `trial` is Optuna's trial that suggests it.
+        """
         self.seen.add(text)
         self.open[text] = trial
         self.ask_count += 1

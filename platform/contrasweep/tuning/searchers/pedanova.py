@@ -85,9 +85,9 @@ def importance(
     losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
 
     def divergences(order: Any) -> dict[str, float]:
-        """Return setting -> divergence where trial i has the loss with the index `order[i]`.
+        """Return setting -> divergence, if trial i had the loss of trial `order[i]`.
 
-        The order 0, 1, ... leaves the losses as they are; any other order shuffles them.
+        The order 0, 1, 2 and so on leaves each trial its own loss; any other order shuffles the losses.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -25,7 +25,10 @@ class Problem:
 
 @runtime_checkable
 class Searcher(Protocol):
-    """Suggests configurations of a space, and learns their results. A configuration is dotted setting -> value."""
+    """Suggests configurations of a search space, and learns from their results.
+
+    A configuration is a dict: dotted setting -> value, such as `{"loss.temperature": 0.1}`.
+    """
 
     def ask(self) -> MutableConfig | None:
         """Return a configuration that was not asked for before; None where there is none left."""
@@ -57,10 +60,10 @@ class ListSearcher(Searcher):
         self.seen: set[str] = set()  # canonical texts of configurations that were asked for
 
     def ask(self) -> MutableConfig | None:
-        """Return the next configuration of the list that was not asked for yet.
+        """Return the next configuration of the list that was not asked for before; None where there is none.
 
-        None at the end of the list, where all configurations of a finite space were asked for, and where a long part of
-        the list has none that is new.
+        In an endless list there is none where all configurations of a finite space were asked for. In an infinite space
+        the search is given up after a long part of the list without a new one.
         """
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
@@ -109,9 +112,10 @@ class OwnSearcher(UsersPart):
         return None if config is None else self._checked(config)
 
     def _checked(self, config: Any) -> MutableConfig:
-        """Return the suggestion `config` with Python's numbers in place of NumPy's.
+        """Return `config`, which the user's searcher suggests, with Python's numbers in place of NumPy's.
 
-        Raises `SpecError` where it is no mapping, has the wrong settings, or a value outside its range.
+        Raises `SpecError` where it is no mapping, lacks a setting or has one too many, or has a value outside its
+        range.
         """
         rule = f"{self.name}.ask gives a setting for each parameter of the space"
         if not isinstance(config, Mapping):
