@@ -41,10 +41,10 @@ ACTING = {"run", "evaluate", "decide", "submit"}
 
 
 class Output(io.FileIO):
-    """A standard stream whose writes never fail, as on a full disk: what was trained matters more than what is printed.
+    """A standard stream that never fails to write, as a full disk must not end a training whose output goes there.
 
-    `lost` is the first error, None as long as nothing was lost. A broken pipe, which nobody reads any more, still
-    raises and so ends the command.
+    `lost` is the first error of a write; None as long as all was written. A broken pipe, which nobody reads any more,
+    still raises and so ends the command.
     """
 
     lost: OSError | None = None
@@ -122,7 +122,7 @@ def _replace_streams() -> list[Output]:
 
 
 def _command() -> str:
-    """Return the name of the command of contrasweep that was asked for; "" for none."""
+    """Return the first word behind `contrasweep` on the command line, the name of a command; "" for none."""
     return sys.argv[1] if len(sys.argv) > 1 else ""
 
 
@@ -220,7 +220,10 @@ def _end_unread(error: BrokenPipeError) -> NoReturn:
 
 
 def _raised_in(error: BaseException) -> str:
-    """Return the top-level package whose code raised this error: the innermost frame's; "" without a traceback."""
+    """Return the top-level package of the function in which `error` was raised: `torch`, for example.
+
+    "" where the error has no traceback.
+    """
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next

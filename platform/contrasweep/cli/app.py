@@ -226,7 +226,7 @@ def run(
 def _print_results(
     results: "Results", storage: str, tracking: str, declared: "DeclaredStudy"
 ) -> None:
-    """Print the table of a study that has run, what would decide it, its search, and where its records are.
+    """Print the results of a study that has run: its table, advice on undecided comparisons, search and storage.
 
     Where MLflow tracks the study, its page on a server is printed too, or the command that opens it. `tracking` is the
     option of that name; `OF_STUDY` stands for what the study `declared` names.

@@ -79,9 +79,9 @@ class Setting:
 
 
 def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
-    """Return name -> description (one line) of all entries of this kind, also of those that installed packages bring.
+    """Return name -> description (one line) of all entries of a kind, also of entries that installed packages bring.
 
-    Those of the kind "studies" are the studies in the modules of `package`, by `module:NAME`. `SpecError` for an
+    For the kind "studies" these are the studies in the modules of `package`, named `module:NAME`. `SpecError` for an
     unknown kind.
     """
     if kind == "studies":
@@ -91,9 +91,10 @@ def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
 
 
 def settings(kind: str, name: str) -> list[Setting]:
-    """Return the settings of the entry `name` of this kind: of its table, an installed package, or by its dotted path.
+    """Return the settings of one entry of a kind, such as the loss `supcon`.
 
-    `SpecError` where there is no such kind or entry.
+    `name` is a name that `contrasweep list KIND` shows, of our own entries or of an installed package's, or a dotted
+    path `package.module:name`. `SpecError` where there is no such kind or entry.
     """
     import_from_here()
     table = _table(kind)
@@ -102,11 +103,13 @@ def settings(kind: str, name: str) -> list[Setting]:
     prefix, _, called = name.partition(":")
     if kind == "methods" and prefix in ADAPTERS:
         name = called
-    # A name of the table stands for itself; one that a package registers, or a path, becomes `module:name`.
+    # A name that is not in the table is one that an installed package registers, or a dotted path. Both become a path.
     name = name if name in table else path_of(kind, name)
-    # A table of components knows which settings an entry takes; other tables hold objects or their paths.
+    # A `Table`, such as that of losses, has the function `takes`: it returns the class of an entry's settings. That may
+    # depend on settings that are given, which are none here ({}).
     if isinstance(table, Table):
         return list(_fields_of(table.takes(table.entry(name, place), {})))
+    # Other tables have objects, or the dotted paths of objects, whose parameters are the settings.
     if ":" not in name:
         check_known(name, kind, table, "there is no such entry", place=place)
     entry: Any = table.get(name, name)
@@ -148,7 +151,7 @@ def with_method_settings(schema: JsonSchema) -> JsonSchema:
 
 
 def _table(kind: str) -> Mapping[str, object]:
-    """Return name -> entry of a kind, imported now; `SpecError` for a kind that is not in `TABLES`."""
+    """Return the table of a kind, name -> entry, which is imported now; `SpecError` for an unknown kind."""
     if kind == "metrics":
         hint = "docs/methods.md has a method's scores; `contrasweep report STUDY --metric ?` names those of its trials"
         raise SpecError("metrics are what each trainable reports", place="list", hint=hint)
@@ -158,9 +161,9 @@ def _table(kind: str) -> Mapping[str, object]:
 
 
 def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
-    """Yield `module:NAME` and study of each study in a module, or in a package and its modules, which are imported.
+    """Yield the name `module:NAME` and the object of each study in `package`, a module, or a package and its modules.
 
-    `SpecError` where one cannot be imported.
+    The modules are imported. `SpecError` where one cannot be imported.
     """
     from contrasweep.study.grid import AblationGrid
     from contrasweep.study.sweep import Sweep
@@ -179,10 +182,10 @@ def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
 
 
 def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
-    """Yield the fields of a settings class; those of nested classes have dotted names, `schedule.warmup`.
+    """Yield a setting for each field of a settings class; those of nested classes have dotted names: `schedule.warmup`.
 
-    `prefix` goes before each name, and ends with a dot. A field that names a component is followed by the parameters of
-    its default entry.
+    `prefix` is put before each name: `loss.`, for example. Behind a field that names a component, such as the loss,
+    come the parameters of the component that it names by default.
     """
     described = field_help(cls)
     for field in dataclasses.fields(cls):
@@ -209,10 +212,10 @@ def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
 
 
 def _of_component(component: Declared, name: str, description: str) -> Iterator[Setting]:
-    """Yield a component's field, called `name`, and the parameters of its default entry, called `name.PARAMETER`.
+    """Yield a setting for a field `name` that names a component, and one for each parameter of its default component.
 
-    `description` is the help of the field. Where the field declares a default of its own for a parameter, that is shown
-    in place of the entry's.
+    A parameter is called `name.PARAMETER`. `description` is the help of the field. The default of a parameter is that
+    of the component, unless the field declares another one.
     """
     table = component.table
     default = component.default

@@ -40,7 +40,10 @@ def examine(storage: str, tracking: str) -> list[Finding]:
 
 
 def _try(what: str, check: Callable[[], str]) -> Finding:
-    """Return a finding that `what` works, with the line that `check` returns; that it does not, where `check` fails."""
+    """Run the function `check`, and return a finding that the part `what` works, with the line that `check` returns.
+
+    Where `check` raises an error, the finding says that the part does not work, and why.
+    """
     try:
         return Finding(what, True, check())
     except Exception as error:  # whatever is broken here is what doctor is asked for

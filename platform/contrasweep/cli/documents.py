@@ -44,9 +44,9 @@ def dumps(name: str, value: Mapping[str, object]) -> str:
 
 
 def _plain(value: Any) -> object:
-    """Return what pydantic cannot write as something that it can.
+    """Return a value that pydantic cannot write, as one that it can write: NumPy's numbers as Python's numbers.
 
-    A number of NumPy's becomes Python's, pandas' missing value None, anything else its text.
+    A missing value of pandas becomes None, and anything else its text.
     """
     if type(value).__name__ == "NAType":
         return None

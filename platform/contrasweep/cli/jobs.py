@@ -84,7 +84,7 @@ def submit(
     from contrasweep.study.file import load_study
 
     # What the job's own `contrasweep run` is told.
-    asked: MutableConfig = {
+    run_arguments: MutableConfig = {
         "storage": storage,
         "tracking": tracking,
         "sets": sets or [],
@@ -100,7 +100,7 @@ def submit(
             raise SpecError(
                 "--slurm goes without --dry-run, --follow and --cluster", place="submit"
             )
-        _submit_slurm(study, sbatch or [], asked, json)
+        _submit_slurm(study, sbatch or [], run_arguments, json)
         return
     if dry_run:
         sizes = files_to_send(study, sets=sets or [], cluster=cluster)
@@ -118,11 +118,11 @@ def submit(
     if address is None:
         hint = "--address http://HEAD:8265, or --dry-run to see what would be sent"
         raise SpecError("a job goes to the dashboard of a cluster", place="--address", hint=hint)
-    job = send(study, address=address, cluster=cluster, **asked)
+    job = send(study, address=address, cluster=cluster, **run_arguments)
     if json:
         print_json("submit", {"job": job.id, "address": address})
     else:
-        name = load_study(study, asked["sets"]).name
+        name = load_study(study, run_arguments["sets"]).name
         print(
             f"job:      {job.id}\nstatus:   {command_line('status', job.id, address=address)}\n"
             f"log:      {command_line('logs', job.id, address=address, follow=True)}\n"
@@ -132,22 +132,23 @@ def submit(
         _follow(job)
 
 
-def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: bool) -> None:
-    """Send a study to Slurm as an array, and print its id and the commands that ask for it and end it.
+def _submit_slurm(study: str, sbatch: list[str], run_arguments: MutableConfig, json: bool) -> None:
+    """Send a study to Slurm as an array of jobs.
 
-    `sbatch` has options as NAME=VALUE, `asked` what the job's own `contrasweep run` is told.
+    Print its id, and the commands that show how far it is and that end it. `sbatch` has options of sbatch as
+    NAME=VALUE. `asked` has the arguments of `contrasweep run` in the job, by name.
     """
     from contrasweep.running.slurm import submit_slurm
     from contrasweep.study.file import load_study
 
     # Of NAME, = and VALUE the first and the last.
     options = dict(word.partition("=")[::2] for word in sbatch)
-    array, tasks = submit_slurm(study, options=options, **asked)
+    array, tasks = submit_slurm(study, options=options, **run_arguments)
     if json:
         print_json("submit", {"job": array, "address": "slurm"})
     elif array:
-        name = load_study(study, asked["sets"]).name
-        status_line = command_line("status", name, storage=asked["storage"])
+        name = load_study(study, run_arguments["sets"]).name
+        status_line = command_line("status", name, storage=run_arguments["storage"])
         print(f"job:      {array} ({plural(tasks, 'task')})")
         print(f"status:   {status_line}\nend:      scancel {array}")
     else:
@@ -282,10 +283,11 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
 
 def _job(name: str, address: str, storage: str) -> "Job":
-    """Return the job with the id `name`; for the name of a study, its newest job on this storage.
+    """Return the job with the id `name`; if `name` is a study's, the newest job of that study on this storage.
 
-    `SpecError` where the cluster has jobs of a study of this name on other storages alone: they may be another
-    person's. Where it has none, `name` is taken for an id: the first call of the job then raises that there is none.
+    `SpecError` where the cluster has jobs of a study of this name, but all of them on other storages: they may be
+    another person's. Where it has none, `name` is taken as an id. Whether a job has this id is found at the first call
+    of a method.
     """
     from contrasweep.cluster.jobs import JOB_ID, Dashboard, Job
     from contrasweep.storage.store import open_store

@@ -46,7 +46,9 @@ def code(
         # Each is the beginning of a digest. One may be `now`: the present code of a trial that ran the other one. So
         # each call gets both.
         a, b = diff
-        found = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), diff)
+        found = difference(
+            _sources_of(records, by_code, a, b), _sources_of(records, by_code, b, a), diff
+        )
         if json:
             print_json("code", {"a": a, "b": b, "changes": found.changes, "diff": found.diff})
         else:
@@ -265,9 +267,10 @@ def verify(
 
 
 def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
-    """Return digest -> the records of trials that ran this code, in the order in which the codes were used.
+    """Return digest -> the records of the trials that ran this code, in the order in which the codes were used.
 
-    A trial that went on under other code counts for each of them. "" stands for code that was not recorded.
+    A trial that was interrupted and went on with other code is in the list of each of its codes. The digest "" stands
+    for code that was not recorded.
     """
     from contrasweep.storage import compact
 
@@ -300,13 +303,17 @@ def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeR
     }
 
 
-def _texts(
+def _sources_of(
     records: "StudyRecords", by_code: "dict[str, list[Record]]", word: str, other: str
 ) -> dict[str, str]:
-    """Return file -> text of the code whose digest begins with `word`.
+    """Return the source files of one of the two codes that are compared, file -> text.
 
-    For `now` it is the present code of a trial that ran the code `other`, as `now` alone names no trainable.
-    `SpecError` where not exactly one code of the study begins so, `StorageError` where its sources were not kept.
+    `word` is how the user has named this code: by the beginning of its digest, or as `now`. `now` is the code that a
+    trial would run now. It says nothing of which trial, so that it is taken for a trial which has run the code `other`,
+    the second one that the user has named. `by_code` is digest -> records of the trials that ran this code.
+
+    `SpecError` where the digests of no code of the study, or of several, begin with the word. `StorageError` where the
+    sources of the code were not kept.
     """
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
@@ -314,7 +321,7 @@ def _texts(
     from contrasweep.planning.code_comparison import texts
     from contrasweep.storage.code_files import read_sources
 
-    start = other if word == NOW else word
+    start = other if word == NOW else word  # the beginning of a digest
     digests = [digest for digest in by_code if digest]
     matches = [digest for digest in digests if digest.startswith(start)]
     if len(matches) != 1:
@@ -328,7 +335,7 @@ def _texts(
     if word == NOW:
         import_from_here()  # the trials' package is found where `run` finds it
         record = by_code[digest][0]
-        # {}: no trainable is given as a function.
+        # The trainable of a stored trial is known by its path, so that no function is given ({}).
         return texts(CurrentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)
     if sources is None:

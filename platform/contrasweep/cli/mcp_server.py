@@ -64,10 +64,11 @@ BUDGET = "budget_gpu_hours"
 
 @dataclass
 class Allowance:
-    """The GPU-hours that the server may spend in all (`limit`), and those that ended runs have spent (`spent`).
+    """The GPU-hours that the server may spend in all (`limit`), and how many it has spent.
 
-    `running` is the name of the study or campaign that runs now, "" where none does. One runs at a time, and may spend
-    all that is left. What it spends is booked at its end; `used` is what it has used so far, as last looked at.
+    One run goes on at a time, which may spend all that is left. `spent` counts the runs that have ended. `running` is
+    the name of the study or campaign that runs now ("": none), and `used` is what it had used when that was last
+    counted.
     """
 
     limit: float
@@ -82,9 +83,9 @@ class Allowance:
         return max(0.0, self.limit - self.spent - self.used)
 
     def take(self, study: str, needed: float) -> None:
-        """Note that the run of `study` begins, which is expected to need `needed` GPU-hours.
+        """Note that the run of `study` begins, which will probably need `needed` GPU-hours; `book` notes its end.
 
-        `book` notes its end. Raises `SpecError`, and notes nothing, where another run goes on or too little is left.
+        Raises `SpecError`, and notes nothing, where another run goes on or fewer GPU-hours are left.
         """
         with self.lock:
             if self.running:
@@ -115,10 +116,11 @@ class Allowance:
 
 
 class _Begun(NamedTuple):
-    """A run or decision that this server has begun at `at` (unix seconds), and that a thread, `waiter`, awaits.
+    """A run or decision that this server has begun, and whose end was not told to the client yet.
 
-    `asked` are the tool and its arguments, `name` is the study or campaign, `trials` are those that it trains at most.
-    `printed` is what the process printed on standard output and standard error, once it has ended.
+    `asked` are the tool and its arguments, `name` is the study or campaign, and `trials` how many trials are trained at
+    most. It began `at` this time (unix seconds). The thread `waiter` waits for the end of `process`. Then `printed` has
+    what the process has printed on standard output and on standard error.
     """
 
     asked: tuple[object, ...]
@@ -303,7 +305,7 @@ class Tools:
         limit = document["budget"].get(BUDGET, {"limit": math.inf})["limit"]
 
         def begin(left: float) -> "subprocess.Popen[bytes]":
-            """Start the run with a budget that ends it where what is left of the server's is used up."""
+            """Start the run of the study with the budget `left`, in GPU-hours, which ends it once it is used up."""
             # The study's budget counts all of its trials, also those of runs before, so these are added.
             cap = f"--set={BUDGET}={min(spent + left, limit):.9f}"
             retry = ["--retry-failed"] if retry_failed else []
@@ -361,9 +363,10 @@ class Tools:
         return self._start(command, "--json", f"--storage={self.storage}", *tracking, *words)
 
     def _wait(self, asked: tuple[object, ...], until: float) -> Answer:
-        """Return how the run or decision that this call has begun ended, or how far it is at the time `until`.
+        """Wait for the run or decision that a call with the tool and arguments `asked` has begun; return how it is.
 
-        {} where the call has begun none, or its end was told already.
+        It waits up to the time `until`, by the monotonic clock. Where the run still goes on then, the answer says how
+        far it is. {} where no such call has begun a run, or its end was told already.
         """
         begun = self._begun
         if begun is None or begun.asked != asked:
@@ -445,11 +448,14 @@ class Tools:
         printed = list[bytes]()  # standard output and standard error, once the process has ended
 
         def look() -> None:
-            """Note how many GPU-hours the process has used so far; what a trial used that was stopped stays counted."""
+            """Set `used` to the GPU-hours that the process has used so far.
+
+            The number never falls: a trial that was stopped, and is not counted any more, stays in it.
+            """
             allowance.used = max(allowance.used, self._spent_by(name, campaign) - before)
 
         def settle() -> None:
-            """Wait for the process to end, and book what it has spent; end a campaign's where nothing is left."""
+            """Wait for the process to end, and book what it has spent; end a campaign's once nothing is left."""
             # The timeout is when its spending is looked at again.
             while not printed:
                 try:
@@ -599,7 +605,7 @@ class Tools:
 
 
 def _to_run(document: Answer) -> Answer:
-    """Return what a run of a study needs of the budget, as `_counts` has it, from the document of its `plan`."""
+    """Return the trials and GPU-hours that a run of a study needs, as `_counts` does, from its document `plan`."""
     to_run = document.get("to_run")  # of a grid alone
     if to_run is None:  # a sweep, which runs one trial at least where its budget counts none
         to_run = max(0, (document["trials"] or 1) - document["ended"])
@@ -608,18 +614,19 @@ def _to_run(document: Answer) -> Answer:
 
 
 def _to_decide(outlook: Answer) -> Answer:
-    """Return what a decision needs of the budget, as `_counts` has it, from its `outlook`.
+    """Return the trials and GPU-hours that a decision needs, as `_counts` returns them, from its `outlook`.
 
-    A candidate that was decided on before needs nothing.
+    A candidate that was decided on before needs none.
     """
     trials = outlook["screening_trials"] + outlook["confirmation_trials"]
     return _counts(0, 0.0) if outlook["decided"] else _counts(trials, outlook["gpu_hours"])
 
 
 def _counts(trials: int, gpu_hours: float | None) -> Answer:
-    """Return `trials` (how many are trained at most), `gpu_hours` (what the budget must have left) and `why` that much.
+    """Return `trials` (how many are trained at most), `gpu_hours` (how many must be left) and `why` it is this number.
 
-    `gpu_hours` None: the duration of trials is not known, and each counts `UNKNOWN_TRIAL_S`.
+    The argument `gpu_hours` is the forecast; None: it is not known how long trials take, and each counts as
+    `UNKNOWN_TRIAL_S` seconds.
     """
     why = "as forecast"
     if gpu_hours is None:

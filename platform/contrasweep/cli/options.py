@@ -28,7 +28,10 @@ def option(help: str, **more: Any) -> typer.models.OptionInfo:
 
 
 def flag(name: str, help: str, *short: str) -> typer.models.OptionInfo:
-    """Return an option without a value. Its name is given, since Typer would add `--no-...` to one of its own."""
+    """Return an option without a value, such as `--quiet`, with further names `short`.
+
+    The name has to be given, since Typer would add an option `--no-...` to a name that it chooses itself.
+    """
     return typer.Option(name, *short, help=help)  # type: ignore[no-any-return]
 
 
@@ -128,7 +131,7 @@ Json = Annotated[
 
 
 def _checked_since(value: str | None) -> str | None:
-    """Return the token; `SpecError` where it was passed without `--json`."""
+    """Return `value`, the token that was passed as `--since`; `SpecError` where `--json` was not passed too."""
     if value is not None and not wants_json():
         raise SpecError(
             "this is for programs", place="--since", value=value, hint="pass --json too"
@@ -159,7 +162,10 @@ Require = Annotated[
 
 
 def required(require: str, outcome: "Outcome | None") -> dict[str, str] | None:
-    """Return the JSON form of a requirement, as it was given, and its outcome; None where `outcome` is None."""
+    """Return the requirement `require` and its outcome as documents have both: `{"of": "better", "outcome": "open"}`.
+
+    None where `outcome` is None, which means that nothing was required.
+    """
     return {"of": require, "outcome": outcome} if outcome else None
 
 
@@ -196,7 +202,10 @@ def whole(name: str, value: Mapping[str, object]) -> object:
 
 
 def wants_json() -> bool:
-    """Whether this command was asked for JSON: also before its options are read, as for an error in them."""
+    """Whether `--json` stands on the command line.
+
+    It is known before the options are parsed, so that an error in them is a document too.
+    """
     return "--json" in sys.argv
 
 
@@ -214,7 +223,10 @@ def line_width(output: Path | None = None) -> int:
 
 
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:
-    """Return what is done with trials of other code, by two options: `stop` without either; `SpecError` with both."""
+    """Return what to do with recorded trials of other code: `stop`, `rerun` or `accept`, as these two options say.
+
+    Without either of them it is `stop`; `SpecError` with both.
+    """
     if rerun_changed and accept_code:
         raise SpecError(
             "trials of other code are either run again or kept",

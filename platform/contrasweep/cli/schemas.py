@@ -36,9 +36,10 @@ from contrasweep.tracking.sync import SyncSummary
 
 
 def _members(name: str, /, *kinds: Any, **more: Any) -> Any:
-    """Return the type `name` of a document with the members of these classes, and the docstring of the first one.
+    """Return the type of the document `name`, a TypedDict with all members of the classes `kinds`.
 
-    `more` are further members by name, or other types in place of those that the classes have.
+    It has the docstring of the first class. `more` are further members, name -> type; they replace those of the same
+    name.
     """
     make: Any = TypedDict
     hints = dict[str, object]()
@@ -866,7 +867,7 @@ TYPES: Mapping[str, object] = {
 
 
 class _Tight(GenerateJsonSchema):
-    """Schemas of what is printed: every declared key is there and no other."""
+    """Makes JSON schemas of what is printed, in which every declared key is required and no other is allowed."""
 
     def typed_dict_schema(self, schema: Any) -> JsonSchema:
         """Return the schema of a TypedDict, with no other members than its own."""

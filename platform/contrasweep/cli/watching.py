@@ -57,7 +57,7 @@ def watch(
     records = StudyRecords(storage, reports.name(study))
 
     def awaited() -> str:
-        """Return a line on the study's job that has not ended; "" where the cluster has none."""
+        """Return a line on a job of the study that has not ended yet; "" where the cluster has none."""
         job = living_job(records, address)  # `ID is STATUS`
         return job and f"job {job}; {command_line('logs', job.split()[0], address=address)}"
 
@@ -139,9 +139,9 @@ def jobs(address: Address, json: Json = False) -> None:
 
 
 def living_job(records: "StudyRecords", address: str | None) -> str:
-    """Return the job of the study on its storage that has not ended, as `ID is STATUS`.
+    """Return a job of the study, on its storage, that has not ended yet, as `ID is STATUS`.
 
-    "" where the cluster at `address` has none or does not answer, and without an address.
+    "" without an `address`, and where the cluster there has no such job or does not answer.
     """
     from contrasweep.cluster.errors import SubmissionError
     from contrasweep.cluster.jobs import ENDED, Dashboard
@@ -215,7 +215,7 @@ def _trials(entry: "Overview") -> str:
 
 
 def _metric(entry: "Overview") -> str:
-    """Return the name of the study's metric that people read."""
+    """Return the study's metric by its display name."""
     return entry.labels.get(entry.metric, entry.metric)
 
 

@@ -29,7 +29,7 @@ MOST_VALUES = 10_000
 
 
 class ArmPart(NamedTuple):
-    """What an arm alone fixes (setting -> value) and searches."""
+    """What one arm of a file fixes by itself (`config`, setting -> value) and searches by itself (`space`)."""
 
     config: MutableConfig
     space: Space
@@ -61,18 +61,20 @@ class Found:
     trials: int | None = None
 
     def note_unread(self, fields: Config, read: str, place: str = "") -> None:
-        """Note in `left_out` the fields that have no counterpart: all but those whose names `read` lists.
+        """Add a line to `left_out` for each of the `fields` that `read` does not name: nothing in a study is like it.
 
-        In `read` there are spaces between names. `place` goes before each name in the line, with its dot: `seml.`.
+        `read` is one text with spaces between the names. `place` is put before each name in its line: `seml.`, for
+        example.
         """
         self.left_out += [
             f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()
         ]
 
     def search_by(self, kind: str, place: str) -> None:
-        """Take our searcher for the method, sampler or search algorithm `kind`: a word, a class or a dotted path.
+        """Set `searcher` to our searcher for `kind`, the name that the other program has for its own.
 
-        One without counterpart is noted in `left_out`, at `place`, and searched by `tpe`.
+        The name is a word, a class or a dotted path. Where we have none like it, a line in `left_out` says so, with the
+        name `place`, and the searcher is `tpe`.
         """
         # optuna.samplers.TPESampler and tpe are one: the class's name without its last word.
         short = re.sub("(sampler|search|generator)$", "", kind.rpartition(".")[2].lower())
@@ -81,9 +83,10 @@ class Found:
         self.searcher = SEARCHERS.get(short, "tpe")
 
     def study_fields(self) -> MutableConfig:
-        """Return the study's fields: of a grid where all values are listed and all arms vary the same, else of a sweep.
+        """Return the fields of the study: of a grid, or of a sweep.
 
-        An arm's own settings take precedence over those of all arms.
+        It is a grid where all values of all settings are listed and all arms vary the same settings. An arm's own
+        settings take precedence over those of all arms.
         """
         axes = {name: all_values(parameter) for name, parameter in self.space.items()}
         arms = self.arms or {"main": ArmPart({}, {})}
@@ -153,5 +156,5 @@ def study_name(text: str) -> str:
 
 
 def from_here(path: Path) -> str:
-    """Return a path as text: relative to the current folder where it lies below that, else as it is."""
+    """Return a path as text, relative to the current folder where it lies below that; any other is unchanged."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -57,19 +57,18 @@ class _Script:
         search: Argument -> value, for each of `READ_ARGS` that a call which declares the search has; `study_name` is
             called `name`.
         functions: Name -> function, of those at the top of the script.
-        function: The name of the one that the search calls to train; "" where none was found.
+        function: The name of the function that the search calls to train; "" where none was found.
         flags: Name of a flag, without its dashes -> its default.
-        names: Name of a flag -> the flag, of those with one dash, `-lr`.
+        names: Name of a flag -> the flag as it is written, for flags with one dash: `lr` -> `-lr`.
         is_tune: Whether the script calls Ray Tune.
-        hydra: Where the script uses Hydra, what stands for its configuration in a message, its file if it has one; else
-            "".
+        hydra: What messages call the configuration of a script that uses Hydra: its file, or `its configuration`; ""
+            for a script without Hydra.
         seed_words: The words of the command that pass the seed; empty where no flag, and no setting of Hydra, has a
             `SEED_NAME`.
         spaces: The mappings that were read as a space of Ray Tune, with all nodes in them.
         suggested: Parameter of Optuna -> the first call that suggests it.
-        doubtful: Nodes of the script that a condition may leave out: below an `if`, or behind a first `return` or
-            `raise`.
-        tune_names: What the script has imported from `ray.tune`, by the names there.
+        doubtful: Nodes of the script that may not be run: below an `if`, or behind a first `return` or `raise`.
+        tune_names: The names that the script has imported from `ray.tune`, such as `choice`.
         imports_search: Whether the script imports Ray or Optuna.
     """
 
@@ -123,10 +122,9 @@ class _Script:
                     self.tune_names |= {part.name for part in node.names if not part.asname}
 
     def read(self, call: ast.Call) -> None:
-        """Take what a call says of a search: what declares it, a parameter, a flag of the script.
+        """Read one call of the script: it may declare a search, a parameter or a flag. Any other call is passed over.
 
-        Nothing is taken of any other call. `ValueError` or `TypeError` where its values are not known without running
-        the script.
+        `ValueError` or `TypeError` where the values in the call are not known without running the script.
         """
         function = ast.unparse(call.func)
         name = function.rpartition(".")[2]
@@ -163,22 +161,23 @@ class _Script:
         return ast.literal_eval(node)
 
     def _resolved(self, node: ast.expr) -> ast.expr:
-        """Return what is assigned to `node`, if it is a name that is set once; else `node` itself."""
+        """Return what is assigned to the name `node`, if it is set once; any other expression is returned itself."""
         return self._assigned.get(ast.unparse(node), node)
 
     def tune_function(self, call: ast.Call) -> str:
-        """Return the name of Ray Tune's function that is called, as `tune.choice` or as an imported `choice`: `choice`.
+        """Return the name of the function of Ray Tune that a call calls; "" where it calls another function.
 
-        "" where another function is called.
+        It is `choice` for a call of `tune.choice`, and of `choice` where the script imports that from `ray.tune`.
         """
         function = ast.unparse(call.func)
         is_of_tune = function.startswith("tune.") or function in self.tune_names
         return function.removeprefix("tune.") if is_of_tune else ""
 
     def _declare(self, call: ast.Call, places: Sequence[str]) -> None:
-        """Take the arguments of a call that declares a search; one that is None is left out.
+        """Read the arguments of a call that declares a search, such as `tune.run`; those that are None are passed over.
 
-        `places` are the names of the arguments that are given by their place. What has no counterpart is noted.
+        `places` are the names of its arguments without a name, in order. Those that a study cannot have go to
+        `left_out`.
         """
         arguments: dict[str, ast.expr] = {}
         for i, argument in enumerate(call.args):
@@ -206,9 +205,9 @@ class _Script:
                     self.found.left_out.append(f"{key}: {text}")
 
     def _take_function(self, node: ast.expr) -> None:
-        """Take the function of the script that `node` is or calls, unless an earlier call has named one.
+        """Set `function` to the function of the script that the expression `node` names, unless it was set before.
 
-        What else `node` says, such as by `partial` or `tune.with_resources`, is noted.
+        The expression may be more than a name, such as `partial(train, lr=1)`. What else it says goes to `left_out`.
         """
         names = _names_in(node)
         for name in list(names):
@@ -220,9 +219,10 @@ class _Script:
             self.found.left_out.append(f"{ast.unparse(node)}: {function} alone is called")
 
     def _read_tune_space(self, node: ast.Dict, prefix: str = "") -> None:
-        """Read a `param_space` of Ray Tune, the mapping `node`, into space and config; note what has no counterpart.
+        """Read a mapping of Ray Tune, the `param_space`: what is drawn goes to the space, a fixed value to the config.
 
-        `prefix` is the dotted key of a nested mapping, with a dot behind it.
+        What a study cannot have goes to `left_out`. `node` is the mapping; `prefix` is the dotted key of a nested one,
+        with a dot at its end.
         """
         for key, inner in zip(node.keys, node.values, strict=True):
             name = "**" if key is None else f"{prefix}{self.value(key)}"
@@ -242,7 +242,7 @@ class _Script:
                 self.found.left_out.append(f"{name}: {ast.unparse(inner)}")
 
     def _take_configuration(self, call: ast.Call) -> None:
-        """Take the configuration that `hydra.main` names, and its seed, which becomes the trial's."""
+        """Read a call of `hydra.main`: the name of the configuration, and the seed in it, which becomes the trial's."""
         self.hydra = "its configuration"
         words = dict(zip(("config_path", "config_name"), call.args, strict=False))
         words |= {word.arg: word.value for word in call.keywords if word.arg}
@@ -260,7 +260,11 @@ class _Script:
             ]
 
     def _take_flag(self, call: ast.Call) -> None:
-        """Take a flag of argparse with its default; note one that the user has to write."""
+        """Read a call of argparse's `add_argument`: a flag with a default becomes a setting.
+
+        A flag for the seed gets the trial's seed. A flag that the study cannot pass by itself, such as one that is
+        required, goes to `left_out`.
+        """
         words = {word.arg: word.value for word in call.keywords}
         # The long one of `-l, --learning-rate`: its name is that of the setting.
         flag = max(map(self.value, call.args), key=len)
@@ -287,15 +291,15 @@ class _Script:
 
 
 def _names_in(node: ast.expr) -> list[str]:
-    """Return the names that an expression has, in the order of `ast.walk`."""
+    """Return the names in an expression, in the order of `ast.walk`: `partial` and `train` of `partial(train)`."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
 def read_script(found: Found, file: Path, text: str) -> None:
-    """Read the script `file`, with this `text`, that searches with Ray Tune or Optuna, or takes flags, into `found`.
+    """Read a script that searches with Ray Tune or Optuna, or takes flags of argparse, and add to `found` what it says.
 
-    The script is parsed and never run. A search whose function is found becomes a `trainable`, any other script a
-    command with its flags. `SyntaxError` where it is no Python.
+    `text` is the content of `file`. The script is parsed and never run. A search whose function is found becomes a
+    `trainable`, any other script a command with its flags. `SyntaxError` where the text is no Python.
     """
     script = _Script(found, text, file)
     found.left_out += _run_by_import(script.tree)
@@ -346,9 +350,10 @@ def _run_by_import(tree: ast.Module) -> Iterator[str]:
 
 
 def _as_trainable(script: _Script, path: str, text: str) -> None:
-    """Let the study call the function that the script's search calls, in place of a command.
+    """Set the arm of the study to the function that the script's search calls, with the settings of the search.
 
-    `path` and `text` are those of the script. `SpecError` where it does not lie below the current folder.
+    `path` and `text` are those of the script. `SpecError` where it does not lie below the current folder, as a study
+    imports it from there.
     """
     found = script.found
     search = script.search
@@ -384,7 +389,7 @@ def _as_trainable(script: _Script, path: str, text: str) -> None:
 
 
 def _as_command(script: _Script, path: str) -> None:
-    """Let the study run the script at `path` with its flags, and note what the user has to write."""
+    """Set the arm of the study to a command that runs the script with its flags; note what the user has to add."""
     found = script.found
     found.study["metric"] = script.search.get("metric") or "accuracy"
     found.config |= script.flags

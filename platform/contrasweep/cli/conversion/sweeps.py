@@ -61,7 +61,7 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
 
 
 def _read(file: Path) -> Found:
-    """Return what a file declares. Its suffix and keys tell which program it is for.
+    """Return what a file of another program declares. The end of its name and its keys tell which program that is.
 
     `SpecError` for a program that is not known here; `ValueError`, `KeyError` and others where the file breaks a rule
     of its program.
@@ -89,13 +89,13 @@ def _read(file: Path) -> Found:
 
 
 def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted name and value of each setting below `block`.
+    """Yield the dotted name and the value of each setting in the nested mapping `block`.
 
     Args:
         block: Nested settings.
-        inner: The key below which a mapping may have its settings, as W&B's `parameters`; "": none.
-        leaf: Keys, with spaces between them: a mapping with one of these and without `inner` is a value. So is what is
-            no mapping, and an empty one.
+        inner: A key, such as W&B's `parameters`, below which a mapping may have its settings; "": there is no such key.
+        leaf: Keys, with spaces between them. A mapping with one of these keys, and without `inner`, is a value and not
+            further settings. Empty mappings are values too.
 
     Example:
         {"net": {"parameters": {"dim": {"value": 8}}}} gives ("net.dim", {"value": 8}).
@@ -112,9 +112,10 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
 
 
 def _read_wandb(found: Found, content: Config) -> None:
-    """Read a sweep of W&B, the `content` of its file, into `found`; what has no counterpart is noted there.
+    """Read a sweep of W&B (`content` is its file) into `found`; what a study cannot have is noted there.
 
-    Its program becomes a command that runs W&B offline, so that the metrics are read from its run.
+    The program of the sweep becomes a command that runs W&B offline, so that the metrics are read from the files of its
+    run.
     """
     metric = content.get("metric", {})
     found.study |= {
@@ -142,9 +143,9 @@ def _read_wandb(found: Found, content: Config) -> None:
 
 
 def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
-    """Read the `fields` of one parameter of W&B: a value is fixed in `found`, values or a distribution are searched.
+    """Read one parameter of a sweep of W&B into `found`: one value is fixed, several or a distribution are searched.
 
-    A distribution without counterpart is noted as left out.
+    `fields` is what the sweep says of the parameter. A distribution that we do not have is noted as left out.
     """
     low: Any = fields.get("min")
     high: Any = fields.get("max")
@@ -171,9 +172,9 @@ def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
 
 
 def _read_seml(found: Found, file: Path, content: Config) -> None:
-    """Read an experiment of SEML, the `content` of `file`, into `found`; what has no counterpart is noted there.
+    """Read an experiment of SEML (`content` is its file) into `found`; what a study cannot have is noted there.
 
-    Trials are as many as SEML would run: the values of the largest grid, times the samples that are drawn.
+    The study has as many trials as SEML would run: the points of the largest grid, times the samples that are drawn.
     """
     about = content["seml"]
     script = (
@@ -203,9 +204,9 @@ def _read_seml(found: Found, file: Path, content: Config) -> None:
 
 
 def _seml_block(found: Found, name: str, block: Config) -> tuple[ArmPart, int, int]:
-    """Return what a block of SEML fixes and searches, the points of its grid, and the samples that it draws.
+    """Return what a block of SEML fixes and searches, the number of points of its grid, and the number of its samples.
 
-    `name` is "" for the top of the file. What has no counterpart is noted in `found`.
+    `name` is the name of the block; "" for the top of the file. What a study cannot have is noted in `found`.
     """
     # A value is drawn, or listed in a grid; `samples` and `seed` are of the drawing and no settings.
     random = dict(block.get("random", {}))
@@ -307,7 +308,7 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
 
 
 def _override_parameter(text: str, node: ast.expr) -> MutableConfig:
-    """Return the parameter of an override: `interval(0, 1)`, `range(1, 8, step=2)`, `int(tag(log, interval(1, 9)))`.
+    """Return our parameter for an override of Hydra: `interval(0, 1)`, `range(1, 8, step=2)`, `int(interval(1, 9))`.
 
     `node` is a part of the parsed `text`. A list `[a, b]`, `choice(a, b)` or a single value is a choice. `ValueError`
     for any other function.
