@@ -38,7 +38,10 @@ class Rejected:
         return ", ".join(f"{n} ({reason})" for reason, n in sorted(self.counts.items()))
 
     def to_dict(self) -> dict[str, object]:
-        """Return reason -> number of items left out and their first names, for the manifest."""
+        """Return what was left out, for the manifest, by reason: the number of items and the names of the first ones.
+
+        For example `{"corrupt": {"count": 3, "first": ["a.jpg", ...]}}`.
+        """
         return {
             reason: {"count": n, "first": self.names[reason]}
             for reason, n in sorted(self.counts.items())

@@ -167,7 +167,7 @@ class Split:
 
     @property
     def names(self) -> list[str]:
-        """The names of all columns, sorted, without those that describe an array column, such as `features.start`."""
+        """The names of all columns, sorted: array columns too, but no helper columns such as `features.start`."""
         plain = {name for name in self.table.column_names if "." not in name}
         return sorted(plain.union(self.manifest.columns))
 
@@ -329,7 +329,10 @@ class Part:
 
     @property
     def grouping(self) -> dict[str, list[str]]:
-        """The group of each row for `Report.items`, as {"group": [...]}; {} where rows have no groups."""
+        """The group of each row as {"group": [...]}, to be joined with the scores in `Report.items`.
+
+        It is {} where rows have no groups.
+        """
         if GROUP in self.split.table.column_names:
             return {GROUP: self.column(GROUP).to_pylist()}
         return {}

@@ -281,7 +281,7 @@ class _SplitWriter:
         return shard
 
     def _count(self, rows: pa.Table) -> None:
-        """Count a shard, its rows, and their classes and groups."""
+        """Add the rows of a shard to the counts of shards, rows, classes and groups of the split."""
         self.written += 1
         self.rows += rows.num_rows
         if len(self.classes) and "label" in rows.column_names:

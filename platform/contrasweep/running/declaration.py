@@ -55,8 +55,8 @@ def redeclare(
         spend: Give verdicts to the comparisons of added arms too. The log's entry then counts as a look.
 
     Raises:
-        SpecError: A trial has ended and `plan` differs from the earlier one, without `extend`; trials would leave the
-            table; or `spend` can buy no verdict.
+        SpecError: A trial has ended and `plan` differs from the earlier one, without `extend`. Or trials would leave
+            the table, or `spend` is given where no comparison can get a verdict by it.
     """
     # An evaluation has no verdicts, so it may be declared otherwise at any time.
     if declared.evaluates:
@@ -203,7 +203,11 @@ def _log(earlier: StudyDocument) -> tuple[LogEntry, ...]:
 
 
 def _check_spend(plan: Plan, changed_verdict: Collection[str]) -> None:
-    """Raise `SpecError` where `--spend` cannot buy a verdict; `changed_verdict` are changed fields of `VERDICT`."""
+    """Raise `SpecError` where `--spend` cannot give verdicts to the comparisons that a changed declaration adds.
+
+    It cannot where fields on which verdicts depend have changed, which are `changed_verdict`. Nor can it in a study
+    with `replicates`, whose alpha is spread over its looks already.
+    """
     if changed_verdict:
         rule = "it was chosen among all that was seen, which no level of a later look covers"
     elif plan.study.replicates is not None:
@@ -287,13 +291,13 @@ def trained_again(
     *,
     spend: bool = False,
 ) -> StudyDocument:
-    """Return `document` with a log entry that keeps the values of trials that are about to be trained again.
+    """Return `document` with a log entry on trials that are about to be trained again, which keeps their values.
 
-    `trial_ids` are those trials. `document` is returned as it is where none of them has a value that was seen and is
-    not kept yet.
+    `trial_ids` are those trials. The entry has the values of the metric that somebody may have seen, because the first
+    training counts. Without such a value, or where each is in the log already, `document` is returned as it is.
 
-    Raises `SpecError` with `spend`. No level can be bought for such trials: if equal arms are trained again until they
-    differ, at half the level each time, .09 of the studies err at an alpha of .05.
+    Raises `SpecError` with `spend`: no level makes verdicts on such trials right. If equal arms are trained again until
+    they differ, at half the level each time, .09 of the studies err at an alpha of .05.
     """
     planned = planned_rows(records)
     # The values of the metric that somebody may have seen, by trial; None: the trial failed.
@@ -419,7 +423,10 @@ def _change_text(name: str, before: Any, now: Any) -> str:
 
 
 def _entries(value: Any) -> Mapping[Any, Any]:
-    """Return entry -> value of a mapping, entry as text -> None of a list, and {} of None."""
+    """Return the entries of a field as a mapping, so that two versions of the field can be compared.
+
+    A mapping is returned as it is. A list gives entry as text -> None, and None gives {}.
+    """
     return value if isinstance(value, Mapping) else dict.fromkeys(map(str, value or ()))
 
 
@@ -445,7 +452,10 @@ def who() -> str:
 
 
 def _asker() -> str:
-    """Return who asks, on which machine and by which command."""
+    """Return who has started this command, where, and the command: `ann on laptop: contrasweep run ...`.
+
+    Where a program of the user runs, the command is left out.
+    """
     return ": ".join([who(), *this_command()])
 
 

@@ -253,10 +253,11 @@ def evaluate(
 
 
 def _where_shown(records: StudyRecords, addresses: Addresses) -> Addresses:
-    """Return `addresses` if one of them is the MLflow store that shows the study, else None.
+    """Return `addresses` if one of them is the MLflow store in which the study is shown already, else None.
 
-    The store's address stands in the storage, which is not trusted, so only the user's own `addresses` are used. Where
-    the study is shown elsewhere, a line on standard error says so. `addresses` may be None: no tracking.
+    None means that scores are not tracked. The storage says where the study is shown, but the storage is not trusted,
+    so only an address that the user has given is used. Where the study is shown at another address, a line on standard
+    error says so.
     """
     shown = read_links(records).tracking
     if not shown:
@@ -313,9 +314,9 @@ def evaluate_checkpoint(
 def _run_evaluation(
     planned: GridPlan, storage: str, tracking: Addresses, **options: Any
 ) -> Results:
-    """Run an evaluation and return its results; trials that failed or are of other code run again.
+    """Run the study `planned`, an evaluation of networks, and return its results.
 
-    `options` are those of `run`.
+    Its trials that have failed, or are of other code, run again. `options` are those of `run`.
     """
     options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}
     return run(planned, storage=storage, tracking=tracking, **options)

@@ -64,7 +64,7 @@ def run_flags(changed: Changed, max_concurrent: int | None, options: Config) -> 
 
 
 class CodeChanged(ContrasweepError):
-    """Recorded trials were made by other code, and no option tells what to do with them."""
+    """Trials in the storage were trained by other code, and the user has not said what to do with them."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Decision:
 
     @property
     def _changed_ids(self) -> set[str]:
-        """The ids of the trials of other code that run again."""
+        """The ids of the trials of other code, if the user wants them to run again; else none."""
         return set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
 
     @property
@@ -231,10 +231,11 @@ class Decision:
         return {*self.selected, *self.failed, *self.anew_trials, *self._changed_ids}
 
     def carry_out(self, records: StudyRecords) -> set[str]:
-        """Archive the trials that run again, or accept their code; return the ids of the trials that run again.
+        """Do what was decided: archive trials, delete records, or accept other code; return the ids that run again.
 
-        Selected trials, failed trials that start from the beginning, and other trials of other code go to an archive
-        each, with the reason. Other failed trials lose only their records, and resume from their checkpoints.
+        There may be three archives, each with its reason. One has the trials that the user selected, one the failed
+        trials that start from the beginning, and one the other trials of other code. Other failed trials lose only
+        their records, so that they resume from their checkpoints.
         """
         changed_ids = self._changed_ids
         # Searches that start anew move with all trials of their arms: into the archive of the trials of other code

@@ -216,10 +216,10 @@ def submit_slurm(
 
 
 def needs_driver(study: Study) -> bool:
-    """Return whether a driver must run all the time, as results decide what runs next or time ends a trial.
+    """Return whether a driver must run as long as the study does, so that one job array is not enough.
 
-    This is so with a search, looks, a budget, limits of a trial's time, and arms that start from networks of other
-    trials.
+    It must where results decide what runs next: in a search, with looks, and with arms that start from networks of
+    other trials. It must, too, where time ends trials or the run: with a budget, and with limits on a trial's time.
     """
     searches = not isinstance(study, AblationGrid)
     budgets = study.budget_hours or study.budget_gpu_hours

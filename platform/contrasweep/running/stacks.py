@@ -1,4 +1,4 @@
-"""The stacks of a worker's threads, read from outside while its trainable does not return."""
+"""Stack traces of a worker's threads, taken from another process: they show where a silent trial hangs."""
 
 import contextlib
 import faulthandler
@@ -75,9 +75,10 @@ def waits_for_task(stack: str) -> bool:
 
 
 def stack_of(pid: int) -> str:
-    """Return the stacks of a process of this host.
+    """Return the stacks of the process `pid` of this host, as a text.
 
-    "" where py-spy cannot read them: then the process gets `STACK_SIGNAL`, and writes its stacks to its own log.
+    It is "" where py-spy cannot read them. Then the process is sent `STACK_SIGNAL`, and writes its stacks to its own
+    log.
     """
     stack = spied(pid)
     if not stack:

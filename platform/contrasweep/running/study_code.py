@@ -27,7 +27,7 @@ from contrasweep.study.sweep import Study
 
 
 class OtherCodeHere(ContrasweepError):
-    """This worker would run other code than the driver planned with."""
+    """The code that this worker imports is not the code with which the driver has planned the study."""
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def check_submitted(study: Study, file: Path) -> None:
 
 
 def _digest(module: str) -> str:
-    """Return the digest of a module on this machine, for a message."""
+    """Return the digest of a module's code on this machine, or words that say that there is no such module."""
     return digest_of_module(module) or "none (there is no such module)"
 
 

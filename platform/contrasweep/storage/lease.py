@@ -158,9 +158,10 @@ class Lease:
         _held_here.discard(self.holder.token)
 
     def is_sure(self) -> bool:
-        """Whether no other process can have taken the lease over: it was renewed within `EXPIRY_S`.
+        """Whether this process surely still holds the lease, because it has renewed it within `EXPIRY_S`.
 
-        A driver that was stopped for longer, as by a laptop that slept, is not sure until the thread has looked.
+        Another process may have taken it over if this one was stopped for longer, for example by a laptop that slept.
+        Once the thread has renewed the lease, this is true again.
         """
         return not self.lost and time.time() - self.holder.renewed < EXPIRY_S
 

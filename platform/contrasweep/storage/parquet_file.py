@@ -171,8 +171,8 @@ def check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check
 def _check_schema(opened: pq.ParquetFile) -> None:
     """Raise `ValueError` where the names or types of a file's columns were damaged.
 
-    A Parquet file has two schemas: Parquet's own, and that of Arrow in its metadata. They differ then. The checksums of
-    the file do not cover them.
+    The checksums of a Parquet file do not cover these. But the file states them twice, in Parquet's own schema and in
+    that of Arrow in the metadata; the two are compared.
     """
     text = (opened.metadata.metadata or {}).get(b"ARROW:schema", b"")
     stated = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))

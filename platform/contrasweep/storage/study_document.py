@@ -251,7 +251,10 @@ class StudyDocument:
 
     @property
     def first_values(self) -> dict[str, float | None]:
-        """Trial id -> value of the metric that its first training gave, of trials trained again; None: it gave none."""
+        """The value of the metric that a trial's first training gave, by trial id, for trials that were trained again.
+
+        None: the first training failed.
+        """
         values: dict[str, float | None] = {}
         # The earliest entry on a trial comes last, so that its value stays.
         for entry in reversed(self.log):

@@ -221,10 +221,11 @@ class Arm:
             object.__setattr__(self, "start_points", points)
 
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
-        """Make this the arm of a command: the trainable for commands, with words and options as its settings.
+        """Make this an arm that runs a command: set its trainable and its config.
 
-        `options` has those of the fields `metrics`, `names` and `code` that are set. They move into the config, and the
-        fields become None. Raises `SpecError` where the arm has a trainable too, or an option is wrong.
+        The config gets the `words` of the command and the `options`, which are the fields `metrics`, `names` and `code`
+        that are set. The fields themselves become None. Raises `SpecError` where the arm has a trainable too, or an
+        option is wrong.
         """
         if isinstance(self.config.get("resources"), Mapping):
             hint = "put `resources` beside `command`; in `config` they are settings of the command"

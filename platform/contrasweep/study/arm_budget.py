@@ -170,10 +170,10 @@ class Spending:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """The cost of the search of one arm, from the records of its ended trials.
+    """What the search of one arm has cost, counted from the records of its ended trials.
 
-    `epochs` are steps as the trainable reports them. `on_gpus`: some trial had a GPU or a share of one; else
-    `gpu_hours` are hours of a slot.
+    `epochs` are steps as the trainable reports them. `on_gpus` says whether any trial had a GPU or a share of one.
+    Without it, `gpu_hours` are hours of a slot of a host.
     """
 
     configurations: int

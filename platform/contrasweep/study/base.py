@@ -203,7 +203,7 @@ class StudyBase(ABC):
 
     @property
     def axis_names(self) -> list[str]:
-        """Return the dotted keys of the axes of the table; none where it has arms alone."""
+        """Return the names of the axes of the study's table, which are dotted keys; [] where only arms are compared."""
         return []
 
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
@@ -326,9 +326,9 @@ class StudyBase(ABC):
 
 
 def check_trial_count(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
-    """Raise `SpecError` at `place` for a number of trials that must be a mistake, since to list them takes minutes.
+    """Raise `SpecError` at `place` for more than `MAX_CELLS` cells or `MAX_TRIALS` trials, which must be a mistake.
 
-    `cells` is the number of cells, `replicates` that of the trials of each.
+    `cells` is the number of cells, `replicates` the number of trials of each.
     """
     if cells > MAX_CELLS or cells * replicates > MAX_TRIALS:
         raise SpecError(

@@ -101,9 +101,10 @@ def holds(value: Any, wanted: Any) -> bool:
 
 
 def leaves(*configs: Config) -> set[Leaf]:
-    """Return what these nested configs set: the dotted key of each setting, and whether its value is text.
+    """Return the settings that these nested configs set, as pairs (dotted key, whether its value is a text).
 
-    An empty mapping sets nothing.
+    `{"loss": {"name": "ocl", "margin": 1}}` gives ("loss.name", True) and ("loss.margin", False). An empty mapping sets
+    nothing.
     """
     settings = ((key, value) for config in configs for key, value in flatten(config).items())
     return {

@@ -341,7 +341,7 @@ def built(cls: type[T], fields: MutableConfig, file: str) -> T:
 
 
 def _build_all(fields: MutableConfig, name: str) -> list[Study]:
-    """Return the studies of the file `name`: all under `studies`, which `with_sets` has completed, else one study.
+    """Return the studies that the fields of the file `name` declare: those in the list `studies`, else one.
 
     Raises `SpecError` where `studies` is no list of mappings.
     """

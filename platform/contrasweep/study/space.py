@@ -232,9 +232,10 @@ _MISSING = object()
 
 
 def active(when: When | None, config: Config) -> bool:
-    """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names.
+    """Return whether a parameter with the condition `when` exists under the nested `config`.
 
-    A parameter without `when` always exists. A key that `config` lacks counts as None.
+    It does where each key of `when` has a value that `when` allows for it. Without a condition it always exists. A key
+    that `config` lacks has the value None.
     """
     for key, wanted in (when or {}).items():
         setting = dotted.lookup(config, key)
@@ -425,9 +426,10 @@ def levels(parameter: _Range | Choice) -> int | None:
 
 
 def fits(space: Space, config: Config, whole: Config) -> bool:
-    """Whether `config` has exactly the parameters that exist under `whole`, each within its range.
+    """Return whether `config` has exactly those parameters of `space` that exist, each with a value in its range.
 
-    `config` is dotted name -> value, `whole` the nested config of these values and of the fixed settings.
+    `config` is dotted name -> value. `whole` is the nested config of these values and of the fixed settings, by which
+    conditions are decided.
     """
     names = {name for name, parameter in space.items() if active(parameter.when, whole)}
     return set(config) == names and all(space[name].holds(value) for name, value in config.items())

@@ -327,10 +327,10 @@ def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Function]) -> 
 
 
 def _build(function: Function, config: Config) -> Any:
-    """Return the settings of a trainable from `config`, `function.settings(**config)`.
+    """Return the settings object of a trainable, made by `function.settings(**config)`.
 
     None where the trainable has no settings, or where this machine lacks PyTorch and a package that they need. Any
-    error that they raise becomes a `SpecError`.
+    error of the settings becomes a `SpecError`.
     """
     settings = getattr(function, "settings", None)
     if settings is None:

@@ -119,9 +119,9 @@ class WandbTracker:
         return f"{trial_id}-{self.study.origin[:ORIGIN_DIGITS]}".rstrip("-")
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """Log the metrics as a row of the run, beside their step as its x axis; the time is not kept.
+        """Log the metrics of a report as a row of the trial's run. `time` is not kept.
 
-        The axis is `step`, or `system/seconds` of what the trial uses.
+        The row has the step, as W&B's x axis: `step`, or for rows of system use `system/seconds`.
         """
         is_use = any(name.startswith("system/") for name in metrics)
         self.runs[trial_id].log({"system/seconds" if is_use else "step": step, **metrics})

@@ -162,7 +162,7 @@ class Follower:
 
     @property
     def shown(self) -> int:
-        """How many trials' ends this follower has shown."""
+        """The number of trials that had ended and that this follower has shown."""
         return len(self._shown)
 
     def gap(self) -> str:
@@ -332,9 +332,9 @@ class Follower:
         self.target.keep()
 
     def _note(self, error: str) -> None:
-        """Keep in `error` why the tracker takes nothing; "": it works.
+        """Set `error`, the reason why the tracker takes no calls; "" means that it works.
 
-        Prints a line when the tracker starts to fail, and when it works again.
+        A line is printed when the tracker starts to fail, and when it works again.
         """
         name = self.target.name
         before = self.error
@@ -387,7 +387,7 @@ def follow_all(
 
 @contextlib.contextmanager
 def locked(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
-    """Hold a lock while the context is open: no other process of this user shows this study on this tracker.
+    """Hold a lock in a `with` block: no other process of this user then shows this study on this tracker.
 
     `StorageError` where another process holds the lock for longer than `timeout_s` seconds.
     """

@@ -88,9 +88,9 @@ def _write(records: StudyRecords, links: Links) -> None:
 
 
 def read_links(records: StudyRecords) -> Links:
-    """Return what `write_links` wrote; empty where the study was never tracked, or the file is broken.
+    """Return the links that were written last; `Links()` where the study was never tracked, or the file is broken.
 
-    No result depends on it, and `contrasweep sync` writes it again.
+    No result depends on them, and `contrasweep sync` writes them again.
     """
     try:
         return LINKS_FILE.read(records.store, f"{records.study}/{FILE}")

@@ -30,9 +30,9 @@ NICENESS = 15
 
 
 class TrackingProcess:
-    """A process that follows the storage for all trackers of a study, seen from its driver.
+    """The process that shows a study on its trackers, as the driver that has started it sees it.
 
-    It outlives the driver where something is left to show.
+    It goes on after the driver's end while it still has something to show.
     """
 
     def __init__(self, trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> None:
@@ -61,7 +61,9 @@ class TrackingProcess:
         self._tell(json.dumps(setup, default=str))
 
     def close(self, outcome: Outcome, timeout_s: float) -> str:
-        """Send the outcome, and wait `timeout_s` seconds at most until all is shown; the process then goes on alone.
+        """Tell the process how the study has ended, and wait until it has shown all, for `timeout_s` seconds at most.
+
+        After that time the process goes on alone.
 
         Returns:
             A line on what is not shown by then; "" if nothing is missing.
@@ -122,10 +124,11 @@ class TrackingState:
 def following(
     trackers: Trackers, study: TrackedStudy, records: StudyRecords
 ) -> Iterator[TrackingState]:
-    """Show the study by a process of its own while the context is open; none is started without trackers and `notify`.
+    """Show the study on its trackers during a `with` block, by another process.
 
-    At the end the process is waited for: `FINISH_S` seconds, or `INTERRUPT_S` after an exception. A line on standard
-    error says what it has not shown by then.
+    Without trackers and without `notify` no process is started. The body sets `outcome` of the object that is yielded.
+    After it, the process has `FINISH_S` seconds to show the rest, or `INTERRUPT_S` after an exception. A line on
+    standard error says what it has not shown by then.
     """
     state = TrackingState()
     if trackers.is_none and not trackers.notify:

@@ -70,10 +70,10 @@ class _Sent(NamedTuple):
 
 
 class ToldTracker(Target):
-    """Reports a study to the tracker that `build` makes. Each report is sent once, from the trial's first on.
+    """Shows a study on a tracker of the class `Tracker`, which `build()` makes. Each report is sent once.
 
-    `told` is trial id -> digest of the record that the tracker has received as the trial's end. `added` counts the
-    trials that were new to the tracker.
+    `told` is trial id -> digest of the record, of trials whose end the tracker has received. `added` counts the trials
+    that were new to the tracker.
     """
 
     def __init__(self, name: str, records: StudyRecords, build: Callable[[], Tracker]) -> None:
@@ -270,7 +270,10 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
     stopped = threading.Event()
 
     def outcome(seconds: float) -> Outcome | None:
-        """Wait `seconds` at most; return the outcome once its driver has ended or the user stops; else None."""
+        """Wait for the end of the study, `seconds` at most; return its outcome, or None if it has not ended.
+
+        Where the user has stopped this command, the outcome is "running": the study goes on without it.
+        """
         if stopped.wait(min(seconds, threading.TIMEOUT_MAX)):
             return "running"
         state = read_live(records)

@@ -28,9 +28,9 @@ class Tracker(Protocol):
     """
 
     def start(self, trial: Record) -> None:
-        """Receive a trial that reports for the first time.
+        """Receive a trial that has made its first report.
 
-        After a second call for the same trial, all that was received of it before does not count any more.
+        A second call for the same trial means that it has started over: what was received of it before does not count.
         """
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
@@ -178,7 +178,11 @@ class EndedTrial:
 
 
 def record_digest(record: Record) -> str:
-    """Return a digest of what trackers show of a record, 16 hexadecimal digits: ids and settings never change."""
+    """Return a digest of the facts in a record that trackers show, 16 hexadecimal digits.
+
+    These are the trial's id, its status, its last step, start, end and metrics. Settings are left out, because they
+    follow from the id.
+    """
     facts = [
         record.trial_id,
         record.status.value,

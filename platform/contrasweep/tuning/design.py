@@ -82,9 +82,9 @@ class SweepDesign:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """Return the confirmation's trials of the arms in `best`; the configs of other arms are not known yet.
+        """Return the confirmation's trials of all arms that have a best configuration (`best`).
 
-        The first replicate of all arms comes first, then the second of all, and so on.
+        First comes the first fold and seed of each of these arms, then the second of each, and so on.
         """
         return tuple(
             self.trial(arm, config, self.data, fold, seed)

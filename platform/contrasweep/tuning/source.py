@@ -11,10 +11,10 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class NextTrial:
-    """A trial to run now, and notes for its record.
+    """A trial that is to run now, with notes for its record.
 
-    `stopped` says that its pruner has stopped it already, so that it only needs its record: an earlier driver was lost
-    before it wrote the record.
+    `stopped` is true where the pruner has stopped it already in an earlier run, whose driver was lost before it wrote
+    the record. Such a trial is not trained; it only gets its record.
     """
 
     trial: Trial
@@ -27,9 +27,9 @@ class Finished:
 
 
 class Source(ABC):
-    """Hands out trials. All methods are called from the driver's main thread.
+    """Hands out the trials of a run to the engine. All methods are called from the driver's main thread.
 
-    `adaptive` says that the next trial depends on results, so that few trials should wait for a place.
+    `adaptive` is true where the choice of the next trial depends on results. Few trials should wait for a host then.
     """
 
     adaptive = False

@@ -128,10 +128,10 @@ class ArmSearch:
         return NextTrial(trial, notes, stopped=trial.id in self.stopped)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Count the reported steps as spent; return whether the trial goes on.
+        """Count the reported steps as spent, and return whether the trial goes on, as the pruner says.
 
-        The first report at which the pruner stops the trial decides, and the pruner does not receive later ones. A
-        report without the study's metric decides nothing.
+        Of several reports, the first one at which the pruner stops the trial decides; the pruner is not told later
+        ones. A report without the study's metric decides nothing.
         """
         # All steps were trained, so all of them count as spent.
         for row in reports:
@@ -279,10 +279,10 @@ class ArmSearch:
         self._close_if_spent()
 
     def _replay_trials(self, candidates: list[Candidate]) -> None:
-        """Pass the stored reports of these candidates' trials to the pruner, and take their records.
+        """Tell the pruner the stored reports of these candidates' trials, and take the records of ended ones.
 
-        An earlier driver may have been lost before it wrote the record of a trial that its pruner had stopped. Such
-        trials go to `stopped`, and are handed out first, to get their record.
+        A trial may have been stopped by its pruner in an earlier run, and that driver was lost before it wrote the
+        record. Such trials are added to `stopped`. They are handed out first, only to get their record.
         """
         recorded = self._recorded(candidates)
         for candidate in candidates:

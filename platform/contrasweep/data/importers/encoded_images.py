@@ -71,7 +71,11 @@ class Copies:
     seen: dict[bytes, tuple[str, int | None]] = field(default_factory=dict)
 
     def add(self, data: bytes, split: str, label: int | None) -> str:
-        """Count the image if it is a copy; return the digest of its bytes, 24 hexadecimal digits."""
+        """Count the image if an equal one came before; return the digest of its bytes, 24 hexadecimal digits.
+
+        `data` are the encoded bytes of the image. `split` and `label` decide which counts it adds to: `within` a split
+        or `across splits`, and also `of another class`.
+        """
         digest = hashlib.sha256(data).digest()[:12]
         if digest in self.seen:
             first_split, first_label = self.seen[digest]

@@ -94,7 +94,7 @@ class Overdue:
         self._clocks.pop(trial_id, None)
 
     def stood_still(self, seconds: float, now: float) -> None:
-        """Do not count the last `seconds` before `now` as silence: the driver has read no reports in this time."""
+        """Do not count the last `seconds` before `now` as silence of trials: the driver could read no reports then."""
         for clock in self._clocks.values():
             clock.heard = min(clock.heard + seconds, now)
 
@@ -134,9 +134,10 @@ class Overdue:
         return silences
 
     def late(self, now: float) -> list[str]:
-        """Return the ids of the late trials that are to be called now; a trial is returned again after `CALL_S`.
+        """Return the ids of the late trials whose workers are to be called now.
 
-        A trial is late if it has not reported for `LATE_S` longer than its usual interval.
+        A trial is late if it has not reported for `LATE_S` longer than its usual interval. It is returned again after
+        `CALL_S`. A call shows whether the worker is still there (see `watchdog`).
         """
         late = []
         for trial_id, clock in self._clocks.items():

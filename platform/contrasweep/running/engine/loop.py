@@ -37,9 +37,9 @@ from contrasweep.tuning.source import Finished, NextTrial, Source
 
 @dataclass
 class StudyCode:
-    """The code of each trial; its sources are stored among `records` when they are first needed.
+    """The code that each trial of a run uses. Its sources are written to the storage of `records`, each once.
 
-    `on_message` receives a line for each source that cannot be stored.
+    `on_message` receives a line for each code whose sources are too large to be stored.
     """
 
     records: StudyRecords
@@ -48,7 +48,7 @@ class StudyCode:
     _kept: set[str] = field(default_factory=set)  # digests of codes that are stored
 
     def of(self, trial: Trial) -> CodeRef:
-        """Return the code of `trial`, and store its sources if this was not done yet."""
+        """Return digest and commit of the code of `trial`, and write its sources to the storage unless it has them."""
         code = self.current.of(trial.trainable, trial.config)
         version = code.version
         if version.digest not in self._kept:
@@ -184,7 +184,10 @@ class TrialQueue:
         self.infeasible_records[candidate.trial.id] = record
 
     def _wait(self, candidate: NextTrial) -> None:
-        """Let a candidate wait for a larger host, and say so once for its arm."""
+        """Let a trial wait for a larger host, and ask the autoscaler for one.
+
+        A message tells the user why, once for the arm.
+        """
         self.waiting.append(candidate)
         arm = candidate.trial.arm
         if arm not in self._arms_waiting:
@@ -195,13 +198,13 @@ class TrialQueue:
         self._request_hosts()
 
     def _stop_waiting(self, candidate: NextTrial) -> NextTrial:
-        """Remove a candidate from those that wait, and return it."""
+        """Remove a trial from those that wait for a larger host, and return it."""
         self.waiting.remove(candidate)
         self._request_hosts()
         return candidate
 
     def _request_hosts(self) -> None:
-        """Request a host for each trial that waits and fits none."""
+        """Ask the autoscaler for a host for each waiting trial that fits no host of the cluster."""
         unplaced = (
             candidate.trial
             for candidate in self.waiting
@@ -339,7 +342,10 @@ class TrialLoop:
         return Finished()
 
     def begin_again(self) -> None:
-        """Queue every trial that has no record, because the engine starts once more."""
+        """Prepare another start of the engine: queue each active trial again.
+
+        A trial whose worker has written its record meanwhile is ended by this record instead.
+        """
         # Records that workers wrote while no engine ran end their trials.
         for active in list(self.accounts.active.values()):
             record = self._recorded(active)
@@ -373,7 +379,10 @@ class TrialLoop:
         return [active for active in waiting_trials if active.trial.id in changed]
 
     def requeue(self, trial_id: str) -> bool:
-        """Queue a trial again that the engine gave up, unless it lost too many hosts; return whether it was queued."""
+        """Queue a trial again that Tune has given up because of a lost host; return whether it was queued.
+
+        It is not where the trial has ended, or has lost too many hosts.
+        """
         active = self.accounts.active.get(trial_id)
         if active is None or not self.accounts.lost_host(active):
             return False

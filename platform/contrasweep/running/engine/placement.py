@@ -61,9 +61,10 @@ class Placements:
         return place
 
     def place_again(self, waiting: Iterable[Trial]) -> list[Trial]:
-        """Place waiting trials anew, in their order; return those for which Ray must be asked for other resources.
+        """Choose new places for the trials in `waiting`, in their order, by what is known of their memory now.
 
-        A trial that fits no host any more keeps its place.
+        Return those whose new place needs other resources of Ray than the earlier one. A trial that fits no host any
+        more keeps its place.
         """
         self.places_outdated = False
         fitting = [trial for trial in waiting if self.footprints.options(trial)]
@@ -150,7 +151,10 @@ class Placements:
 
 
 def bundles(config: TrialDescription) -> PlacementGroupFactory:
-    """Return the resources to ask Ray for. Tune calls this with its copy of the trial's description."""
+    """Return the resources that Ray is asked for, for the trial of a description.
+
+    Ray Tune calls this function with the trial's config.
+    """
     return _bundles(config["place"])
 
 

@@ -35,7 +35,12 @@ SLOW_START = re.compile("timed out during startup|Timed out waiting for file .*g
 
 
 def adapt(say: Callable[[str], object]) -> None:
-    """Change Ray Tune's treatment of workers, hosts and credentials for a run; `say` receives lines for people."""
+    """Change Ray Tune for a run, by the functions below and two more settings.
+
+    A lost host is then no failure of its trial, and a worker that cannot take the next trial is replaced. Tune does not
+    copy AWS keys to workers, where logs would show them, and does not import MLflow for its statistics. `say` receives
+    lines for the user.
+    """
     # Ray counts callbacks for its usage statistics, which would import MLflow and take seconds.
     usage.tag_callbacks = lambda callbacks: False
     # Tune copies this process's AWS keys to its actors: Ray would write them to readable logs.

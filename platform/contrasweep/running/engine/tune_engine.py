@@ -471,7 +471,11 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self.loop.progress.waits(f"no trial runs: {left} to come; {why}")
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function of the loop. An error of ours, as of the storage, ends the run; any other one is logged."""
+        """Call a function of the loop, so that none of its errors ends Tune at once.
+
+        A `ContrasweepError`, such as one of the storage, lets no further trial start, so that the run ends. Any other
+        error is only logged.
+        """
         try:
             call(*arguments)
         # The storage was tried for minutes, or denies access; or the user's searcher fails: nothing can go on.
@@ -497,7 +501,11 @@ def _error_text(trial: RayTrial) -> str:
 
 
 def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
-    """Return the cause of a trial's last error; `METHOD` means that the trial itself is at fault."""
+    """Return the cause of the failure of a trial whose worker left no record; `error` is Tune's traceback.
+
+    Where the traceback does not show it, the end of the trial's log does. `METHOD` means that the trial itself is at
+    fault.
+    """
     if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
         return Cause.HOST_LOST
     if out_of_memory.exhausted_memory(error):

@@ -702,7 +702,10 @@ class Execution:
 
     @contextmanager
     def _ended_if_superseded(self) -> Iterator[None]:
-        """End this attempt, which writes nothing more, at an `AttemptSuperseded` within the `with` block."""
+        """End this attempt where the body of the `with` block raises `AttemptSuperseded`, and raise that again.
+
+        Another attempt of the trial has begun then, so this one writes no more to the storage.
+        """
         try:
             yield
         except AttemptSuperseded as error:
@@ -766,10 +769,10 @@ def begin(
     records: StudyRecords,
     **options: Any,
 ) -> Execution:
-    """Begin an attempt of a trial in this process, whose states `isolation` sets for it, with its log.
+    """Return a new attempt of a trial in this process, with the trial's log open.
 
-    `load` imports the trainable. `options` are further arguments of `Execution`. Raises `OtherCodeHere` where the code
-    here is not `code`.
+    `load` imports the trainable, and `isolation` sets the global states of the process for it. `options` are further
+    arguments of `Execution`. Raises `OtherCodeHere` where the code on this machine is not `code`.
     """
     function, packages = checked_function(
         records.storage,

@@ -570,7 +570,7 @@ def _is_user_module(name: str) -> bool:
 
 
 def _is_helper(child: int) -> bool:
-    """Return whether the child process with the id `child` is one that a library keeps, or has ended."""
+    """Return whether the child process `child` need not end with the trial: a library keeps it, or it has ended."""
     process = Path(f"/proc/{child}")
     with contextlib.suppress(OSError):
         command = (process / "cmdline").read_bytes().decode(errors="replace")

@@ -52,7 +52,10 @@ def guard_children() -> None:
 
 
 def main() -> None:
-    """Wait for the end of the worker, and kill the processes that it has left, with this one at last."""
+    """Wait until the worker has ended, and then kill what it has left, and this process at last.
+
+    That is each process that was forked from the worker, and the rest of the worker's process group.
+    """
     pid = int(sys.argv[1])
     began = sys.argv[2]
     pipe = sys.argv[3]

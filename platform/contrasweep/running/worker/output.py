@@ -158,7 +158,10 @@ class Output:
                     self._send()
 
     def _send(self) -> None:
-        """Send the log to the storage, unless it was abandoned; set when it is sent next: later if this took long."""
+        """Send the log to the storage, and set the time of the next upload; do nothing after `abandon`.
+
+        The longer an upload takes, the later the next one is.
+        """
         if self._abandoned:
             return
         began = time.monotonic()

@@ -243,7 +243,10 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
 
 
 def _charts(metric: str) -> dict[str, object]:
-    """Return charts of the metric over the steps and at the end, trials grouped by cell, above MLflow's own charts."""
+    """Return the two charts of `metric` on the study's page, as MLflow keeps them: over the steps, and final values.
+
+    They stand above the charts that MLflow makes itself.
+    """
     # The fields are those of MLflow's own page, as it keeps a view.
     common = {
         "metricKey": metric,
@@ -324,7 +327,10 @@ def _dataset(study: TrackedStudy, data: DatasetLike) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a setting as the text of a param: `MISSING` for None, numbers as labels, lists and mappings as JSON."""
+    """Return a setting's value as the text of a param in MLflow, such as `0.1`.
+
+    None gives `MISSING`; lists and mappings are written as JSON.
+    """
     if value is None:
         return MISSING
     if isinstance(value, float):

@@ -17,9 +17,9 @@ from contrasweep.trial import Trial
 
 
 def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
-    """Return the module in the checkpoint in `folder`, which the function `load_model` beside the trainable loads.
+    """Return the network in a checkpoint, for MLflow: what the trainable's `load_model(folder, trial)` returns.
 
-    None where there is no such function.
+    `folder` has the checkpoint's files. The function stands in the module of the trainable. None where there is none.
     """
     module, _, name = loader_path(trial.trainable, trial.config).partition(":")
     loader = getattr(importlib.import_module(module), name, None)
@@ -45,9 +45,9 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
 
 
 def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: int) -> None:
-    """Let MLflow write `module`, as it was after `step`, as the model `model_id` of a run in the store `uri`.
+    """Write `module` to MLflow's store `uri` as the model `model_id` of the run `run_id`, with its `step`.
 
-    MLflow writes to the store that the process has set, which is `uri` meanwhile.
+    MLflow always writes to the store that is set for the process, so `uri` is set during the call.
     """
     import mlflow.pytorch
     import torch

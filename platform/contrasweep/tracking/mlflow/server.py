@@ -181,7 +181,7 @@ class Server(Target):
         return self.runs.get(trial_id)
 
     def is_reachable(self) -> bool:
-        """Return whether the store answers at all, after a failed call; also where it answers with a refusal."""
+        """Return whether the store gives any answer, even a refusal. It is asked after another call has failed."""
         try:
             self.client.search_experiments(max_results=1)
         except TrackingError as error:
@@ -387,7 +387,7 @@ class Server(Target):
         self._set_note(study_note(study, self._pages()))
 
     def _set_note(self, note: str) -> None:
-        """Set the description of the study's own run and of the experiment, as long as MLflow takes it."""
+        """Set the description of the study's own run and of the experiment, cut to the length that MLflow accepts."""
         # MLflow takes 8,000 bytes in a tag of a run, 20,000 in one of an experiment.
         self._set_parent_tags({NOTE_TAG: note[:7900]})
         self.client.set_experiment_tag(self.experiment_id, NOTE_TAG, note[:19000])
@@ -677,7 +677,10 @@ def _same(shown: float, ours: float) -> bool:
 
 
 def source_tags() -> dict[str, str]:
-    """Return MLflow's tags of who started a run ("unknown" where the system does not tell), and of the program."""
+    """Return the tags by which MLflow shows who made a run, and with which program.
+
+    The user is "unknown" where the system does not know the name.
+    """
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a passwd entry

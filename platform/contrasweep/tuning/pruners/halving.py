@@ -113,7 +113,7 @@ class FoldHalving(Pruner):
         return promoted
 
     def is_paused(self, trial: str) -> bool:
-        """Return whether `trial` halts at a rung, and its configuration may still go on."""
+        """Return whether `trial` waits at a rung, and its configuration is still among those that may go on."""
         return trial in self.halted and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:

@@ -1,4 +1,4 @@
-"""Searchers by name."""
+"""The searchers that a study can name, such as `tpe`, and the function that builds one by its name."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping

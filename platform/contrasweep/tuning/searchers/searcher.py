@@ -14,7 +14,7 @@ from contrasweep.tuning.users_part import UsersPart
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem that a searcher is built for."""
+    """What a searcher is built from: the search space, the fixed settings, seed, mode and budget."""
 
     space: Space
     fixed: Config  # the nested config of the settings that are not searched; conditions may depend on them
