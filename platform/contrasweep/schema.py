@@ -204,6 +204,9 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     hint = help_text
     if "valid string" in rule:
         hint = quoting(value) or help_text
+    # A `ValueError` of a class without our errors, such as `Footprint`, may say the value itself.
+    if first["type"] == "value_error" and ", got " in rule:
+        value = None
     return SpecError(rule.removeprefix("value error, "), place=place, value=value, hint=hint)
 
 
