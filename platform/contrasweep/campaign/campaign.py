@@ -289,7 +289,7 @@ class Campaign:
             candidate: The candidate.
             name: The candidate's name.
             storage: The folder or address where the ledger lies.
-            more: As for `decide`.
+            more: Fresh seeds beyond `seeds.most`, for a candidate that is undecided.
 
         Raises:
             ContrasweepError: The candidate cannot be planned, no result could keep it, or the budget does not suffice.
@@ -974,7 +974,11 @@ class Referee:
         best = math.inf if self.campaign.mode == "max" else -math.inf
 
         def difference(candidate: float, incumbent: float) -> float:
-            """Return the difference of two values. A NaN of the candidate alone makes it NaN."""
+            """Return candidate minus incumbent, where NaN is a failure.
+
+            NaN if only the candidate failed, 0 if both did. If only the incumbent failed, it is infinite, on the side
+            of a gain.
+            """
             if math.isnan(incumbent):
                 return 0.0 if math.isnan(candidate) else best
             return candidate - incumbent
@@ -1110,7 +1114,8 @@ def train_twice(
         declared = declared.grid({INCUMBENT: declared.incumbent}, [0])
     grid = declared
     # Where no arm is named, and several arms have no reference, the check raises: "" is no arm's name.
-    arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
+    only_arm = next(iter(grid.arms)) if len(grid.arms) == 1 else ""
+    arm = arm or grid.reference or only_arm
     arms = dict.fromkeys(cell.arm for cell in grid.cells())
     check_known(arm, "arms", arms, "an arm runs twice", place="--same")
     # A sub-grid for each of the arm's cells, of the product and of sub-grids at any depth.
@@ -1161,7 +1166,8 @@ def _study_or_campaign(fields: MutableConfig, file: str) -> Study | Campaign:
 
     `file` is named in the `SpecError` of a field that breaks a rule.
     """
-    if fields.get("type", "campaign" if "incumbent" in fields else "") == "campaign":
+    presumed_type = "campaign" if "incumbent" in fields else ""
+    if fields.get("type", presumed_type) == "campaign":
         return built(Campaign, fields, file)
     return build_study(fields, file)
 

@@ -195,7 +195,11 @@ class History:
         )
 
         def dots(name: str, colour: int, kept: bool) -> Dots:
-            """Return the candidates that were kept, or were not, as points, each with its sentence."""
+            """Return the candidates that were kept (or with `kept` False those that were not) as points of one colour.
+
+            `name` is their name in the figure, and `colour` the number of the colour. A pointer over a point shows its
+            decision as a sentence.
+            """
             chosen = [point for point in points if point.decision.kept == kept]
             return Dots(
                 name,

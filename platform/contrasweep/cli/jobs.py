@@ -141,7 +141,7 @@ def _submit_slurm(study: str, sbatch: list[str], run_arguments: MutableConfig, j
     from contrasweep.running.slurm import submit_slurm
     from contrasweep.study.file import load_study
 
-    # Of NAME, = and VALUE the first and the last.
+    # `partition` gives NAME, = and VALUE, of which the second is left out.
     options = dict(word.partition("=")[::2] for word in sbatch)
     array, tasks = submit_slurm(study, options=options, **run_arguments)
     if json:

@@ -41,7 +41,7 @@ JUDGE_OPTIONS = (
 
 
 def _column(text: str) -> typer.models.OptionInfo:
-    """Return an option that takes the name of a column, with this help."""
+    """Return a command-line option that takes the name of a column; `text` is its help."""
     return option(text, metavar="COLUMN")
 
 

@@ -187,7 +187,8 @@ def print_polled(
 def print_overview(entry: "Overview") -> None:
     """Print a study in a few lines: its state, trials by status, when it began, its last sign of life, its best trial.
 
-    A driver that was killed counts as running for a minute: how long ago the sign was tells it from a living one.
+    A driver that was killed is shown as running for another minute. The time since the last sign of life tells the
+    reader more.
     """
     ago = duration(max(0.0, time.time() - entry.last_sign))
     running = f", {plural(entry.running, 'trial')} running" if entry.alive else ""

@@ -12,10 +12,10 @@ _FILES_NAMED = 3  # files that the line of a difference names
 
 @dataclass(frozen=True)
 class Change:
-    """One file whose meaning differs.
+    """One file that differs between two states of the code, in more than comments, docstrings and formatting.
 
-    `kind` is `added`, `removed` or `changed`. `lines` counts its lines that differ. Where a piece was replaced, the
-    longer of its two sides counts.
+    `kind` is `added`, `removed` or `changed`. `lines` is the number of lines that differ. Where 3 lines were replaced
+    by 5, these are 5.
     """
 
     file: str
@@ -54,8 +54,8 @@ def difference(
 ) -> Difference:
     """Return what differs between the files `old` and the files `new` (file name -> text).
 
-    A file of which only comments, docstrings or formatting differ is left out. `names` go before the files' in the
-    unified diff, `old/method.py` and `new/method.py`.
+    A file of which only comments, docstrings or formatting differ is left out. `names` are the two folders that the
+    unified diff names: `old/method.py` and `new/method.py`.
     """
     changes: list[Change] = []
     texts: list[str] = []

@@ -34,7 +34,7 @@ def pack(code: Code) -> bytes:
     """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`.
 
     Files with other suffixes than `KEPT_SUFFIXES` are left out. So are files whose name, or the name of the file that
-    they link to, tells of passwords. One content gives the same bytes each time.
+    they link to, says that they hold passwords. The same sources give the same bytes on any machine.
     """
     files = {}
     for source in code.sources.values():

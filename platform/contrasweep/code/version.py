@@ -700,10 +700,10 @@ def _is_study(statement: ast.stmt) -> bool:
 
 
 def _names_set(node: ast.AST) -> set[str]:
-    """Return the names that a statement at the top of a module sets.
+    """Return the names to which a statement at the top of a module gives a value: `lr = 0.1` gives `lr` one.
 
-    The name of an attribute is `train.settings`, that of an item `options['lr']`. A function or a class sets its name
-    alone, whatever it sets within.
+    Attributes and items are named as they are written: `train.settings`, `options['lr']`. A function or a class is the
+    only name that its definition sets, whatever the code in it sets.
     """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}

@@ -143,9 +143,10 @@ def _scalar(value: bytes) -> tuple[str, float] | None:
 
 
 def _wandb(data: bytes) -> Iterator[Values]:
-    """Yield the history of a W&B run by step, then its summary: messages `Record` in a log as LevelDB writes it.
+    """Yield a row for each step of the history of a W&B run, then one with its summary; `data` is the file of the run.
 
-    Fields of `Record` by number: 2 is a step of the history, 3 the summary. Their fields 1 are items.
+    The file is a log of protobuf messages `Record` in the format of LevelDB. Their field 2 is a step of the history, 3
+    the summary. In both the fields 1 are items.
     """
     summary: Values = {}
     for record in _leveldb(data):
@@ -179,9 +180,10 @@ def wandb_config(data: bytes) -> Values:
 
 
 def _items(message: bytes) -> Values:
-    """Return the settings or metrics in a W&B message, which are its fields 1: dotted key -> value.
+    """Return the settings or metrics in a W&B message: dotted key -> value.
 
-    Fields of an item by number: 1 is its key, 2 a part of a nested key, 16 the value as JSON.
+    Each protobuf field 1 of the message is an item, with one of them. Such an item has these fields: 1 is its key, 2 a
+    part of a nested key, 16 the value as JSON.
     """
     row = {}
     for number, value in _fields(message):

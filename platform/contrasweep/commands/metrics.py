@@ -285,10 +285,10 @@ class Metrics:
         return found
 
     def _found(self) -> list[str]:
-        """Return the paths of the files that hold metrics, of one kind and one run; empty where there are none.
+        """Return the paths of the files in the trial's folder that hold metrics; empty where there are none.
 
-        `SpecError` where there are several kinds or runs. Hugging Face leaves a state in each checkpoint: all of these
-        are of one run.
+        They are of one kind and of one run; `SpecError` where there are several kinds or runs. Hugging Face leaves a
+        state in each checkpoint: all of these are of one run.
         """
         kinds = _by_kind(self.folder)
         all_paths = list(chain.from_iterable(kinds.values()))

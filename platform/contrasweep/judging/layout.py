@@ -45,7 +45,8 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> RunLayout:
     item, group and block (a task). `over` says what verdicts over several tasks hold for.
 
     Raises:
-        SpecError: For runs that are several tables, and for repeats without folds.
+        SpecError: For repeats without folds, and for tasks that each have seeds with scores of items: each task is then
+            a table of its own.
     """
     # A single fold or task needs no column.
     has = {name for name in runs if name not in ("fold", "block") or runs[name].nunique() > 1}

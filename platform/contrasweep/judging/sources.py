@@ -422,7 +422,10 @@ SERVICES = ("mlflow", "optuna", "contrasweep")
 
 
 def _stored(kind: str, address: str, name: str, at: CurveRow) -> pd.DataFrame:
-    """Return the runs `name` that the store at `address` keeps, a row each; `kind` is one of `SERVICES`."""
+    """Return the runs of the experiment or study `name` in the store at `address`, a row each.
+
+    `kind` is one of `SERVICES`. Of MLflow's runs `at` says which row of their curves counts.
+    """
     if kind == "mlflow":
         from contrasweep.tracking.mlflow.experiment import runs_of
 
@@ -440,10 +443,10 @@ def _stored(kind: str, address: str, name: str, at: CurveRow) -> pd.DataFrame:
 def read_table(
     source: "str | Path | pd.DataFrame", at: CurveRow = LAST, reader: str = ""
 ) -> tuple[str, pd.DataFrame, bool]:
-    """Return the name of a source, its rows, and whether the rows are from curves, where `at` chose them.
+    """Return the name of a source, its rows, and whether these come from learning curves.
 
-    Each name of a column is one line, and no column is empty. `reader` is the dotted path of the user's function, which
-    is called with the source and returns a table.
+    `at` says which row of a curve counts. `reader` is the dotted path of a function of the user's, which is called with
+    the source and returns a table. Each name of a column in the result is one line, and no column is empty.
 
     Raises:
         SpecError: For a file that is not there, of another kind, broken or empty.

@@ -59,7 +59,7 @@ MAX_LINE = 1000
 
 
 def one_line(text: str) -> str:
-    """Return the first `MAX_LINE` characters of `text` as one line; a space stands for each control character."""
+    """Return the first `MAX_LINE` characters of `text` as one line: each control character becomes a space."""
     return "".join(c if c.isprintable() else " " for c in text)[:MAX_LINE]
 
 
@@ -593,10 +593,10 @@ class Progress:
 
 
 def axes_as_text(axes: Sequence[str], trial: TrialLike | Record) -> dict[str, str]:
-    """Return a trial's values of the study's axes, or of its searched settings, as text for people.
+    """Return a trial's values of the study's axes, or of its searched settings, as text for people: axis -> text.
 
-    Axis -> text, such as `{"optimizer.lr": "0.1"}`. The axis `data` has the name of the trial's dataset. Axes that the
-    trial has no value of are left out. An evaluation has the values of the trial whose network it evaluates.
+    For example `{"optimizer.lr": "0.1"}`. The axis `data` has the name of the trial's dataset. Axes of which the trial
+    has no value are left out. An evaluation has the values of the trial whose network it evaluates.
     """
     config = trial.config["config"] if trial.trainable == EVALUATION else trial.config
     values = {**config, "data": trial.data.name}

@@ -328,9 +328,10 @@ class Footprints:
         return workload.steps * max(steps_s) if steps_s else None
 
     def _counted(self, trial: Trial) -> Estimate | None:
-        """Return the estimate of a trial, counted once for each shape of workload; None where nothing can be counted.
+        """Return the memory and work that are counted of a trial's network; None where nothing can be counted.
 
-        The reason is kept for `of`. Raises `SpecError` where the user's code calls sys.exit as the network is built.
+        They are counted once for each shape of workload. `of` returns the reason of a failure, which is kept here.
+        Raises `SpecError` where the user's code calls sys.exit as the network is built.
         """
         workload = self._workload(trial)
         if workload is None:

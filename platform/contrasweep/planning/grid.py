@@ -187,7 +187,7 @@ class GridPlan(PlanBase):
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether the ids of all trials are in `finished`.
 
-        In a study with looks (interim analyses) these are the trials that the looks grant, and no look may be left.
+        In a study with looks (interim analyses) no look may be left, and only trials count that the looks have let run.
         """
         if self.study.replicates is not None and not stage(self, records).over:
             return False

@@ -40,10 +40,11 @@ ENOUGH = 5
 
 @dataclass
 class Calibration:
-    """Measured peaks of memory, and the constants of peak = a + b * count that follow from them (a, count in GiB).
+    """Measured peaks of memory, and the constants a and b of the model peak = a + b * count (in GiB).
 
-    Trials of one key share a and b. A key names a type of GPU (or `CPU`) and an architecture, as in
-    `H100/resnet50-fp32`. For each count only the highest peak is kept, so that many trials of one cell need one entry.
+    The count is the memory of a training step as it is counted from the network. Trials of one key share a and b. A key
+    names a type of GPU (or `CPU`) and an architecture, as in `H100/resnet50-fp32`. For each count only the highest peak
+    is kept, so that many trials of one cell need one entry.
     """
 
     peaks: dict[str, dict[float, tuple[float, int]]] = field(default_factory=dict)

@@ -139,7 +139,10 @@ def noise_of(
 
 
 def _contrasts(trials: "pd.DataFrame", design: "Design") -> tuple["Contrast", ...]:
-    """Return the contrasts, in each `group` of the trials, of every two arms that have two pairs which differ."""
+    """Return what the paired differences of every two arms say, in each group of `trials` (its column `group`).
+
+    Left out are two arms with fewer than two pairs of trials, or without any spread in their differences.
+    """
     from contrasweep.statistics.design import contrast
 
     contrasts = []

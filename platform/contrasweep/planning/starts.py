@@ -215,10 +215,11 @@ class Sources:
         return best
 
     def _planned(self, start: Start, plan: PlanBase) -> list[SourceTrial]:
-        """Return the trials of the arm in the plan of a study that runs before, with their records if they have ended.
+        """Return the trials of the arm that `start` names, of the plan of a study that runs before.
 
-        A sweep whose search has not ended has no trials in its plan yet: these are read from the storage. Raises
-        `SpecError` where the study has no such arm, or deletes the checkpoints to start from.
+        Trials that have ended have their records. A sweep whose search has not ended has no trials in its plan yet:
+        these are read from the storage. Raises `SpecError` where the study has no such arm, or deletes the checkpoints
+        to start from.
         """
         _check_arm(start, plan.study.arms)
         # `best_of_arm` keeps the network of one trial. This is enough only where all trials start from the best one;
@@ -249,7 +250,7 @@ class Sources:
         return sources or self._stored(start)
 
     def _stored(self, start: Start) -> list[SourceTrial]:
-        """Return the trials of the arm of a study in the storage; all of them have ended.
+        """Return the trials of the arm that `start` names, of a study in the storage; all of them have ended.
 
         Raises:
             NotTrainedError: The study was never run, has not planned trials of the arm yet, or not all have ended.

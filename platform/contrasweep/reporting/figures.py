@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Series:
-    """One line: points (x, y), an optional band (low, high) of the same length, and the number of a colour.
+    """One line of a chart: points (x, y), and the number of its colour.
 
-    With `dots` its points are drawn too.
+    It may have a band: at each point from `low` to `high`. With `dots` its points are drawn too.
     """
 
     name: str

@@ -260,10 +260,10 @@ def check_comparison(pair: Entries, plan: list[Entries], check: Check) -> None:
 
 
 def replicate_differences(values: dict[Any, tuple[float, float]], rounding: float) -> list[float]:
-    """Return the difference a - b of each replicate, from the values of both arms by (fold, seed, cell).
+    """Return the difference a - b of each replicate, from the values of both arms: (fold, seed, cell) -> (a, b).
 
     It is the mean over the cells; a replicate that lacks a cell is left out. Seeds of a fold are averaged; on one split
-    each seed is a replicate. A difference up to `rounding` is 0.
+    each seed is a replicate. A difference up to `rounding` counts as 0.
     """
     cells: dict[Any, list[float]] = {}  # (fold, seed) -> the difference in each cell
     for (fold, seed, _), (a, b) in values.items():

@@ -591,8 +591,9 @@ def _forecast(
 ) -> PowerForecast:
     """Return what larger studies would do for the comparison `pair`.
 
-    `sizes` are the larger studies; `units` says what may be added to reach a decision, which `prices` gives a price.
-    `level_now` is the level of the present look, `level` that of the next; `fresh` is as in `Advice`.
+    `sizes` are the larger studies of the table. `units` (seeds, repeats) may be added to reach a decision, and `prices`
+    says what that costs. `level_now` is the level of the present look, and `level` that of the next one. With `fresh`
+    the larger studies are new ones, with new seeds only.
     """
     margin = pair.comparison.family.margin
     # A verdict must stand with failures as losses. Where these put the other arm ahead, no size gives a direction.

@@ -98,7 +98,7 @@ class Pair:
         return [difference, interval, p, replicates, verdict]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the comparison with its place in the table, as JSON has it."""
+        """Return the comparison for JSON: its numbers by name, its place in the table, its sides and its metric."""
         place = {"context": dict(self.context), "a": self.a, "b": self.b, "metric": self.metric}
         return place | self.comparison.to_dict()
 
@@ -224,7 +224,7 @@ class Answer:
         return [f"{self.heading}:", *self.sentences(), *(f"Note: {note}." for note in self.notes)]
 
     def lines(self, width: int) -> list[str]:
-        """Return lines for a terminal: first what the comparisons have in common, then a sentence for each."""
+        """Return lines of at most `width` columns: the heading, an indented sentence for each comparison, the notes."""
         if not self.pairs:
             return []
         lines = [wrapped(f"{self.heading}:", width)]

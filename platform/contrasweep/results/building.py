@@ -98,11 +98,10 @@ def trials_of(
 ) -> pd.DataFrame:
     """Return the trials of `frame`, a row each, in the columns that the functions below use.
 
-    These are the labels of the factors, trial_id, fold, seed, status, and `value`, that of the `metric` (NaN unless the
-    trial is done).
-    `lost` marks trials that count as a loss, `missing` those that ended for a cause outside the method or fit on no
-    host; any other trial without a value is still to run. `collapsed` marks trials whose method says that they
-    collapsed. `weight` is 1 unless there are `weights` [trials].
+    These are the labels of the factors, trial_id, fold, seed, status, and `value`: the `metric` of a trial that is
+    done, NaN for any other. `lost` marks trials that count as a loss. `missing` marks trials that ended for a cause
+    outside the method, or fit on no host. Any other trial without a value is still to run. `collapsed` marks trials
+    whose method says that they collapsed. `weight` is 1 unless there are `weights` [trials].
     """
     # A frame may lack the metric, and the columns of causes and collapses.
     absent = pd.Series(np.nan, frame.index)
@@ -216,8 +215,10 @@ def comparisons(
     """Return the comparisons of each two values of the compared factor in each context, the better value first.
 
     `trials` is a frame of `trials_of`, with the `metric` as `value`; `items` has the scores of its test items, if they
-    are used. With a reference each value is compared with the reference alone. Where the layout answers the study's
-    question, the comparisons that the rule may decide are its family, whose size counts what is planned; others are
+    are used. With a reference each value is compared with the reference alone.
+
+    Where the layout answers the study's question, the comparisons that the rule may decide are one family. Its size is
+    the number of comparisons that are planned, so that it does not grow as trials end. All other comparisons are
     exploratory.
     """
     unjudged_pairs = list(_evidence(trials, layout, rule, items))

@@ -3,9 +3,9 @@
     <storage>/<campaign>/campaign.json          the first entry: what was declared
     <storage>/<campaign>/ledger/000007.json     the 7th entry after it; it names the digest of the 6th
 
-An entry is created where there is none, which only one of many processes can do on any store, and is never changed. So
-two that ask at once see one order of entries, and a process that is killed leaves whole entries alone. Nobody's clock
-is believed: the times are for readers.
+An entry is a file, which is created only where there is none of its number and is never changed. On any store only one
+of many processes succeeds in that. So two processes that ask at the same time see one order of entries, and a process
+that is killed leaves no half entry. The times in entries are for readers; nothing depends on a clock.
 """
 
 import hashlib

@@ -574,10 +574,10 @@ class Results(StudyData):
         )
 
     def _decides(self, metric: str) -> bool:
-        """Whether the study decides comparisons of a metric: its own, or a score of evaluations that it declared.
+        """Whether the study decides comparisons of a metric: its own, or a score of evaluations that it has declared.
 
-        A score is decided once every finished trial has it. It never is in a study with several looks, which test the
-        study's own metric alone.
+        A declared score is decided once every finished trial has it. In a study with several looks it is never decided,
+        because the looks test the study's own metric alone.
         """
         if metric == self.metric:
             return True

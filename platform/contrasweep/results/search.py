@@ -71,6 +71,7 @@ def start_notes(document: StudyDocument) -> list[str]:
 
 def _fields_of_searches(spec: Config) -> dict[str, list[object]]:
     """Return for each arm of a declaration the values of the fields `SEARCH_FIELDS`, its own or those of the study."""
+    # Where an arm does not give a field, that of the study holds for it.
     return {
         arm: [{**spec, **fields}.get(name) for name in SEARCH_FIELDS]
         for arm, fields in spec.get("arms", {}).items()

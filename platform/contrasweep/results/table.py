@@ -164,10 +164,10 @@ class Cell:
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
-        """Return the mean and what stands behind it, as text with so many `decimals`: `0.912` and `[0.897, 0.930]`.
+        """Return the mean and what stands behind it, such as its interval, as text: `0.912` and `[0.897, 0.930]`.
 
-        The style's `cell` may put `± 0.016` or nothing in place of the interval. Without a mean the first text is "",
-        and the second counts the trials by status.
+        Both have so many `decimals`. The style's `cell` may put `± 0.016` or nothing in place of the interval. Without
+        a mean the first text is "", and the second counts the trials by status.
         """
         # Where all trials have one status no count is shown: `pending`, but `2 pending, 1 failed`.
         if self.mean is None or self.low is None or self.high is None:
@@ -428,9 +428,8 @@ class Table:
 
         The replicates of most cells come first, then those of other cells with the names of these cells.
         """
-        cells_of: dict[
-            str, list[str]
-        ] = {}  # replicates, such as `5 folds`, -> names of their cells
+        # Replicates, such as `5 folds`, -> names of the cells whose means are over these.
+        cells_of: dict[str, list[str]] = {}
         for (row, column), cell in self.cells.items():
             if cell.over:
                 titles = (*self.row_titles[row], *self._column_labels[column])

@@ -398,11 +398,12 @@ class Comparison:
     @property
     def before(self) -> Decided | None:
         """What an earlier look, with fewer replicates, decided of A against B; None where none decided anything."""
-        before = None if self.judgement is None else self.judgement.before
-        if before is not None:
-            low, high = self._within(before.low, before.high)
-            before = replace(before, low=low, high=high)
-        return before.reversed() if before is not None and self.turned else before
+        if self.judgement is None or self.judgement.before is None:
+            return None
+        before = self.judgement.before
+        low, high = self._within(before.low, before.high)
+        before = replace(before, low=low, high=high)
+        return before.reversed() if self.turned else before
 
     @property
     def decided(self) -> bool:

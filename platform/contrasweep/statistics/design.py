@@ -153,10 +153,12 @@ def _component(gain: float, degrees: int, per_unit: float, residual: float) -> t
 def weighted_mean(weights: Floats) -> tuple[Floats, Floats, float]:
     """Return shares [n], factors [n] and degrees of freedom for the mean of n >= 2 values with these `weights` [n].
 
-    Shares are the weights over their sum. The values are independent. Their squared distances from their mean, times
-    the factors, sum to the variance of the mean, which has these degrees. The estimate is that of Bell and McCaffrey
-    (2002), which also holds where few large groups make most of the mean. With equal weights the factors are
-    1 / (n (n - 1)), and the degrees n - 1.
+    Shares are the weights over their sum. The squared distances of the values from their weighted mean, times the
+    factors, sum to an estimate of the variance of this mean. The estimate has the returned degrees of freedom. The
+    values must be independent.
+
+    The estimate is that of Bell and McCaffrey (2002), which also holds where few large groups make most of the mean.
+    With equal weights the factors are 1 / (n (n - 1)), and the degrees n - 1.
     """
     shares = weights / weights.sum()
     factors = shares**2 / (1 - shares)
@@ -440,7 +442,10 @@ class Contrast:
         return self.difference - half, self.difference + half
 
     def _one_sided(self, sign: int, bound: float, level: float) -> float:
-        """Return the one-sided p of a difference above `bound` (`sign` 1) or below it (-1), by the test at `level`."""
+        """Return the one-sided p of "the true difference is at most `bound`" (`sign` 1) or "at least" (`sign` -1).
+
+        It is that of the test used at `level`.
+        """
         if self.n < 2:
             return 1.0
         # Below 0 where the difference lies on the other side of the bound.

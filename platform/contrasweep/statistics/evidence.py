@@ -334,7 +334,7 @@ class _Arm(NamedTuple):
 def _worst_contrast(
     arm: _Arm, other: _Arm, rows: "_Rows", d: Any, mode: str, sign: float
 ) -> Contrast | None:
-    """Return the contrast of a - b if the pairs that `arm` did not finish went badly for it; None without such pairs.
+    """Return the contrast of a - b with bad results for the pairs that `arm` did not finish; None without such pairs.
 
     Where the arm alone is missing, it has a bad score; where it alone failed, it loses by the largest difference seen.
     `d` [rows] are the differences of the pairs that both arms finished. `sign` is 1 if `arm` is a, and -1 if it is b.

@@ -106,14 +106,17 @@ class Looks:
             )
 
     def critical_values(self, alpha: float) -> Floats:
-        """Return the value [looks] that |z| must reach at each look, for a two-sided `alpha`."""
+        """Return for each look the value [looks] that |z| must reach to decide.
+
+        The two-sided level of the whole study is `alpha`.
+        """
         values: Floats = _critical_values(self, (float(alpha),))[0]
         return values
 
     def nominal_levels(self, alpha: float) -> Floats:
-        """Return the two-sided p [looks] that decides at each look.
+        """Return for each look the two-sided p [looks] up to which it decides, if the level of the study is `alpha`.
 
-        Because of the earlier looks, the last one is a little below `alpha`.
+        Because of the earlier looks, that of the last one is a little below `alpha`.
         """
         levels: Floats = 2 * special.ndtr(-self.critical_values(alpha))
         return levels

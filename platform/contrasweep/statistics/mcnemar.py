@@ -50,9 +50,10 @@ class DiscordantContrast(Contrast):
         )
 
     def _one_sided(self, sign: int, bound: float, level: float) -> float:
-        """Return the one-sided p of a difference above `bound` (`sign` 1) or below it (-1): `interval` inverted.
+        """Return the one-sided p of "the true difference is at most `bound`" (`sign` 1) or "at least `bound`" (-1).
 
-        It is the larger one of the t-test's and the binomial test's.
+        It is the larger one of those of the t-test and of the binomial test, so that `interval` has the bounds which
+        the test does not reject.
         """
         if self.n < 2:
             return 1.0

@@ -28,9 +28,12 @@ HARDLY = 4.0
 def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
     """Return the chance that n >= 2 seeds on one split decide a true difference of `effect` standard deviations.
 
-    The standard deviation is that of the paired differences, which are taken as normal. The chance is by the noncentral
-    t distribution. For the sign-flip test this is taken at the level that its 2^n patterns attain, with half a
-    replicate less: within 0.04 below the exact power for n <= 14, and exact where only differences of one sign reject.
+    The standard deviation is that of the paired differences, which are taken as normal. For the t-test the chance
+    follows from the noncentral t distribution.
+
+    For the sign-flip test it is an approximation: that of a t-test with n - 1/2 seeds, at the largest level up to
+    `alpha` that this test can attain with its 2^n patterns. It is at most 0.04 below the exact chance for n <= 14. It
+    is exact where `alpha` is so small that all differences must have one sign.
     """
     effect = abs(effect)
     if n > EXACT_UP_TO or smallest_p(n) > alpha:

@@ -90,7 +90,11 @@ def moments(now: Contrast, design: Design, components: Components, fresh: bool) 
 
 
 def _estimate(now: Contrast, design: Design, components: Components, rng: Any, fresh: bool) -> Any:
-    """Return draws [draws] of the larger design's estimate of the difference."""
+    """Return random draws [draws] of the estimate of the difference that the larger `design` may have.
+
+    `now` has the present results, and `components` are draws of the variances of the noise. With `fresh` all replicates
+    of the design are new.
+    """
     mean, shrinkage, present, later = moments(now, design, components, fresh)
     true_difference = mean + np.sqrt(shrinkage * present) * rng.normal(size=DRAWS)
     if fresh:

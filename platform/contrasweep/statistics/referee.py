@@ -323,7 +323,7 @@ class Rule:
 
     @property
     def _sign(self) -> int:
-        """The factor of a difference that makes a gain larger than 0."""
+        """1 where larger values of the metric are better, else -1; a gain is the difference times this factor."""
         return 1 if self.mode == "max" else -1
 
     @property
@@ -343,9 +343,9 @@ class Rule:
         return Gains(np.where(np.isnan(d), -np.inf, d) + self.allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
-        """Whether a difference that is worth finding would hardly be found by the last look, after `p` at n seeds.
+        """Whether the confirmation is hopeless: the last look would hardly find a difference that is worth finding.
 
-        `level` is that of the confirmation.
+        `p` is the p of the present look, at n seeds, and `level` is that of the confirmation.
         """
         if level <= 0:  # the ledger has no level left to grant
             return True

@@ -45,7 +45,10 @@ def _flips(n: int) -> Sequence[Any]:
 
 @lru_cache(maxsize=64)
 def _sums_of(values: bytes) -> Any:
-    """Return the sums of `_sums` for the numbers in `values`, which are bytes so that the cache can hash them."""
+    """Return what `_sums` returns for an array whose memory has the bytes `values`.
+
+    Bytes can be the key of a cache, and arrays cannot.
+    """
     x = np.frombuffer(values)
     blocks = (np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x)))
     return np.concatenate([block @ x for block in blocks])

@@ -102,7 +102,7 @@ class UnpairedContrast(Contrast):
         return shifts
 
     def _one_sided(self, sign: int, bound: float, level: float) -> float:
-        """Return the one-sided p of a difference beyond `bound` in the direction `sign` (1: above, -1: below).
+        """Return the one-sided p of "the true difference is at most `bound`" (`sign` 1) or "at least `bound`" (-1).
 
         It is that of Welch's t-test; where the permutation test judges, the larger one of both tests.
         """

@@ -151,7 +151,10 @@ def all_values(fields: MutableConfig) -> list[Any]:
 
 
 def study_name(text: str) -> str:
-    """Return `text` as a name of a study: each run of other signs is a dash; "" where nothing is left."""
+    """Return `text` as a name of a study: other signs become dashes, so that `My study!` is `My-study`.
+
+    "" where nothing is left.
+    """
     return re.sub(r"[^\w.-]+", "-", text).strip("-._")
 
 

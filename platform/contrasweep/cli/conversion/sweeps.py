@@ -34,7 +34,7 @@ WANDB_MACROS = {
 
 
 def converted(file: Path) -> tuple[MutableConfig, list[str]]:
-    """Return the fields of a study from a file of another program, and what of it has no counterpart.
+    """Return the fields of a study from a file of another program, and lines on what in the file a study cannot have.
 
     Raises `SpecError` for a file that holds no sweep, that breaks the rules of its program, or of which no study can be
     made.
