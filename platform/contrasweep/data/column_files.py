@@ -30,7 +30,7 @@ BLOCK_BYTES = 2**23
 
 
 class ColumnFile(ABC):
-    """A column of a split in open files, which stay readable after they are removed."""
+    """A column of a split that is read from open files. It stays readable when the files are deleted meanwhile."""
 
     shape: tuple[int, ...]  # [n, *shape of a row]
     dtype: np.dtype[Any]
@@ -48,7 +48,10 @@ class ColumnFile(ABC):
         return item
 
     def blocks(self, rows: Ints) -> Iterator[Ints]:
-        """Yield the indices `rows` in blocks whose rows have at most `BLOCK_BYTES`; a single row may have more."""
+        """Yield the indices `rows` cut into blocks, so that the rows of a block take at most `BLOCK_BYTES`.
+
+        A row that is larger by itself is a block of its own.
+        """
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         step = max(1, BLOCK_BYTES // max(1, row_bytes))
         for start in range(0, len(rows), step):
@@ -94,9 +97,9 @@ class ArrayFile(ColumnFile):
 
 
 class ArrayWriter:
-    """Writes a .npy file [n *shape] some rows at a time; n is known once it is closed.
+    """Writes the rows of an array to a .npy file, some rows at a time. Their number need not be known before.
 
-    `shape` is that of a row.
+    `shape` is the shape of one row.
     """
 
     def __init__(self, path: Path, dtype: Any, shape: Sequence[int]) -> None:

@@ -53,7 +53,10 @@ def from_ragged(items: Sequence[NDArray[Any]], dtype: str, shape: Sequence[int])
 
 
 def to_array(column: pa.Array, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return n fixed-size binary values without nulls as an array [n *shape], a read-only view."""
+    """Return a column of n fixed-size binary values as an array [n *shape] of this `dtype`, a read-only view.
+
+    The column has no nulls.
+    """
     if len(column) == 0:
         return np.empty((0, *shape), dtype)
     # Buffer 1 has the values; those of a sliced column begin `offset` values into it.
@@ -144,9 +147,9 @@ def _plain_type(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def content_digest(rows: pa.Table) -> str:
-    """Return the SHA-256 of a table's names, types and values, in their order, as 64 hexadecimal digits.
+    """Return the SHA-256 of a table, 64 hexadecimal digits: of the names, types and values of its columns, in order.
 
-    Chunks, encodings and versions of libraries do not change it. `DataError` as for `plain`.
+    Chunks, encodings and versions of libraries do not change it. `DataError` for types that `plain` does not allow.
     """
     rows = plain(rows)
     state = hashlib.sha256()

@@ -153,9 +153,9 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
 
 
 class ArrayColumnWriter:
-    """Writes an array column into a .npy file, all items of all rows one after another.
+    """Writes an array column to a .npy file: the items of all rows, one after another.
 
-    The file is begun with the first row. `seen` counts the rows that were written.
+    The file is made when the first rows come. `seen` is the number of rows written so far.
     """
 
     def __init__(self, path: Path, spec: ColumnSpec) -> None:

@@ -83,11 +83,11 @@ def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Return the fold [n] of every row, with each group whole in one fold.
+    """Return the fold [n] of every row, so that all rows of a group are in the same fold.
 
-    Groups are assigned one by one, the largest first, those of one size in an order by the seed. Each goes to the fold
-    that brings class counts closest to equal shares. `own_folds` is not used. `SpecError` where the data have no
-    groups, or fewer groups than folds.
+    Groups are assigned one after the other, the largest first; groups of equal size in an order that depends on the
+    seed. A group goes to the fold that brings the numbers of rows of each class closest to equal shares. `own_folds` is
+    not used. `SpecError` where the data have no groups, or fewer groups than folds.
     """
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")

@@ -74,7 +74,10 @@ def show(manifest: Manifest) -> DatasetRow:
 
 
 def verify(manifest: Manifest) -> list[Finding]:
-    """Fetch every shard and compare bytes, rows and content with the manifest; [] if there is no difference."""
+    """Return how the shards of a staged dataset differ from its manifest, one finding per shard; [] if none does.
+
+    Each shard is fetched, and its bytes, its number of rows and its content are compared.
+    """
     store = open_store(manifest.uri)
     findings = []
     with tempfile.TemporaryDirectory(prefix="contrasweep-verify-") as scratch:

@@ -101,7 +101,7 @@ class ColumnSpec(TypedDict):
 
 
 class SplitCounts(TypedDict, total=False):
-    """Counts of a labelled split."""
+    """The numbers of rows and groups of a split whose rows have labels."""
 
     classes: list[int]  # rows of each class, in the manifest's order
     groups: int  # number of groups

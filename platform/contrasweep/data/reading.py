@@ -233,10 +233,10 @@ class Split:
 
 
 class Part:
-    """Some rows of a split; `rows` are their indices in the split.
+    """A part of a split, such as the training rows of a fold. `rows` are the indices of its rows in the split.
 
-    `array(name)` is mapped and shared by all processes on the node. A trial that writes to it changes its own copy.
-    `read(name, rows)` reads some rows and maps nothing.
+    `array(name)` is mapped into memory, and shared by all processes of the node. A trial that writes to it changes its
+    own copy only. `read(name, rows)` reads some rows from the file and maps nothing.
     """
 
     def __init__(self, split: Split, rows: Ints, arrays: Callable[[], Arrays]) -> None:

@@ -97,7 +97,10 @@ def _read(name: str) -> Manifest | None:
 
 
 def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
-    """Return the manifest of a dataset that was staged, else of one that comes with the package; see `resolve`."""
+    """Return the manifest of the dataset `wanted`: as it was staged, else as it comes with the package.
+
+    `storage`, `write` and the errors are those of `resolve`.
+    """
     # The first place is in the storage.
     places = [f"{base.rstrip('/')}/{wanted.folder}" for base in _bases(storage)]
     for place in places:

@@ -57,7 +57,10 @@ def unusable(version: str, uris: "list[str]", timeout_s: float = 10.0) -> "dict[
 
 
 def check_server(uri: str, timeout_s: float) -> None:
-    """Raise `OSError` or `HTTPException` where no server takes a connection, or it is no MLflow server."""
+    """Raise `OSError` or `HTTPException` where no MLflow server answers at `uri` within `timeout_s` seconds.
+
+    A server that asks for a login counts as one.
+    """
     socket.create_connection(host_and_port(uri), timeout=timeout_s).close()
     try:
         urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=timeout_s).close()

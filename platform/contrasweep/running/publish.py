@@ -108,7 +108,10 @@ def _states_digest(results: Results, trackers: Trackers) -> str:
 
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:
-    """Write figures and tables of the study to MLflow, and models of the plan `trained` (None: no models)."""
+    """Write the study's figures and tables to MLflow, and the networks of the best trials of `trained` as models.
+
+    `trained` is the plan that was trained just now; None: no models are written.
+    """
     # Imported here because it brings SciPy, which takes long.
     from contrasweep.reporting import write_files
 
@@ -274,9 +277,9 @@ def _broken_start(study: str, records: StudyRecords, deleted: set[str]) -> Itera
 
 
 def _impossible(finished: RecordsById, deleted: set[str]) -> Iterator[str]:
-    """Yield sentences on what is impossible once the checkpoints of the trials `deleted` are deleted.
+    """Yield sentences on what will be impossible after the checkpoints of the trials `deleted` are deleted.
 
-    `finished` has the records, by trial id, of the trained trials that have a checkpoint now. Nothing is yielded where
+    `finished` is trial id -> record of the trained trials that have a checkpoint now. Nothing is yielded where
     `deleted` is empty.
     """
     if not deleted:

@@ -72,9 +72,9 @@ class Task:
     retention: Retention
 
     def __call__(self) -> str:
-        """Train each trial without a record from its newest checkpoint; return `ID STATUS` of each trial, as a text.
+        """Train each trial that has no record, from its newest checkpoint; return a line `ID STATUS` for each trial.
 
-        An error that is a trial's own, such as memory that runs out, is raised once the others are trained.
+        An error that only concerns one trial, such as memory that runs out, is raised after the others are trained.
         """
         sweep_scratch()  # temporary folders that killed processes have left on this host
         ended = []

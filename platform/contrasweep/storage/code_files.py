@@ -72,10 +72,10 @@ def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
 
 
 def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
-    """Return file -> text of the sources of the code with this digest.
+    """Return file -> text of the source files of the code with this digest.
 
-    None where the sources were not kept, or where `digest` is no digest. `BrokenFileError` where they cannot be
-    unpacked.
+    None where the storage does not have them, because they were too large, and where `digest` is no digest.
+    `BrokenFileError` where they cannot be unpacked.
     """
     if not _is_digest(digest):
         return None

@@ -192,7 +192,7 @@ def read_curves(
 
 
 def compact_finished(records: StudyRecords) -> None:
-    """Compact the trials that have a record and are in no part yet, unless the study is small.
+    """Write compacted files of all trials that have a record and are in none yet, unless the study is small.
 
     Where the storage fails, a warning is logged and nothing is raised.
     """

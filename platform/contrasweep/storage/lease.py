@@ -150,8 +150,8 @@ class Lease:
     def release(self) -> None:
         """Give the lease back, so that the next process need not wait.
 
-        The thread that renewed the lease writes this. Where the storage does not answer within seconds, the lease
-        expires.
+        The thread that renews the lease writes to the storage that it is given back; this waits for it for
+        `RELEASE_TIMEOUT_S`. Where the storage does not answer in that time, the lease expires by itself.
         """
         self._end.set()
         self._thread.join(RELEASE_TIMEOUT_S)

@@ -308,11 +308,11 @@ class Record:
     def of(
         cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Any
     ) -> Self:
-        """Return the record of `trial`, with this status and with the fields in `measured`.
+        """Return the record of `trial` with this status; `measured` has values for further fields, by name.
 
         `rows` are its reports (step, time, metrics). Metrics, step, start and end are taken from them where `measured`
-        does not have them. The `cause` of a failed trial is its method where `measured` has none. Values that a record
-        cannot have, such as a long error or a negative time, are cut to its bounds.
+        does not have them. Where the trial failed and `measured` has no `cause`, the cause is `Cause.METHOD`. Values
+        that a record cannot have, such as a long error or a negative time, are cut to its bounds.
         """
         reported: dict[str, object] = {"cause": Cause.METHOD} if status.failed else {}
         if rows:
@@ -357,9 +357,9 @@ class Record:
         return value if abs(value) <= LARGEST else math.nan
 
     def value(self, metric: str) -> float | None:
-        """Return the value of the metric that tables have for the trial.
+        """Return the value of the metric with which tables show the trial.
 
-        None where the trial was not trained to its end, or its value counts as lost.
+        None where the trial was not trained to its end, or where `reported` is NaN.
         """
         value = self.reported(metric)
         return None if math.isnan(value) or not self.status.counts else value
@@ -415,7 +415,10 @@ RECORD_FILE: JsonFile[Record] = JsonFile(
 
 
 def unix_time(seconds: float | None = None) -> float:
-    """Return `seconds` since 1970 (None: now) as a `Time`, cut to 0 to `MAX_TIME`: a clock may be set to any value."""
+    """Return a time as a record can have it: `seconds` since 1970, or now (None), cut to 0 to `MAX_TIME`.
+
+    It is cut because a clock may be set to any value.
+    """
     return min(max(time.time() if seconds is None else seconds, 0.0), MAX_TIME)
 
 
@@ -440,9 +443,9 @@ def _readable(measured: MutableConfig) -> MutableConfig:
 
 
 def _clipped(error: str) -> str:
-    """Return an error text without the secrets of addresses, of about `ERROR_BYTES` at most.
+    """Return an error text without passwords in addresses, cut to about `ERROR_BYTES`.
 
-    The middle of a longer one is replaced by a line that says so.
+    Of a longer text the middle is replaced by a line that says so.
     """
     # A traceback may name a file with characters that no JSON file can have.
     data = error.encode(errors="backslashreplace")

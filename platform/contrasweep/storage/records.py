@@ -76,7 +76,8 @@ class StudyRecords:
     def __init__(self, storage: str, study: str, *, patient: bool = False) -> None:
         """Open the storage at the folder or address `storage` for a study, which need not exist there.
 
-        `patient` is as in `open_store`. `SpecError` where `study` is no valid name, or `storage` no valid address.
+        With `patient`, the server of an s3:// address is known to be there, so that an outage is waited for.
+        `SpecError` where `study` is no valid name, or `storage` no valid address.
         """
         try:
             check_name(study)
@@ -198,7 +199,7 @@ class StudyRecords:
         self.store.write(self.key(record.trial_id, RECORD), record.to_json())
 
     def create(self, record: Record) -> bool:
-        """Write a trial's record unless it has one, as of another attempt; return whether it was written."""
+        """Write a trial's record, unless another attempt has written one; return whether it was written."""
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:

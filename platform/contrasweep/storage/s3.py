@@ -62,9 +62,10 @@ class S3Store(ListedStore):
     """
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
-        """Take the address, without a request to the server; `StorageError` where the address has no bucket.
+        """Set up the store for the address `uri`, without a request to the server.
 
-        With `patient` the server is known to be there, so that an outage is waited out from the first call on.
+        With `patient` the caller knows that the server is there. So an outage is waited for, from the first call on.
+        `StorageError` where the address has no bucket.
         """
         self.bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         if not self.bucket:

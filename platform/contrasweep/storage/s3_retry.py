@@ -83,7 +83,10 @@ class Allowance:
 
 
 class Retry:
-    """Makes failed calls to one address again. `patient`: the server has answered before, so outages are waited out."""
+    """Makes calls to the server of one address, and makes those that fail again.
+
+    `patient` is true once the server has answered: from then on, an outage is waited for.
+    """
 
     def __init__(self, uri: str, *, patient: bool) -> None:
         """Read the limits that the module's docstring names from the environment.

@@ -117,7 +117,7 @@ Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
 
 
 def _scores(spec: Config) -> tuple[str, ...]:
-    """Return the names of the metrics of all evaluations in a declaration; () where it declares none."""
+    """Return the names of the scores that the evaluations in a declaration decide; () where there are none."""
     return tuple(
         metric
         for evaluation in spec.get("evaluate") or ()
@@ -199,7 +199,7 @@ class StudyDocument:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return declared name -> label that is shown in its place; {} where nothing was renamed."""
+        """Return declared name -> the name that tables show for it; {} where the study declares no such names."""
         return dict(self.spec.get("labels") or {})
 
     @property
@@ -361,7 +361,10 @@ def _shown(document: StudyDocument, name: str) -> str:
 
 
 def _check_arms(document: StudyDocument) -> StudyDocument:
-    """Return `document`; raise `ValueError` where it names arms that are not in its declaration (if that was kept)."""
+    """Return `document`; raise `ValueError` where one of its fields names an arm that its declaration lacks.
+
+    Nothing is checked where the declaration was not kept.
+    """
     other = set(document.arms) - set(document.spec["arms"]) if document.spec else ()
     if other:
         raise ValueError(f"arms that its declaration has not: {', '.join(sorted(other))[:100]!a}")

@@ -181,7 +181,7 @@ class StudyBase(ABC):
     process: Literal["shared", "own"] = "shared"
 
     def __init_subclass__(cls) -> None:
-        """Put the arguments that all studies have into the docstring, before its own."""
+        """Write the arguments of `StudyBase` into the docstring of the subclass, before its own arguments."""
         shared = inspect.cleandoc(StudyBase.__doc__ or "").partition("Args:\n")[2]
         cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace(
             "Args:\n", f"Args:\n{shared}\n", 1
@@ -199,7 +199,7 @@ class StudyBase(ABC):
     @property
     @abstractmethod
     def all_seeds(self) -> list[int]:
-        """The seeds that a cell of the table may get."""
+        """The seeds that any cell of the study's table can have."""
 
     @property
     def axis_names(self) -> list[str]:

@@ -272,7 +272,10 @@ class AblationGrid(StudyBase):
 
     @property
     def all_seeds(self) -> list[int]:
-        """The seeds that a cell may get, without excluded ones: the declared ones, then those of `replicates`."""
+        """The seeds that a cell can have: the declared ones, and after them those that `replicates` may add.
+
+        Excluded seeds are left out.
+        """
         seeds = [seed for seed in self.seeds if seed not in self.excluded]
         return extended(seeds, self._most_seeds() - len(self.excluded))
 

@@ -117,9 +117,9 @@ class Float(_Range):
     number: ClassVar[Any] = float
 
     def at(self, u: float) -> float:
-        """Return the value at the relative place `u`, from 0 to 1, of the scale.
+        """Return the number at the relative place `u`, from 0 to 1, between `low` and `high`, on a linear or log scale.
 
-        Where there is a step, each value that it allows has an equal share of the scale.
+        With a step, each value that it allows has the same share of [0, 1].
         """
         if self.step is not None:
             return self.value(_place(u, levels(self)))  # type: ignore[no-any-return]
@@ -161,10 +161,10 @@ class Int(_Range):
     unit: ClassVar[int | None] = 1
 
     def at(self, u: float) -> int:
-        """Return the integer at the relative place `u`, from 0 to 1, of the scale.
+        """Return the integer at the relative place `u`, from 0 to 1, between `low` and `high`.
 
-        On a linear scale every integer (after a step) has the same share. On a logarithmic one n has the part from
-        log n to log (n + 1), so the scale ends at log (high + 1).
+        On a linear scale each integer (of those that `step` allows) has the same share of [0, 1]. On a logarithmic
+        scale n has the share from log n to log (n + 1), so that the scale ends at log (high + 1).
         """
         if self.log:
             x = math.exp(_between(math.log(self.low), math.log(self.high + 1), u))

@@ -141,10 +141,10 @@ class WandbTracker:
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
-    """Return a name for a trial's run that sorts by arm and axes, and that no other trial of the study has.
+    """Return a name for a trial's run, such as `supcon-lr=0.1-fold=0-seed=1-3f2a91c0`.
 
-    It is the trial's name for people, up to `MOST_BYTES`, followed by the first digits of its id:
-    `supcon-lr=0.1-fold=0-seed=1-3f2a91c0`.
+    It is the trial's name for people, cut to `MOST_BYTES`, and the first digits of its id. So names sort by arm and
+    axes, and no other trial of the study has the same one.
     """
     name = replicate_of(trial, axes).replace(" ", "-").replace("/", "_")
     return f"{name.encode()[:MOST_BYTES].decode(errors='ignore')}-{trial.id[:8]}"

@@ -363,7 +363,7 @@ def follow_all(
     left: dict[str, int] = {}
 
     def follow(follower: Follower) -> None:
-        """Follow the study for one tracker, and keep what went wrong."""
+        """Follow the study for one tracker, while its lock is held; an error is kept in the follower's `error`."""
 
         def count(waiting: int) -> None:
             """Note that this tracker lacks `waiting` trials; pass `on_left` the largest number of any tracker."""

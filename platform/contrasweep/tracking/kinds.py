@@ -96,9 +96,9 @@ def parted(tracking: Addresses) -> tuple[list[str], list[str]]:
 
 
 def _is_mlflow(uri: str) -> bool:
-    """Return whether an address is MLflow's: it has `://`, or is a path.
+    """Return whether `uri` is an address of MLflow's, and not `KIND:FOLDER` or `module:Class` of another tracker.
 
-    All others are `KIND:FOLDER` or `module:Class`.
+    An address of MLflow's has `://`, or is a path.
     """
     return "://" in uri or ":" not in uri or uri.startswith((".", "/"))
 

@@ -50,7 +50,10 @@ class Notifier:
         self._looks: int | None = None
 
     def look(self) -> None:
-        """Look at the storage once, and tell what is new; `StorageError` where it cannot be read."""
+        """Read the run's state in the storage once, and tell the commands each event that is new.
+
+        `StorageError` where the storage cannot be read.
+        """
         with contextlib.suppress(BrokenFileError):  # the driver reports a broken file itself
             log = read_looks(self.records) or LookLog("", "")
             # Looks of earlier runs are not told again.

@@ -88,9 +88,9 @@ class ToldTracker(Target):
         self._kept = True  # whether the storage has `told` as it is now
 
     def connect(self, began: float | None = None) -> None:
-        """Build the tracker at the first call, and read from the storage what the tracker was told before.
+        """Make the tracker, and read from the storage which trials it has received before.
 
-        A broken file counts as one that is not there.
+        Only the first call does this. Where that file is missing or broken, the tracker counts as having received none.
         """
         if self.tracker is None:
             try:
@@ -110,8 +110,8 @@ class ToldTracker(Target):
     def show_running(self, trial: Record, started: float, files: TrialFiles) -> None:
         """Send the tracker the new reports of a trial, and the new rows of its system use.
 
-        A trial whose first report is another than before has started over: the tracker is told to start it again, and
-        is sent everything.
+        A trial has started over if its first report is not the one that was sent before. Then the tracker is told to
+        start it again, and is sent all reports.
         """
         first = files.reports[0]["time"] if files.reports else 0.0
         sent = self._last.get(trial.id)
@@ -169,10 +169,10 @@ class ToldTracker(Target):
 
 
 def _tried(call: Callable[..., Any], *arguments: object) -> Any:
-    """Return what `call`, which is the user's code, gives for these arguments.
+    """Return what `call(*arguments)` returns; `call` is the user's code.
 
-    Any error of it, also `SystemExit`, becomes a `TrackingError` that is not retryable: code that fails fails again.
-    `KeyboardInterrupt` is raised as it is.
+    Any error of it, also `SystemExit`, becomes a `TrackingError` that is not retryable, because the same code would
+    fail again. `KeyboardInterrupt` is raised as it is.
     """
     try:
         return call(*arguments)

@@ -50,7 +50,7 @@ class TrackingError(Exception):
     """A call to a tracker that failed. `retryable` says that it may work later: no answer, 5xx, a locked file."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
-        """Take a message, which becomes one line of at most 300 characters without secrets."""
+        """Make the error; `message` is cut to one line of 300 characters, and secrets in it are removed."""
         self.retryable = retryable
         # MLflow's message has the whole text of its HTTP library, of which the kind of the error says enough.
         if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
@@ -101,9 +101,10 @@ class TrackedStudy:
 
     @classmethod
     def stored(cls, records: StudyRecords) -> Self:
-        """Return the study as its study.json tells it; name and storage alone where it has no study.json.
+        """Return the study as its study.json describes it.
 
-        Facts of datasets are not known. The axes of a sweep are the settings that its arms search.
+        Where it has no study.json, only name and storage are known. Facts of datasets are never known. The axes of a
+        sweep are the settings that its arms search.
         """
         document = records.document()
         if document is None:

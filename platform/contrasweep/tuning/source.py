@@ -37,7 +37,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Return whether every trial has been handed out."""
+        """Return whether every trial has been handed out, so that `next` has none any more."""
 
     @abstractmethod
     def next(self, paused_arms: Collection[str] = ()) -> NextTrial | Finished | None:
@@ -47,9 +47,9 @@ class Source(ABC):
         """
 
     def retry(self, trial_id: str) -> bool:
-        """Return whether a trial that ended as infeasible, but fits a host now, runs after all.
+        """Return whether a trial that ended as infeasible runs after all, now that it fits a host.
 
-        False where the source has gone on without the trial.
+        False where its search has gone on without it.
         """
         return True
 

@@ -144,9 +144,10 @@ class ArmSearch:
         )
 
     def done(self, record: Record) -> None:
-        """Take the record of a trial that has ended; tell the searcher the outcome if its candidate is complete now.
+        """Note that a trial has ended with this record.
 
-        The search closes if its budget is spent now.
+        If all trials of its candidate have ended now, the searcher is told the candidate's outcome. If the budget is
+        spent now, the search closes.
         """
         self._take(record)
         self._tell()
@@ -307,7 +308,10 @@ class ArmSearch:
         self.waiting = deque(sorted(waiting, key=lambda trial: trial.id not in self.stopped))
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
-        """Return trial id -> record of these candidates' trials, without infeasible trials that are to run again."""
+        """Return trial id -> record of the trials of these candidates.
+
+        Infeasible trials that are to run again count as having no record.
+        """
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
         return self.records.read(ids - self.run_again)
 

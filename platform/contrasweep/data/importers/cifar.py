@@ -54,10 +54,10 @@ class LongTailedCifar:
 
 
 def _read(classes: int, source: Path, settings: Any) -> Content:
-    """Return the images of CIFAR with so many classes, 10 or 100, from an .npz or the published pickles.
+    """Return the images of CIFAR-10 or CIFAR-100, from an .npz or from the published pickles.
 
-    The training split is long-tailed where the settings are `LongTailedCifar`. In an .npz, the classes of CIFAR-100 are
-    named by their numbers.
+    `classes` is 10 or 100. The training split is made long-tailed where the settings are `LongTailedCifar`. An .npz has
+    no names of classes: those of CIFAR-100 are then "0" to "99".
     """
     if source.suffix == ".npz":
         splits = labelled_images.splits_of_npz(source)
@@ -123,7 +123,10 @@ def _fetch(name: str, folder: Path) -> Path:
 
 
 def _published(classes: int, settings: Any) -> Published:
-    """Return the description of CIFAR with so many classes, whose training split may be long-tailed."""
+    """Return the description of CIFAR-10 or CIFAR-100 (`classes`), without reading any file.
+
+    The training split has fewer rows where the settings are `LongTailedCifar`.
+    """
     train = 50_000
     if isinstance(settings, LongTailedCifar):
         counts = labelled_images.long_tail(train // classes, classes, settings.imbalance_factor)
@@ -135,7 +138,10 @@ _LICENCE = "free for research, cite Krizhevsky 2009"
 
 
 def _importer(classes: int, settings: Any, about: str) -> Importer:
-    """Return the importer of CIFAR with so many classes; `settings` is their class, `about` a line on the dataset."""
+    """Return the importer of CIFAR-10 or CIFAR-100 (`classes`).
+
+    `settings` is the class of its settings, and `about` a line on the dataset.
+    """
     source = f"{FOLDERS[classes]} (folder or the published tar.gz), or an npz with x_train, y_train, x_test, y_test"
     return Importer(
         partial(_read, classes),

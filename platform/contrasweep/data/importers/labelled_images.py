@@ -128,12 +128,14 @@ def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
 
 
 def long_tailed(labels: Labels, classes: int, imbalance_factor: float) -> Labels:
-    """Return the indices of the long-tailed subset of `labels` [n], class by class, as the reference code draws it.
+    """Return the indices of the rows in the long-tailed subset of `labels` [n], class by class.
 
-    The classes are shuffled one after another with NumPy's legacy generator from seed 0, and the first n_i of each are
-    taken (see `long_tail`). n_max is the size of the smallest class of a (nearly) balanced source, and of the largest
-    class of a source that is long-tailed already. A source that has this profile already is returned as it is.
-    `SpecError` where a class has fewer than n_i images.
+    They are drawn as the reference code does. Each class is shuffled, one after another, with NumPy's legacy generator
+    from seed 0, and its first n_i rows are taken (see `long_tail`). n_max is the size of the smallest class if the
+    source is (nearly) balanced. It is that of the largest class if the source is long-tailed already.
+
+    All indices are returned for a source that has this profile already. `SpecError` where a class has fewer than n_i
+    images.
     """
     counts = np.bincount(labels, minlength=classes)
     # In a nearly balanced source no class is twice as large as another.

@@ -24,9 +24,9 @@ COLUMNS = (
 
 
 def read(source: Path, settings: Any) -> Content:
-    """Return the three splits of SICK.txt; `source` is the file or its folder. There are no settings.
+    """Return the splits of SICK.txt, three of them; `source` is the file or its folder. There are no settings.
 
-    `DataError` if a column is missing, or a row has other values.
+    `DataError` if a column is missing, or a row has a value that SICK does not have.
     """
     path = source / "SICK.txt" if source.is_dir() else source
     with path.open(newline="", encoding="utf-8-sig") as file:

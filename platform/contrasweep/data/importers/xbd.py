@@ -163,10 +163,11 @@ def bounds(wkt: str) -> Box | None:
 
 
 def crop_box(box: Box, context: float, width: int, height: int) -> tuple[int, int, int, int]:
-    """Return left, top, right, bottom of the square about `box`, clipped to the tile, in whole pixels.
+    """Return left, top, right and bottom of the crop around `box`, in whole pixels of the tile.
 
-    The square has the centre of the box. Its side is the longer side of the box plus `context` times that at both ends.
-    `width` and `height` are those of the tile. For a box outside the tile the result has no area.
+    The crop is a square with the centre of the box. Its side is the longer side of the box, plus `context` times that
+    side at both ends. What lies outside the tile, which has this `width` and `height`, is cut off. For a box outside
+    the tile the result has no area.
     """
     left, top, right, bottom = box
     half = max(right - left, bottom - top) * (0.5 + context)

@@ -201,13 +201,13 @@ class Accounts:
         self._fault = self.fault or reason
 
     def closing(self) -> bool:
-        """Return whether no further trial starts: a budget is used up, or there is a fault."""
+        """Return whether no further trial may start: a budget is used up, or there is a `fault`."""
         return bool(self.fault or self.budget.used_up())
 
     def begin(self, trial: Trial, notes: TrialNotes) -> ActiveTrial:
-        """Open the account of a trial that is handed out, and return it.
+        """Add a trial that is handed out to the active ones, and return what is known of it.
 
-        A trial that was handed out before and has no record keeps its account.
+        A trial that is active already, because it was handed out before and has no record, stays as it is.
         """
         active = self.active.setdefault(
             trial.id, ActiveTrial(trial, notes, self._seconds.get(trial.id))
@@ -255,7 +255,10 @@ class Accounts:
         return active.hosts_lost < MAX_HOSTS_LOST
 
     def end(self, record: Record) -> bool:
-        """Close the account of a trial that has its record; return whether it had an account."""
+        """Remove a trial that has its record from the active ones, and count it as ended.
+
+        Return whether it was active; False means that its end was counted before.
+        """
         self.overdue.ended(record.trial_id)
         active = self.active.pop(record.trial_id, None)
         if active is None:

@@ -97,10 +97,10 @@ class InterimSource(Source):
         self.inner.done(record)
 
     def retry(self, trial_id: str) -> bool:
-        """Return whether a trial that ended runs again after all.
+        """Return whether a trial that ended as infeasible runs after all.
 
-        The inner source decides while it hands out trials. Later the answer is False, because a look has counted the
-        trial.
+        The inner source decides, as long as it hands out trials. After that the answer is False, because a look has
+        counted the trial as ended.
         """
         if self.inner.finished or not self.inner.retry(trial_id):
             return False

@@ -93,10 +93,10 @@ class TrialQueue:
         say: Callable[[str], object],
         infeasible_records: RecordsById,
     ) -> None:
-        """Queue the trials of `source`.
+        """Make the queue of the trials of `source`.
 
-        `infeasible_records` are the records, by trial id, of trials that fitted no host in an earlier run. `say`
-        receives messages for people.
+        `placements` tells which trials fit a host, and `hosts` whether larger hosts may join. `infeasible_records` is
+        trial id -> record, of trials that fitted no host in an earlier run. `say` receives messages for the user.
         """
         self.source = source
         self.placements = placements
@@ -265,9 +265,10 @@ class TrialQueue:
 
 
 class TrialLoop:
-    """Takes trials from the queue, keeps the accounts, and passes each record to the source, places and display.
+    """Takes trials from the queue and follows each until it ends.
 
-    All methods are called from the driver's main thread. With the id of a trial that has ended they do nothing.
+    When a trial has its record, it tells the source, frees the trial's place and updates the display. All methods are
+    called from the driver's main thread. They do nothing with the id of a trial that has ended.
     """
 
     def __init__(
@@ -310,9 +311,10 @@ class TrialLoop:
         return object, ()
 
     def next(self) -> ActiveTrial | Finished | None:
-        """Hand out the next trial, which runs from now on; None: none now; `Finished`: none any more.
+        """Hand out the next trial and return it; None: there is none now; `Finished`: there will be none any more.
 
-        Trials that the queue returns without need to run are ended here, with their records.
+        A trial that need not be trained is not handed out. It ends here with its record: it fits no host, or it was
+        stopped in an earlier run.
         """
         while not self.accounts.closing():
             match self.queue.next(running=bool(self.accounts.active)):
@@ -531,7 +533,10 @@ class TrialLoop:
         self._end(record)
 
     def _recorded(self, active: ActiveTrial) -> Record | None:
-        """Return the record of an active trial that its worker has written; None where there is none."""
+        """Return the record that the worker of an active trial has made: as it was sent, else from the storage.
+
+        None where there is none.
+        """
         return active.record or self.records.read_one(active.trial.id)
 
     def _end(self, record: Record) -> None:
@@ -578,9 +583,9 @@ class TrialLoop:
         extra: Extra | None,
         cause: Cause | None,
     ) -> Record:
-        """Return the record of a trial, made from its reports in the storage; for the arguments see `give_up`.
+        """Return a new record of a trial, made here from its stored reports; the arguments are those of `give_up`.
 
-        The seconds of training are those that the worker said last, or else the time from the first report to the last.
+        Its training time is what the worker has reported last, or else the time from the first report to the last.
         """
         owner = read_owner(self.records, active.trial.id)
         trial = active.trial

@@ -46,7 +46,10 @@ class Placements:
         self.places_outdated = True
 
     def place(self, trial: Trial) -> Placement:
-        """Return the place of `trial`, which stays the same until the trial ends or runs out of memory."""
+        """Return the place of `trial`: share of a GPU, cores and memory, on a type of host.
+
+        It is chosen at the first call, and stays the same until the trial ends or runs out of memory.
+        """
         if trial.id in self.placed:
             return self.placed[trial.id][1]
         # The largest that one of its cell got after an error, else that of `choose`.

@@ -87,9 +87,9 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 
 
 def give_back_places() -> None:
-    """Remove the placement groups of runs that were interrupted, and with them the workers there.
+    """Remove the placement groups that interrupted runs have left in Ray, and the workers in them.
 
-    Tune leaves them to the garbage collector, so that the next run on a Ray that stays would wait for their cores.
+    Tune leaves this to the garbage collector. Where Ray stays connected, the next run would wait for their cores.
     """
     for kept in gc.get_objects():
         if type(kept) is PlacementGroupResourceManager:
@@ -146,7 +146,7 @@ def no_sigterm_handler() -> Iterator[None]:
 
 
 def forget_authentication() -> None:
-    """Make Ray read its way of authentication again; Ray caches the first reading."""
+    """Make Ray read anew how it must authenticate; otherwise it keeps what it has read first."""
     raylet: Any = _raylet  # compiled, without types
     raylet.Config.initialize("")
     raylet.AuthenticationTokenLoader.instance().reset_cache()

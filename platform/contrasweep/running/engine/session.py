@@ -93,7 +93,10 @@ class RayWatch:
                     return
 
     def _end(self, what_died: str) -> None:
-        """Interrupt the main thread, with a phrase on what has died as the reason."""
+        """Interrupt the main thread because Ray has died; `what_died` is a clause, such as `its head does not answer`.
+
+        Where the main thread hangs in a call to Ray, the process of the command line is ended after `UNWIND_S` seconds.
+        """
         interruption.reason = f"Ray is gone ({what_died}); finished trials have their records"
         _thread.interrupt_main()
         # A main thread that hangs in a call to Ray is not interrupted, so the process of the command line is ended.
@@ -113,10 +116,10 @@ HANDLER_S = 0.01
 
 @contextmanager
 def connected() -> Iterator[Inventory]:
-    """Connect to Ray and yield its hosts; disconnect at the end of the block, or of the `session` around it.
+    """Be connected to Ray in a `with` block, and yield the hosts that Ray has.
 
-    If this process is connected to Ray already, the connection stays after the block. Raises `ContrasweepError` where
-    there is no Ray to connect to.
+    A connection that is made here ends with the block, or with the `session` around it. A connection that this process
+    had before stays. Raises `ContrasweepError` where there is no Ray to connect to.
     """
     with contextlib.ExitStack() as block:
         # It is called last. Where Ray was shut down before, it does nothing.
@@ -132,10 +135,10 @@ def connected() -> Iterator[Inventory]:
 
 @contextmanager
 def _connection() -> Iterator[None]:
-    """Connect to Ray, or start it where RAY_ADDRESS names no cluster; shut it down at the end of the block.
+    """Be connected to Ray in a `with` block: to the cluster in RAY_ADDRESS, else to a Ray that is started here.
 
-    Raises `ContrasweepError` where Ray cannot be started or reached, and `SubmissionError` where the versions of the
-    cluster are not those of this process.
+    At the end of the block Ray is shut down. Raises `ContrasweepError` where Ray cannot be started or reached, and
+    `SubmissionError` where the versions of the cluster are not those of this process.
     """
     # Ray reads these as it starts.
     os.environ.update(

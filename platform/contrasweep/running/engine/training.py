@@ -149,9 +149,10 @@ def train(
 def _progress(
     plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool, lease: Lease
 ) -> Progress:
-    """Return the progress of a run, shown here and, while `lease` is held, in the storage for `contrasweep watch`.
+    """Return the object that shows how a run proceeds: on this terminal, and in live.json for `contrasweep watch`.
 
-    `earlier` are the records of trials that ended in earlier runs. With `quiet` only failures and warnings are shown.
+    `earlier` are the records of trials that ended in earlier runs. With `quiet` only failures and warnings are printed.
+    live.json is written only while `lease` is held.
     """
     study = plan.study
     axes = plan.varied

@@ -50,9 +50,10 @@ class Watchdog:
         self._ended = False  # Tune pickles this object, so that it is no Event
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
-        """Check the running trials once in `CHECK_S`: end those out of time, report silent ones, call late ones.
+        """Look after the running trials, once in `CHECK_S` seconds.
 
-        `tune_trials` are all trials of Tune.
+        Trials that are out of time are ended, silent ones are reported, and late ones are called. `tune_trials` are all
+        trials of Tune, also ended ones.
         """
         now = time.monotonic()
         if now < self.due:
@@ -134,7 +135,10 @@ class Watchdog:
         )
 
     def _say_silent(self, trial_id: str, silence: str, actor: Any) -> None:
-        """Mark a trial as silent, and say at which line of code it is. `silence` is the phrase of `Overdue.silent`."""
+        """Show a trial as silent, and tell the user at which line of its code it is.
+
+        `silence` is a phrase of `Overdue.silent`, such as `no report for 3 min`.
+        """
         _, where = self._stack(trial_id, actor)
         active = self.loop.accounts.active.get(trial_id)
         records = self.loop.records
@@ -169,7 +173,10 @@ class Watchdog:
         thread.start()
 
     def end(self) -> None:
-        """End the slow checks: a thread that asks Ray something while Ray is shut down crashes this process."""
+        """End the slow checks, and wait a while for their threads.
+
+        A thread that asks Ray something while Ray is shut down crashes the process.
+        """
         self._ended = True
         deadline = time.monotonic() + END_S
         for thread in self._threads:

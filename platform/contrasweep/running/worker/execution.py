@@ -217,9 +217,10 @@ class SystemUse:
 
 
 def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> list[Row]:
-    """Return the rows of the reports up to a checkpoint; [] without a checkpoint, or where some reports are missing.
+    """Return the rows of the reports up to the checkpoint `saved`, by which the trial goes on.
 
-    A curve with a gap is worse than one that is trained again.
+    [] without a checkpoint. [] too where one of these reports is missing: the trial then starts over, because a curve
+    with a gap is worse.
     """
     if saved is None:
         return []
@@ -248,7 +249,10 @@ def _checked_step(step: Any) -> int:
 
 
 def _checked_metric(name: str) -> str:
-    """Return a metric's name; raise `SpecError` where it is no label, or the name of another column of the reports."""
+    """Return the name of a metric; raise `SpecError` where no metric can have it.
+
+    It must be a line of printable characters, and not the name of another column of the reports, such as `step`.
+    """
     _check_name(check_label, "a metric", name)
     if name in REPORT_COLUMNS:
         raise SpecError(
@@ -615,7 +619,11 @@ class Execution:
         return row, adds_metric or row["step"] != before.get("step")
 
     def _save(self, folder: Path) -> None:
-        """Store the files of `folder` as the checkpoint after the latest report, at once or when an upload is due."""
+        """Store the files in `folder` as the checkpoint after the latest report.
+
+        For an object store this may wait until an upload is due; the files are then copied first, as the trainable may
+        change them.
+        """
         reports = self.reports
         keep = self.retention.keep
         # Where an older checkpoint may stay, none is replaced by a newer one before it is stored.

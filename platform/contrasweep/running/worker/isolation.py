@@ -62,9 +62,10 @@ Values = dict[str, Any]
 
 
 class State(NamedTuple):
-    """A global state of the process, with functions that read and set it. Messages show its `name`.
+    """A global state of the process that a trial may change, such as the number of threads of a library.
 
-    It is read or set only once `library` has been imported. "sys", which always is, stands for no library.
+    `read()` returns its value, and `write(value)` sets it. `name` names it in messages. It is read and set only once
+    `library` has been imported; "sys", which always is, stands for no library.
     """
 
     name: str
@@ -125,7 +126,7 @@ def _umask() -> int:
 
 
 def _set_handlers(value: Mapping[int, Any]) -> None:
-    """Set signal handlers by the number of their signal."""
+    """Set the signal handlers in `value`, number of the signal -> handler."""
     for number, handler in value.items():
         # A handler that was not set from Python is None, and cannot be set again.
         if handler is not None and signal.getsignal(number) is not handler:
@@ -177,9 +178,9 @@ def _set_loggers(value: Values) -> None:
 
 
 def _matmul_precision() -> str:
-    """Return torch's precision of float32 products; "mixed" where torch refuses to tell it.
+    """Return torch's precision for matrix multiplications of float32, such as "high"; "mixed" where torch refuses.
 
-    Torch refuses once the precision was set by its newer attributes, which are another state (`PRECISIONS`).
+    Torch refuses to tell it once it was set by the newer attributes, which are states of their own (`PRECISIONS`).
     """
     with contextlib.suppress(RuntimeError):
         return str(sys.modules["torch"].get_float32_matmul_precision())
@@ -365,10 +366,10 @@ class Isolation:
         return function
 
     def end(self, following: str = "") -> str:
-        """Restore the states after a trial; return why this process must not train `following` next, or "".
+        """Restore the global states after a trial; return why this process must not train `following` next, or "".
 
-        `following` is the dotted path of the next trainable. The reason is a predicate of the trial that ended, such as
-        `left a thread behind`. Before the first trial it is "".
+        `following` is the dotted path of the next trial's trainable. The reason says what the trial has done, without a
+        subject: `left a thread behind`. Before the first trial the result is "".
         """
         if not self._expected:
             return ""

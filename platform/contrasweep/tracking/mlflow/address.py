@@ -45,9 +45,10 @@ class TrackingAddress(str):
 
     @property
     def sqlite_path(self) -> Path:
-        """The file of a sqlite address: three slashes before a relative path, four before an absolute one.
+        """The path of the file that a sqlite address names, as an absolute path.
 
-        Options (`?timeout=5`) are left out.
+        In the address, three slashes stand before a relative path, and four before an absolute one. Options such as
+        `?timeout=5` are left out.
         """
         path = urllib.parse.unquote(self.split(":///", 1)[1].split("?", 1)[0])
         return local_path(path, "tracking").resolve()

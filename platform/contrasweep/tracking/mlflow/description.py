@@ -290,9 +290,10 @@ def metric_key(name: str) -> str:
 
 
 def mlflow_keys(names: Iterable[str]) -> dict[str, str]:
-    """Return name -> `metric_key`, numbered from 2 on where an earlier name has that key.
+    """Return name -> key in MLflow, where no two names have the same key.
 
-    `top1@5` and then `top1%5` give `top1_5` and `top1_5_2`.
+    A key is that of `metric_key`. If an earlier name has it already, a number from 2 on follows: `top1@5` and then
+    `top1%5` give `top1_5` and `top1_5_2`.
     """
     keys: dict[str, str] = {}
     keys_taken: set[str] = set()
@@ -314,7 +315,10 @@ def milliseconds(time: float) -> int:
 
 
 def _dataset(study: TrackedStudy, data: DatasetLike) -> dict[str, str]:
-    """Return the fields of MLflow's entity of a dataset, with its place and rows where the study has them."""
+    """Return the fields with which MLflow describes a dataset: name, digest, address and numbers of rows.
+
+    Address and numbers are empty where `study` does not have them.
+    """
     facts = study.datasets.get(data.digest, {"uri": "", "rows": {}})
     profile = {"digest": data.digest, "rows": dict(facts["rows"]), "synthetic": data.synthetic}
     return {

@@ -202,7 +202,7 @@ class Server(Target):
         self._read_table()
 
     def shows(self, record: Record) -> bool:
-        """Whether the trial's run shows exactly this record."""
+        """Return whether the trial's run has ended and shows exactly this record, with the scores of evaluations."""
         run = self.runs.get(record.trial_id)
         record = compact.with_scores(record, self._evaluations)
         return (
@@ -549,7 +549,10 @@ class Server(Target):
         return run
 
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
-        """Return name -> key in MLflow, of each metric of a trial; `record` adds metrics that no report has."""
+        """Return name -> key in MLflow, for all metrics in a trial's reports and system use, and in `record`.
+
+        With `record` None, metrics that are only in the record are left out.
+        """
         # The study's metric comes first, so that its key has no number.
         reported = (name for row in [*files.reports, *_used(files)] for name in row)
         names = [self.study.metric, *reported, *(record.metrics if record else ())]

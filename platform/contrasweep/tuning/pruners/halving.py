@@ -144,7 +144,7 @@ class FoldHalving(Pruner):
         return self.config_of[trial] in alive and (len(alive) == 1 or not reached)
 
     def _rung(self, bracket: int) -> int:
-        """Return the step of the next rung of a bracket."""
+        """Return the step at which the trials of a bracket pause next."""
         rung: int = self.min_step * self.reduction ** self.level[bracket]
         return rung
 

@@ -42,7 +42,10 @@ class Pruner(Protocol):
         return
 
     def resumable(self) -> list[str]:
-        """Return the ids of stopped trials that are to resume from their checkpoints, each once. By default none."""
+        """Return the ids of trials that this rule has stopped and now lets go on, from their checkpoints.
+
+        Each is returned once for each stop. By default there are none.
+        """
         return []
 
     def is_paused(self, trial: str) -> bool:

@@ -36,11 +36,11 @@ def _quasi_random(problem: Problem) -> Searcher:
 
 
 def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) -> Searcher:
-    """Return the searcher of all combinations of some values (levels) of each setting.
+    """Return the searcher that tries all combinations of a few values (levels) of each setting.
 
-    `levels` is the number of levels of each setting, or setting -> number, which is 2 for a setting that is not named.
-    By default it is the largest number for which the grid fits the budget, at most 64. A choice has all its options as
-    levels.
+    `levels` is the number of levels of each setting, or a mapping setting -> number, where a setting that is not in it
+    has 2. By default it is the largest number, up to 64, with which the grid fits the budget. A choice always has all
+    of its options as levels.
 
     Raises `SpecError` where the grid is larger than the budget, where neither `levels` nor the budget gives a size, and
     for fewer than one level.
@@ -182,7 +182,10 @@ def build(
 
 
 def _startup(problem: Problem) -> int:
-    """Return how many first configurations are drawn at random: a quarter of the budget, 3 to 10; 10 without one."""
+    """Return how many configurations are drawn at random before a model suggests any.
+
+    It is a quarter of the budget, at least 3 and at most 10. Without a budget it is 10.
+    """
     return 10 if problem.budget is None else max(3, min(10, problem.budget // 4))
 
 

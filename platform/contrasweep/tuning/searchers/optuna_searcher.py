@@ -69,10 +69,10 @@ MAX_ATTEMPTS = 5
 class OptunaSearcher:
     """A searcher that asks an Optuna sampler.
 
-    With `fresh`, each ask makes a new sampler, whose seed follows from the number of the ask. A resumed search then
-    goes on as if it was never interrupted, if the sampler looks only at the values of trials. Samplers that mark their
-    own trials (CMA-ES, NSGA-II) learn nothing from trials that are replayed. Without `fresh` one sampler is used all
-    the time, for samplers with a state of their own.
+    With `fresh`, each `ask` makes a new sampler, whose seed follows from the number of asks so far. So an interrupted
+    search goes on as if it had never stopped, if the sampler looks only at the values of trials. Without `fresh` one
+    sampler is used all the time, for samplers with a state of their own. Samplers that mark their own trials (CMA-ES,
+    NSGA-II) learn nothing from replayed ones.
     """
 
     def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool) -> None:
@@ -95,10 +95,11 @@ class OptunaSearcher:
         self.ask_count = 0
 
     def ask(self) -> MutableConfig | None:
-        """Return the sampler's suggestion, or a random one if it repeats itself `MAX_ATTEMPTS` times.
+        """Return the next suggestion of the sampler that is new.
 
-        None where every configuration of a finite space was asked for, and where no random one of an infinite space is
-        new either.
+        After `MAX_ATTEMPTS` suggestions that were asked for before, it is a random configuration. None where every
+        configuration of a finite space was asked for, or where 1,000 random ones of an infinite space bring nothing
+        new.
         """
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
@@ -180,7 +181,7 @@ class OptunaSearcher:
     def _unseen(self) -> MutableConfig | None:
         """Return a random configuration that was not asked for before.
 
-        None where all of 1,000 draws from an infinite space were asked for before.
+        In an infinite space 1,000 configurations are drawn. None where all of these were asked for before.
         """
         random = np.random.default_rng([self.seed, 1, self.ask_count])
         # `ask` has checked that a finite space has such a configuration.
