@@ -177,7 +177,10 @@ class Manifest:
         return bool(self.source.get("synthetic", False))
 
     def with_folds(self, folds: Folds | None) -> "Manifest":
-        """Return the same data with other folds, so with another digest and other trials."""
+        """Return the manifest of the same data with other folds.
+
+        It has another digest, so that trials on it have other ids.
+        """
         return replace(self, folds=folds)
 
     def to_json(self) -> str:

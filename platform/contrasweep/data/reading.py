@@ -265,7 +265,10 @@ class Part:
         return self._named(self.split.files, name)
 
     def _named(self, columns: Mapping[str, T], name: str) -> T:
-        """Return the array column `name`; `DataError`, with the names of the array columns, where there is none."""
+        """Return the entry `name` of `columns`, which are array columns by name, or something made of each.
+
+        `DataError`, with the names of the array columns, where there is none.
+        """
         if name not in columns:
             hint = choose_from("array columns", columns, name)
             if name in self.split.table.column_names:

@@ -197,9 +197,9 @@ def _content(records: StudyRecords, name: str) -> bytes | None:
 def check_plan(
     plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False
 ) -> list[str]:
-    """Return lines on what is declared anew; raise `SpecError` where `run` would refuse the declaration.
+    """Return lines for the user on how the declaration differs from the study in the storage; write nothing.
 
-    `extend` and `spend` are those of `run`. Nothing is written.
+    Raises `SpecError` where `run` would refuse the declaration. `extend` and `spend` are those of `run`.
     """
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
     return lines_declared_anew(records.document(), document)

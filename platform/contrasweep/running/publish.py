@@ -191,10 +191,10 @@ class Cleaning:
 
 
 def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
-    """Return what must be deleted so that, of the finished trials, only those of `keep` have a checkpoint.
+    """Return which checkpoints are to be deleted, so that of the finished trials only those of `keep` have one.
 
-    Trials that go on from their checkpoints keep them: those that have not finished, that failed, or whose arm is still
-    searched.
+    `keep` names trials: the best of each arm, those that confirm a search, or none. Trials that go on from their
+    checkpoints keep them: those that have not finished, that failed, or whose arm is still searched.
     """
     # trial id -> key in the storage -> bytes, of each file of a checkpoint
     records = results.records

@@ -55,10 +55,10 @@ class RayTrial(Protocol):
 
 
 class StepResult(TypedDict, total=False):
-    """The answer of a worker to Tune after a step: always `id` and `reports`, other keys only where they apply.
+    """What a worker returns to Tune after each step: the trial's `id` and its new `reports`, and perhaps more.
 
-    `seconds` is the training time so far. At the trial's end there are `done` and its `record` as bytes. `FAULT` says
-    why no trial of this study may run in the process.
+    `seconds` is the training time so far. At the trial's end, `done` is true, and `record` has the record as bytes.
+    `FAULT` is a text that says why this process can run no trial of the study.
     """
 
     id: str

@@ -110,9 +110,9 @@ def interruptible() -> Iterator[None]:
 
 
 def _set_handlers() -> dict[int, Any]:
-    """Make `_interrupt` the handler of each of `SIGNALS`; return signal -> the handler that it had before.
+    """Make `_interrupt` the handler of each of `SIGNALS`; return number of the signal -> the handler before.
 
-    SIGHUP stays ignored, and is not in the result, where it was ignored, as under `nohup`.
+    SIGHUP is left out where it was ignored before, as under `nohup`: it stays ignored.
     """
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return {n: signal.signal(n, _interrupt) for n in SIGNALS if n != signal.SIGHUP or not ignored}

@@ -104,10 +104,11 @@ def remove(records: StudyRecords, trial_ids: list[str]) -> str:
 
 
 def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
-    """Put back what was archived last, or the archive of the name `when`; return what was put back.
+    """Move archived trials back into the study, and return what was moved back.
 
-    Trials that have taken their place since then are archived. Raises `SpecError` where there is no such archive,
-    and `ContrasweepError` while the study runs.
+    `when` is the name of their archive; None: the newest one. Where the study has such a trial again, that one is
+    archived in its place. Raises `SpecError` where there is no such archive, and `ContrasweepError` while the study
+    runs.
     """
     with exclusive_driver(records):
         finish_move(records)

@@ -102,7 +102,7 @@ class LookLog:
 
     @property
     def over(self) -> bool:
-        """Whether the last look has spent the rest of alpha, so that no look is left."""
+        """Whether no look is left to take, because the last one has spent all that was left of alpha."""
         return bool(self.looks) and self.looks[-1].time >= 1
 
     def history(self, context: Context, a: str, b: str) -> list[LookAt | None]:

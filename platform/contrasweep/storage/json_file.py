@@ -47,10 +47,11 @@ def stored(cls: type | None = None, *, slots: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class JsonFile(Generic[T]):
-    """A kind of JSON file, such as record.json.
+    """A kind of JSON file in a storage, such as record.json: its dataclass, its format version and its remedy.
 
-    A file that is not valid raises `BrokenFileError`, with its name and a remedy. A file that another release wrote in
-    another format raises `StorageError`. The methods that read take a `remedy` of their own, used if it is not "".
+    A file that is not valid raises `BrokenFileError`, with the file's name and the remedy, which says what to do. A
+    file that another release wrote in another format raises `StorageError`. Methods that read have an argument
+    `remedy`, which takes the place of the usual one unless it is "".
     """
 
     content: type[T]

@@ -86,7 +86,7 @@ def as_line(text: str) -> str:
 
 
 def as_label(text: str) -> str:
-    """Return `text` as a valid label: control characters are escaped, and a text of more than `MAX_NAME` is cut."""
+    """Return `text` as a valid label, with control characters escaped, and cut to `MAX_NAME` characters."""
     line = as_line(text)
     return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 3]}..."
 
@@ -138,5 +138,5 @@ Label = Annotated[str, pydantic.AfterValidator(check_label)]
 
 
 def _quoted(name: str) -> str:
-    """Return a name for a message: in quotes, with odd characters escaped, and cut to 60."""
+    """Return a name for a message: in quotes, in ASCII with other characters escaped, and cut to 60 characters."""
     return ascii(name if len(name) <= 60 else f"{name[:57]}...")

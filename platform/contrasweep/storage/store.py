@@ -119,7 +119,11 @@ def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> St
 
 
 class LocalStore:
-    """A folder. Objects are written beside their place under a hidden name and renamed into it."""
+    """A store in a local folder: an object is a file.
+
+    Each file is written under a hidden name beside its place, and then renamed, so that readers see it whole or not at
+    all.
+    """
 
     def __init__(self, root: Path) -> None:
         """Take the folder `root`, which is made when something is first written."""

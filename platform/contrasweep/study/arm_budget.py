@@ -84,7 +84,10 @@ class Spending:
     longest: int = 0  # steps of the longest trial that was trained to its end; 0: none was
 
     def report(self, trial: str, step: int) -> None:
-        """Count a report of `trial` at `step`: it has trained so many steps, or more if it reported more before."""
+        """Note that `trial` has reported at `step`, and so has trained that many steps.
+
+        A trial that repeats steps after a lost host counts by the largest step.
+        """
         self.steps[trial] = max(step, self.steps.get(trial, 0))
 
     def end(self, record: Record) -> None:

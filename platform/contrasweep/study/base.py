@@ -207,9 +207,10 @@ class StudyBase(ABC):
         return []
 
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
-        """Check the fields that every kind of study has, and `seeds`, which are declared in `field`.
+        """Raise `SpecError` at the first rule that the fields of every kind of study break.
 
-        Raises `SpecError` at the first rule that is broken. Rules of one field alone are in the field's type.
+        `seeds` are checked too, which are declared in the field `field`. Rules for a single field are not checked here,
+        but by the field's type.
         """
         canonical(self.description, "description")  # raises for text that cannot be written
         self._check_names()

@@ -1,4 +1,4 @@
-"""A study that is a full table: axes multiplied, zipped axes, and sub-grids beside the product."""
+"""A study that is a full table: all combinations of axes, axes that vary together, and sub-grids."""
 
 import itertools
 import math
@@ -81,12 +81,12 @@ class PlacedGrid(NamedTuple):
 
 @checked
 class SubGrid:
-    """More cells beside the product of a grid's axes.
+    """More cells beside the combinations of a grid's axes.
 
     Args:
         arms: The arms of these cells. Default: those of the sub-grid around it, or all.
         config: Settings on top of the arms' own, and of the sub-grid's around it.
-        axes: Setting -> values, multiplied.
+        axes: Setting -> values, in all combinations.
         zipped: Groups of equally long axes that vary together.
         subgrids: Sub-grids of this one. They take over its arms and config, not its axes.
 
@@ -112,9 +112,9 @@ class AblationGrid(StudyBase):
     """A full table: every arm at every combination of `axes`, on every fold and seed.
 
     Args:
-        axes: Setting -> values, multiplied. Keys may be dotted; the axis `data` varies the dataset.
-        zipped: Groups of equally long axes that vary together; each group is multiplied with the rest.
-        subgrids: More cells beside the product.
+        axes: Setting -> values, in all combinations. Keys may be dotted; the axis `data` varies the dataset.
+        zipped: Groups of equally long axes that vary together; each group is combined with the other axes.
+        subgrids: More cells beside these combinations.
         repeats: How often the data are partitioned anew into `folds`. The trials of the first partition stay.
         seeds: Seeds of initial weights, data order and augmentation, such as [0, 1], each on every fold.
         excluded: Seed -> why it is left out, which the table says: `{3: power cut in the lab}`. A seed that is excluded
@@ -327,7 +327,7 @@ class AblationGrid(StudyBase):
                 yield from (DeclaredCell(arm, point, added) for arm in arms for point in points)
 
     def configs(self) -> Iterator[CellConfig]:
-        """Yield each different cell once, in table order: sub-grids may repeat cells of the product.
+        """Yield each different cell once, in the order of the table's rows; sub-grids may declare a cell again.
 
         Two cells are the same if they have the same arm, the same value of the axis `data` and the same config. Raises
         `SpecError` where a config has a value that is no plain one.

@@ -347,9 +347,10 @@ def _build(function: Function, config: Config) -> Any:
 
 
 def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
-    """Return the config that follows from these settings on `data`: all fields, defaults too.
+    """Return the whole config of a trial on `data` from its `settings` object, with all defaults.
 
-    `config` is returned as it is where the settings are None, or of a class that is no dataclass and no pydantic model.
+    If the object has a method `resolve`, that sets what depends on the dataset first. `config` is returned as it is
+    where there are no settings, or where they are neither a dataclass nor a pydantic model.
     """
     resolve = getattr(settings, "resolve", None)
     if callable(resolve):

@@ -104,9 +104,9 @@ class Notifier:
         return None if state is None or state.began < self.began else state
 
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
-        """Give an event to the thread of each command, with the counts of `state` where it is known.
+        """Hand an event to the thread of each command, with the numbers of trials in `state`, if that is known.
 
-        Secrets are blotted out of the message.
+        Passwords and other secrets in the message are replaced.
         """
         self._told.add(event)
         message: Message = {

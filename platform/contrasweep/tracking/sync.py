@@ -214,7 +214,10 @@ class SyncSummary:
 
 
 def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
-    """Return the targets that show the study, MLflow's first, each for a follower of its own; [] without tracking."""
+    """Return the trackers that show the study, as a `Target` each, MLflow's first; [] without tracking.
+
+    Each is for a follower of its own.
+    """
     stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
     return [
         *stores,

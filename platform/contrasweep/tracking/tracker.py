@@ -243,7 +243,10 @@ class Target:
         """Show a trial that has a record, whether or not it was shown as running before."""
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Receive how the study stands, and its trials with a record, by id; only `keep` is called after this."""
+        """Receive how the study has ended, or that it still runs, and facts on each trial with a record, by id.
+
+        Of this object only `keep` is called afterwards.
+        """
 
     def keep(self) -> None:
         """Write to the storage what other processes need to know, such as links."""

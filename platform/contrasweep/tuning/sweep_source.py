@@ -43,7 +43,10 @@ class Candidate:
     learned: bool = False  # whether the searcher was told the outcome
 
     def value(self, metric: str) -> float:
-        """Return the mean of the metric over the trials that have ended; NaN where one lacks it, or none has."""
+        """Return the mean of the metric over the candidate's trials that have ended.
+
+        NaN where one of these trials lacks the metric, or where none has ended.
+        """
         values = [record.reported(metric) for record in self.records.values()]
         return statistics.fmean(values) if values else math.nan
 
@@ -237,7 +240,10 @@ class ArmSearch:
             self._close()
 
     def _ask(self) -> MutableConfig | None:
-        """Return the next configuration; None where the searcher has no more. The declared start points come first."""
+        """Return the next configuration: first the declared start points, then what the searcher suggests.
+
+        None where the searcher has no more.
+        """
         # A start point is replayed to the searcher: it counts as asked for, so that its outcome can be told.
         if len(self.candidates) < len(self.start_points):
             config = dict(self.start_points[len(self.candidates)])

@@ -179,7 +179,7 @@ class ActiveTrial:
 
 
 class Accounts:
-    """The running trials and their use: training time, lost hosts, the study's budget and time limits."""
+    """What is counted for running trials: training time, lost hosts, and use of budget and time limits."""
 
     def __init__(self, budget: Budget, overdue: Overdue, lease: Lease) -> None:
         self.budget = budget

@@ -108,7 +108,7 @@ class Placements:
         return replace(placement, host_memory_gib=max(placement.host_memory_gib, gib_of_cores / 4))
 
     def notes(self, trial: Trial) -> TrialNotes:
-        """Return the notes for the record of `trial` on its place and its memory."""
+        """Return the notes for the record of `trial`: its share of GPUs, and the memory that was expected for it."""
         return TrialNotes(gpus=float(self.place(trial).share)).joined(self.footprints.notes(trial))
 
     def after_error(self, trial: Trial, error: str) -> PlacementGroupFactory | None:
@@ -142,7 +142,10 @@ class Placements:
         return _bundles(self.place_description(trial))
 
     def ended(self, record: Record) -> None:
-        """Free the trial's place, and learn from its record how much memory it took."""
+        """Free the place of a trial that has its record, and learn how much memory it took.
+
+        Later trials of its cell get their places by that.
+        """
         trial, _ = self.placed.pop(record.trial_id, (None, None))
         # The memory of its cell is measured now. So its trials need no place that `after_error` has guessed.
         if trial is not None and record.gpu_memory_gib:

@@ -281,7 +281,11 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         self.place_again_at = 0.0  # monotonic time
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
-        """Return Tune's CONTINUE, or STOP where the source or a budget ends the trial after this result."""
+        """Return Tune's CONTINUE, or STOP where the trial ends now.
+
+        It ends where its source stops it, or where a budget or a fault ends all trials. The reports in `result` are
+        counted before that.
+        """
         fault = result.get(FAULT)
         if fault:
             self.loop.accounts.stop(fault)

@@ -103,8 +103,8 @@ class Reports:
         """Check a report and keep it; return its row: `step`, `time` in unix seconds, and its metrics.
 
         A `RevisedReport` of the last step replaces the last report. Artifacts are stored at once, because the trainable
-        may delete the files when it goes on. Scores of items are stored with the next checkpoint or record, which name
-        them.
+        may delete the files when it goes on. Scores of items are stored together with the next checkpoint, or with the
+        record.
 
         Raises `SpecError` where the trainable yields no report, or one with a wrong step, name, value or checkpoint.
         """

@@ -421,9 +421,9 @@ class Isolation:
         return ""
 
     def _changed_modules(self) -> str:
-        """Return a predicate on what the trial changed in a library or in a module of the user; "" if nothing.
+        """Return what the trial has changed in a library or in a module of the user; "" where it changed nothing.
 
-        For example `changed cache in the module mythesis.data`.
+        The text lacks its subject, the trial: `changed cache in the module mythesis.data`.
         """
         for name, now in _library_contents():
             before = self._installed.get(name)
@@ -470,14 +470,18 @@ def _read_states(library: str = "") -> Values:
 
 
 def _changed_states(before: Values, now: Values) -> list[str]:
-    """Return the names of the states that differ; one that is missing in `before` does not."""
+    """Return the names of the states whose values in `before` and `now` differ.
+
+    A state that is missing in `before` does not count, because its library was not imported then.
+    """
     return [name for name, value in now.items() if name in before and before[name] != value]
 
 
 def _write_states(expected: Values) -> None:
-    """Set the global states of the process that differ from `expected`; states that are missing there stay.
+    """Set the global states of the process to the values in `expected`, where they differ.
 
-    Outside of the main thread signal handlers stay, because only that thread can set them.
+    States that are missing in `expected` stay as they are. Outside of the main thread signal handlers stay too, because
+    only that thread can set them.
     """
     is_main = threading.current_thread() is threading.main_thread()
     for state in STATES:

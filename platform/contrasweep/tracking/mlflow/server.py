@@ -369,7 +369,7 @@ class Server(Target):
         return str(experiment.experiment_id)
 
     def _create_parent(self, began: float) -> None:
-        """Make the study's own run, under which those of trials stand, with the description of the study."""
+        """Make the study's own run, with the study's description. The runs of trials are children of this run."""
         study = self.study
         tags = {
             ROLE_TAG: "study",

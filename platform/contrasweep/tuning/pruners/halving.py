@@ -98,9 +98,9 @@ class FoldHalving(Pruner):
             self._advance(bracket)
 
     def resumable(self) -> list[str]:
-        """Return the paused trials whose configuration has passed its rung, ordered by configuration and fold.
+        """Return the ids of the paused trials that may go on, because their configuration has passed the rung.
 
-        Each is returned once, and does not count as halted from then on.
+        They are ordered by configuration and fold. Each one is returned once, and does not count as paused after that.
         """
 
         def order(trial: str) -> tuple[int, int]:

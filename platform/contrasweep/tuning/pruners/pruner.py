@@ -70,9 +70,9 @@ def at_least(name: str, value: int, least: int) -> None:
 
 
 class OwnPruner(UsersPart):
-    """A pruner of the user's class, with a check that each report gets a truth value.
+    """Wraps a pruner of the user's class, and checks that `on_report` returns True or False.
 
-    The pruner is built as `target(mode, budget, **options)`.
+    The user's pruner is built as `target(mode, budget, **options)`.
     """
 
     kind = "pruner"

@@ -36,7 +36,7 @@ def _quasi_random(problem: Problem) -> Searcher:
 
 
 def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) -> Searcher:
-    """Return the searcher that tries all combinations of a few values (levels) of each setting.
+    """Return the searcher of all combinations of some values (levels) of each setting.
 
     `levels` is the number of levels of each setting, or a mapping setting -> number, where a setting that is not in it
     has 2. By default it is the largest number, up to 64, with which the grid fits the budget. A choice always has all
@@ -129,8 +129,8 @@ def _gp(problem: Problem, **options: Any) -> Searcher:
 def _nsga2(problem: Problem, **options: Any) -> Searcher:
     """Return the searcher of the genetic algorithm of NSGA-II (Deb et al. 2002).
 
-    The population is the square root of the budget, 4 to 50, so that there are about as many generations as members. It
-    is 12 where the budget counts no configurations.
+    The population has as many members as the square root of the budget, 4 to 50, so that there are about as many
+    generations as members. Without a budget of configurations it has 12.
     """
     size = 12 if problem.budget is None else max(4, min(50, round(problem.budget**0.5)))
     return optuna_searcher("NSGAIISampler", problem, {"population_size": size, **options})

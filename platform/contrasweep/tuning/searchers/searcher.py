@@ -51,7 +51,10 @@ class Searcher(Protocol):
 
 
 class ListSearcher(Searcher):
-    """Suggests each configuration of a list, which may be endless, once. It learns nothing from results."""
+    """Suggests the configurations of a list, which may be endless, one after the other, each once.
+
+    It learns nothing from results.
+    """
 
     def __init__(self, space: Space, fixed: Config, configs: Iterator[MutableConfig]) -> None:
         self.configs = configs
@@ -83,9 +86,9 @@ class ListSearcher(Searcher):
 
 
 class OwnSearcher(UsersPart):
-    """A searcher of the user's class, with a check that its suggestions lie in the space.
+    """Wraps a searcher of the user's class, and checks that its suggestions lie in the search space.
 
-    The searcher is built as `target(problem, **options)`.
+    The user's searcher is built as `target(problem, **options)`.
     """
 
     kind = "searcher"
