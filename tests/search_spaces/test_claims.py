@@ -1,13 +1,17 @@
 """The claims of papers: each row's study can decide it on data of its own, and the committed page has these rows."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from command_line import contrasweep
 from docs import methods_board, papers_page
-from docs.claims_ledger import CLAIMS
+from docs.claims_ledger import CLAIMS, Claim
 from docs.claims_page import (
     NOT_RUN,
     Estimate,
     Kept,
+    Row,
     fresh_study,
     held,
     load_study,
@@ -17,7 +21,9 @@ from docs.claims_page import (
 )
 from drivers import ray_folder, start_driver
 from places import ROOT
+from refusals import refused
 
+from contrasweep import SpecError
 from contrasweep.planning.planner import plan, plan_staged
 from contrasweep.search_spaces import survey
 from contrasweep.study.grid import AblationGrid
@@ -141,6 +147,54 @@ def estimate(decision, low, high, **scores):
 def test_a_claim_held_or_not(decision, relevance, better, same):
     assert held(decision, relevance, False) == better
     assert held(decision, relevance, True) == same
+
+
+FLOOR = "not shown here: {} not surely 0.05 above the floor"
+WIDE = {"a": (0.45, 1.2), "b": (0.47, 0.53)}
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize(
+    ("claim", "seen", "says"),
+    [
+        ({}, {}, "held on toys"),
+        ({}, {"ends": WIDE}, FLOOR.format("a is")),
+        ({"floor": None}, {"ends": WIDE}, "held on toys"),
+        ({}, {"ends": {"b": (0.1, 0.9)}}, "held on toys"),  # it may have learned nothing
+        ({"arm": "b", "against": "a"}, {"decision": "worse"}, "contradicted on toys"),
+        ({}, {"decision": "worse", "ends": WIDE}, FLOOR.format("b is")),
+        ({"same": True}, {"low": -0.01, "high": 0.02, "ends": WIDE}, FLOOR.format("a and b are")),
+        ({"construction": "so"}, {}, "held by construction on toys"),
+        (
+            {"under": "at .2"},
+            {"low": 0.01, "high": 0.04},
+            "held, by less than matters on toys, at .2",
+        ),
+        ({}, {"complete": False}, "running"),
+    ],
+)
+def test_an_arm_that_is_ahead_is_surely_above_the_floor(mode, claim, seen, says):
+    """By the smallest difference, of 0.05: b's mean is 0.06 above the floor's, a's 0.36."""
+    sign = 1 if mode == "max" else -1
+    scores = {arm: sign * mean for arm, mean in {"a": 0.8, "b": 0.5, "pixels": 0.44}.items()}
+    found = replace(estimate("better", 0.25, 0.35, **scores), **seen)
+    ends = {arm: tuple(sorted(sign * end for end in of_arm)) for arm, of_arm in found.ends.items()}
+    study = SimpleNamespace(mode=mode, smallest_difference=0.05)
+    asked = replace(Claim("x", "y", "m:S", "a", "b", floor="pixels", on="toys"), **claim)
+    assert Row(asked, study, replace(found, ends=ends)).held == says
+
+
+@pytest.mark.parametrize(
+    ("study", "arms", "full", "says"),
+    [
+        ("MINING", ("semi-hard", "all"), "SETS", "full: the study survey-sets has no such arm, got 'all'"),
+        ("SUPERVISED", ("ocl", "supcon"), "", "arm: the study survey-sincere has no such arm, got 'ocl'"),
+    ],
+)  # fmt: skip
+def test_a_claim_of_an_arm_that_a_study_does_not_have_is_refused(study, arms, full, says, storage):
+    of = f"{survey.__name__}:{{}}".format
+    with refused(SpecError, says):
+        read(Claim("x", "y", of(study), *arms, full=full and of(full)), storage)
 
 
 def test_the_estimates_of_earlier_pages_are_kept(tmp_path):

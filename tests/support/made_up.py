@@ -24,10 +24,10 @@ def train(trial, resume=None):
     yield
 
 
-def nowhere(folds=5, kind="image", **fields):
+def nowhere(folds=5, kind="image", name="d", **fields):
     """A dataset of 100 rows that lie nowhere."""
     splits = {"train": SHARDS["train"]}
-    return Manifest("d", "/nowhere", kind, splits, folds=Folds(folds) if folds else None, **fields)
+    return Manifest(name, "/nowhere", kind, splits, folds=Folds(folds) if folds else None, **fields)
 
 
 def declared(plan, storage):

@@ -241,18 +241,18 @@ def forecast(folder):
     arms = {arm: Arm("toy:train", {}, resources={"gpu_memory_gib": n}) for arm, n in sizes.items()}
     studies = {
         "hour": (3600, 0, None), "short": (30, 0, None), "waited": (3600, 360, None), "fast": (900, 0, "H100"),
+        "broken": (1200, 0, None),
     }  # fmt: skip
     for name, (seconds, waited, gpu) in studies.items():
         study = AblationGrid(name, arms, "digits-lt", axes={"batch_size": [8, 16]}, folds=2)
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(to_plain(study)))
         planned, records = declared(plan(study, storage=str(folder / name)), folder / name)
         first = [cell.trials[0] for cell in planned.cells]
-        for trial in first:
+        for i, trial in enumerate(first):
             notes = TrialNotes(gpu_type=gpu, gpus=0.5)
             took = {"seconds": float(seconds), "started": 0.0, "ended": float(seconds + waited)}
-            records.write(
-                Record.of(trial, status=Status.DONE, **took, notes=notes, host_memory_gib=1.5)
-            )
+            status = Status.FAILED if name == "broken" and i < 3 else Status.DONE
+            records.write(Record.of(trial, status=status, **took, notes=notes, host_memory_gib=1.5))
         learned.write(records, records.read([trial.id for trial in first]).values())
 
 

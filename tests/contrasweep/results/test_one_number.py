@@ -315,6 +315,12 @@ def test_every_form_says_the_same_and_no_line_contradicts_itself(seed, tmp_path)
         check(results)
         if results._interim is None:
             judged_alike(results)
+        else:
+            judged = results._interim.verdict_on
+            for pair in results.answer.pairs:
+                one = judged(pair.context, pair.a, pair.b, pair.comparison)
+                other = judged(pair.context, pair.b, pair.a, pair.comparison.reversed())
+                assert other.to_dict() == one.reversed().to_dict(), "whichever the log has first"
 
 
 class GeneratedSweep:

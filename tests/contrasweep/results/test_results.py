@@ -1,6 +1,7 @@
 """Results from records: frames, pairing, comparisons, tables; the study's code and data are not needed."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from tracked import tracked_of
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.cli.reports import summary
 from contrasweep.code import code_of
+from contrasweep.errors import DataError
 from contrasweep.planning.grid import make_plan
 from contrasweep.reporting import (
     render,
@@ -20,10 +22,11 @@ from contrasweep.reporting import (
     write_report,
 )
 from contrasweep.reporting.trials import figures
+from contrasweep.results.notices import retrained
 from contrasweep.running import upkeep
 from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
-from contrasweep.storage.record import CodeRef, Record, Status
+from contrasweep.storage.record import CodeRef, Record, StartRef, Status
 from contrasweep.tracking.mlflow.description import describe_run, final_tags
 
 DATA = nowhere()
@@ -322,3 +325,26 @@ def test_an_arm_without_a_finished_trial_has_no_network(tmp_path):
     made(tmp_path, "m", ends=["pending"])
     with refused(SpecError, "arm: no trial of this arm has finished, got 'a'"):
         load("m", storage=str(tmp_path)).checkpoint("a", tmp_path / "to")
+
+
+def test_a_network_is_loaded_with_the_data_that_it_was_trained_on_alone(tmp_path):
+    grid = AblationGrid("m", {"a": Arm("contrastive")}, "digits-lt", folds=5)
+    trained(
+        make_plan(grid, lambda name: nowhere(name=name, classes=("u", "v"))),
+        tmp_path,
+        lambda trial: 0.5,
+    )
+    with refused(DataError, "'digits-lt' has other content here than when m was trained"):
+        load("m", storage=str(tmp_path)).load_model("a")
+
+
+def test_networks_that_were_trained_again_are_told_whatever_other_studies_are_lost(tmp_path):
+    """By when they ended."""
+    trial = made(tmp_path, "source").trials[0]
+    record = load("source", storage=str(tmp_path)).all_records[trial.id]
+    for name in (lost := [f"lost-{i}" for i in range(5)]):
+        (tmp_path / name).write_text("")
+    starts = {name: StartRef(name, trial.id, ended=1.0) for name in [*lost, "source"]}
+    starts["same"] = StartRef("source", trial.id, record.ended)
+    records = {name: replace(record, start=start) for name, start in starts.items()}
+    assert retrained(records, str(tmp_path)) == {"source": "source"}
